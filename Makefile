@@ -1,0 +1,57 @@
+# Everything is installed into .venv/, and nothing outside this folder is changed.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+STAMP := .venv/.nova-setup
+DAGSTER := .nova/dagster
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo ui test test-fast check clean distclean
+
+help:  ## Show this list
+	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
+	@echo
+	@echo "Start with:  make demo    and then:  make test"
+	@echo "Needs Python 3.11 or newer with venv. Brings its own Java where there is none."
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name text; do \
+		printf '%-16s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo "Another Python:  make setup PYTHON=python3.12"
+
+setup: $(STAMP)  ## Install everything into .venv/ (the first time downloads about half a gigabyte)
+
+# Installed again when the dependencies change, and only then.
+$(STAMP): pyproject.toml tools/setup.sh
+	@PYTHON='$(PYTHON)' sh tools/setup.sh
+	@touch $@
+
+# Initialised by one process before any other uses it: two that do so at once would spoil it for good.
+$(DAGSTER)/.initialised: dagster.yaml tools/init_dagster_home.py | $(STAMP)
+	@$(PY) tools/init_dagster_home.py '$(CURDIR)/$(DAGSTER)'
+
+demo: $(STAMP) $(DAGSTER)/.initialised  ## Run the news pipeline, and say how to look at it in the Dagster UI
+	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(PY) -m nova_assets.examples.news
+
+ui: $(STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the demo made, at http://localhost:3000
+	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' .venv/bin/dagster dev --workspace workspace.yaml
+
+test: $(STAMP)  ## Run all tests (those for PostgreSQL skip, saying so, where it is not installed)
+	@$(PY) -m pytest $(ARGS)
+
+test-fast: $(STAMP)  ## Run the tests that need no Spark; about a minute
+	@$(PY) -m pytest -m 'not spark' $(ARGS)
+
+check: $(STAMP)  ## Check style, format, types and the direction of imports
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy --strict
+	.venv/bin/lint-imports
+
+clean:  ## Remove what the demo and the tools have left, but not .venv/
+	rm -rf .nova build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf spark-warehouse metastore_db derby.log .tmp_dagster_home_*
+	find nova_assets nova_assets_tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## Remove .venv/ too
+	rm -rf .venv

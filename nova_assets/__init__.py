@@ -1,0 +1,88 @@
+"""nova_assets: incremental pipelines on Spark, as Dagster assets.
+
+Plain functions over DataFrames say, edge by edge, *all*, *new* or *old*; the framework keeps positions, merges deltas,
+commits atomically, and can say of every block where it came from. See ``docs/`` and, for the words, DESIGN §2.
+
+Names are resolved on first use: importing this package loads neither Dagster nor Spark nor SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nova_assets.errors import *  # noqa: F403
+    from nova_assets.model.binding import Binding as Binding
+    from nova_assets.model.binding import bind as bind
+    from nova_assets.model.block import Block as Block
+    from nova_assets.model.channel import Channel as Channel
+    from nova_assets.model.commit import Commit as Commit
+    from nova_assets.model.edge import all as all
+    from nova_assets.model.edge import base as base
+    from nova_assets.model.edge import changes as changes
+    from nova_assets.model.edge import delta as delta
+    from nova_assets.model.edge import matching as matching
+    from nova_assets.model.edge import new as new
+    from nova_assets.model.edge import old as old
+    from nova_assets.model.execution import Execution as Execution
+    from nova_assets.model.function import associative as associative
+    from nova_assets.model.merge import Append as Append
+    from nova_assets.model.merge import Custom as Custom
+    from nova_assets.model.merge import Keyed as Keyed
+    from nova_assets.model.merge import Upsert as Upsert
+    from nova_assets.model.partitions import daily as daily
+    from nova_assets.model.partitions import dynamic as dynamic
+    from nova_assets.model.partitions import hourly as hourly
+    from nova_assets.model.partitions import static as static
+    from nova_assets.model.project import Project as Project
+    from nova_assets.model.task import Context as Context
+    from nova_assets.model.task import Task as Task
+    from nova_assets.model.task import task as task
+    from nova_assets.model.trigger import after as after
+    from nova_assets.model.trigger import cron as cron
+    from nova_assets.model.trigger import every as every
+    from nova_assets.model.trigger import on_data as on_data
+    from nova_assets.model.view import View as View
+    from nova_assets.model.workflowette import Workflowette as Workflowette
+    from nova_assets.plan.run import RunPlan as RunPlan
+    from nova_assets.store import Store as Store
+    from nova_assets.store import open as open
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "model.binding": ("Binding", "bind"),
+    "model.block": ("Block",),
+    "model.channel": ("Channel",),
+    "model.commit": ("Commit",),
+    "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
+    "model.execution": ("Execution",),
+    "model.function": ("associative",),
+    "model.merge": ("Append", "Custom", "Keyed", "Upsert"),
+    "model.partitions": ("daily", "dynamic", "hourly", "static"),
+    "model.project": ("Project",),
+    "model.task": ("Context", "Task", "task"),
+    "model.trigger": ("after", "cron", "every", "on_data"),
+    "model.view": ("View",),
+    "model.workflowette": ("Workflowette",),
+    "plan.run": ("RunPlan",),
+    "store": ("Store", "open"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"nova_assets.{_HOME[name]}"), name)
+    else:
+        errors = importlib.import_module("nova_assets.errors")
+        if not (name[:1].isupper() and hasattr(errors, name)):
+            raise AttributeError(f"module 'nova_assets' has no attribute {name!r}")
+        value = getattr(errors, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,234 @@
+"""What can go wrong, one kind for each situation that a caller can act on (DESIGN §9).
+
+Every error carries its fields as attributes, a stable ``code``, and a message of up to four parts: what happened,
+what was found, what was expected, and the next thing to type. Nothing here touches data: whoever raises one of these
+has changed nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class NovaError(Exception):
+    """Root of everything that this package raises on purpose.
+
+    Args:
+        what: the situation in one sentence, naming the channel, binding, file or task concerned.
+        found: what was met.
+        expected: what would have been right.
+        next: what to type or do next.
+        fields: further facts, kept as attributes for programs.
+    """
+
+    code: ClassVar[str] = "NOVA-ERROR"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        found: object = None,
+        expected: object = None,
+        next: str | None = None,  # the word that a reader looks for
+        **fields: Any,
+    ) -> None:
+        self.what = what
+        self.found = found
+        self.expected = expected
+        self.next = next
+        self.fields = fields
+        super().__init__(self.render())
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross process borders (Dagster steps, test workers) with all their parts."""
+        return (_rebuild, (type(self), self.what, self.found, self.expected, self.next, self.fields))
+
+    def render(self) -> str:
+        """The message as a person reads it."""
+        lines = [f"[{self.code}] {self.what}"]
+        if self.found is not None:
+            lines.append(f"  found:    {self.found}")
+        if self.expected is not None:
+            lines.append(f"  expected: {self.expected}")
+        if self.next is not None:
+            lines.append(f"  next:     {self.next}")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for ``--json`` and logs."""
+        shown = {
+            k: v if isinstance(v, int | float | str | bool | list | dict | None) else str(v)
+            for k, v in self.fields.items()
+        }
+        parts = {"what": self.what, "found": self.found, "expected": self.expected, "next": self.next}
+        return {"code": self.code, **{k: str(v) for k, v in parts.items() if v is not None}, **shown}
+
+
+def _rebuild(
+    kind: type[NovaError], what: str, found: object, expected: object, next_: str | None, fields: dict[str, Any]
+) -> NovaError:
+    return kind(what, found=found, expected=expected, next=next_, **fields)
+
+
+class DefinitionError(NovaError):
+    """Definitions contradict themselves or a rule. ``problems`` lists every one of them at once."""
+
+    code = "NOVA-DEFINITION"
+
+    @classmethod
+    def of(cls, problems: list[str], where: str) -> DefinitionError:
+        """One error out of all the problems that were found in ``where``."""
+        if len(problems) == 1:
+            return cls(f"{where}: {problems[0]}", problems=problems)
+        listed = "".join(f"\n  {n}. {p}" for n, p in enumerate(problems, start=1))
+        return cls(f"{where}: {len(problems)} problems{listed}", problems=problems)
+
+
+class DefinitionConflict(DefinitionError):
+    """Another definition is registered under this name already."""
+
+    code = "NOVA-DEFINITION-CONFLICT"
+
+
+class SettingsError(NovaError):
+    """A setting is missing, misspelt or names something that cannot be loaded."""
+
+    code = "NOVA-SETTINGS"
+
+
+class SchemaMismatch(NovaError):
+    """Data does not have the channel's columns or types (R18)."""
+
+    code = "NOVA-SCHEMA-MISMATCH"
+
+
+class BadKey(NovaError):
+    """A key is missing or null, or one delta holds several live rows of one key (R11)."""
+
+    code = "NOVA-BAD-KEY"
+
+
+class BadRecord(NovaError):
+    """A file or record cannot be read as what it is said to be."""
+
+    code = "NOVA-BAD-RECORD"
+
+
+class EmptyInput(NovaError):
+    """Nothing was given where something has to be inserted."""
+
+    code = "NOVA-EMPTY-INPUT"
+
+
+class UnrepresentableChange(NovaError):
+    """The channel's merge model cannot carry this change to its consumers; accepting it would lose rows silently (R10)."""
+
+    code = "NOVA-UNREPRESENTABLE-CHANGE"
+
+
+class ModelChanged(NovaError):
+    """A channel's merge model was changed; it takes effect by a base (R18)."""
+
+    code = "NOVA-MODEL-CHANGED"
+
+
+class ChannelNotFound(NovaError):
+    """No channel of that name is registered."""
+
+    code = "NOVA-CHANNEL-NOT-FOUND"
+
+
+class BindingNotFound(NovaError):
+    """No binding of that name is known."""
+
+    code = "NOVA-BINDING-NOT-FOUND"
+
+
+class VersionNotFound(NovaError):
+    """The channel has no such sequence number (yet)."""
+
+    code = "NOVA-VERSION-NOT-FOUND"
+
+
+class BlockCollected(NovaError):
+    """The version asked for was collected; an older snapshot can no longer be answered (R15)."""
+
+    code = "NOVA-BLOCK-COLLECTED"
+
+
+class ExecutionInProgress(NovaError):
+    """One live execution per binding and partition (R6): another one holds the lease."""
+
+    code = "NOVA-EXECUTION-IN-PROGRESS"
+
+
+class ExecutionNotLive(NovaError):
+    """The execution was aborted, superseded or committed; it cannot go on or be resumed (R4, R6)."""
+
+    code = "NOVA-EXECUTION-NOT-LIVE"
+
+
+class CommitConflict(NovaError):
+    """Something that the execution relied on has moved since it began; it is aborted and planned again (R6)."""
+
+    code = "NOVA-COMMIT-CONFLICT"
+
+
+class CommitOutcomeUnknown(NovaError):
+    """The connection was lost during COMMIT and the catalog cannot be asked yet whether it took (R7)."""
+
+    code = "NOVA-COMMIT-OUTCOME-UNKNOWN"
+
+
+class IdempotencyConflict(NovaError):
+    """The idempotency key was used before, for other content."""
+
+    code = "NOVA-IDEMPOTENCY-CONFLICT"
+
+
+class TaskFailed(NovaError):
+    """A task raised; its execution keeps its pins and can be resumed (R4)."""
+
+    code = "NOVA-TASK-FAILED"
+
+
+class CatalogUnavailable(NovaError):
+    """The catalog does not answer."""
+
+    code = "NOVA-CATALOG-UNAVAILABLE"
+
+
+class CatalogVersion(NovaError):
+    """The catalog was made by another version of this package, or holds something else."""
+
+    code = "NOVA-CATALOG-VERSION"
+
+
+class WarehouseUnavailable(NovaError):
+    """The warehouse cannot be read or written."""
+
+    code = "NOVA-WAREHOUSE-UNAVAILABLE"
+
+
+class FileMissing(NovaError):
+    """A file that the catalog lists is not in the warehouse, or was changed there."""
+
+    code = "NOVA-FILE-MISSING"
+
+
+class EngineUnavailable(NovaError):
+    """No Java or no Spark to run with."""
+
+    code = "NOVA-ENGINE-UNAVAILABLE"
+
+
+class NotSupported(NovaError):
+    """Legal, but not built yet, or not possible on this engine; the message says which way round there is."""
+
+    code = "NOVA-NOT-SUPPORTED"

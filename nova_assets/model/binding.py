@@ -1,0 +1,179 @@
+"""Bindings: workflowettes with a channel on every port that is kept (Nova 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nova_assets.model.channel import Channel
+from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.names import check_name
+from nova_assets.model.task import Task
+from nova_assets.model.trigger import Trigger
+from nova_assets.model.workflowette import Workflowette
+
+
+@dataclass(frozen=True, init=False)
+class Binding:
+    """A workflowette bound to channels; the unit that is triggered, executed and committed.
+
+    Its name owns its cursors: bind the same workflowette twice under two names and each reads by itself.
+    """
+
+    name: str
+    workflowette: Workflowette
+    channels: Mapping[str, Channel] = field(hash=False)
+    params: Mapping[str, Any] = field(hash=False)
+    when: Trigger | None
+    description: str | None
+
+    def __init__(
+        self,
+        name: str,
+        workflowette: Workflowette,
+        channels: Mapping[str, Channel],
+        params: Mapping[str, Any],
+        when: Trigger | None,
+        description: str | None = None,
+    ) -> None:
+        values = {
+            "name": name,
+            "workflowette": workflowette,
+            "channels": channels,
+            "params": params,
+            "when": when,
+            "description": description,
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return self.workflowette.tasks
+
+    @property
+    def reads(self) -> tuple[Channel, ...]:
+        """Channels that some task consumes, in any mode."""
+        return self._of(e.port for t in self.tasks for e in t.consumes)
+
+    @property
+    def writes(self) -> tuple[Channel, ...]:
+        """Channels that some task produces."""
+        return self._of(e.port for t in self.tasks for e in t.produces)
+
+    @property
+    def base_writes(self) -> tuple[Channel, ...]:
+        """Channels that some task produces a base of."""
+        return self._of(e.port for t in self.tasks for e in t.produces if e.kind == "base")
+
+    @property
+    def cursor_channels(self) -> tuple[Channel, ...]:
+        """Channels of which this binding keeps a cursor."""
+        return self._of(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
+
+    def channel(self, port: str) -> Channel | None:
+        """The channel on a port; None for a private port."""
+        return self.channels.get(port)
+
+    def _of(self, ports: Any) -> tuple[Channel, ...]:
+        return tuple(dict.fromkeys(self.channels[p] for p in ports if p in self.channels))
+
+    def problems(self) -> list[str]:
+        """What is wrong with this binding by itself, its workflowette included."""
+        found = [
+            f"channels names port {p!r}, which the workflowette does not have ({', '.join(self.workflowette.ports)})"
+            for p in self.channels
+            if p not in self.workflowette.ports
+        ]
+        found += [
+            f"port {p!r} is bound to {c!r}; expected a nova.Channel"
+            for p, c in self.channels.items()
+            if not isinstance(c, Channel)
+        ]
+        if found:
+            return [f"binding {self.name!r}: {p}" for p in found]
+        found += self._shared_channel_problems()
+        for t in self.tasks:
+            for e in t.consumes:
+                found += self._consume_problems(t, e)
+            for p in t.produces:
+                found += self._produce_problems(t, p)
+        if self.when is not None and not isinstance(self.when, Trigger):
+            found.append(
+                f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...) or nova.after(...)"
+            )
+        return [*self.workflowette.problems(), *(f"binding {self.name!r}: {p}" for p in found)]
+
+    def _shared_channel_problems(self) -> list[str]:
+        """Two ports on one channel would hide a dependency from the order of the tasks."""
+        written = {e.port for t in self.tasks for e in t.produces}
+        ports: dict[str, list[str]] = {}
+        for port, channel in self.channels.items():
+            ports.setdefault(channel.name, []).append(port)
+        return [
+            f"ports {' and '.join(map(repr, sorted(p)))} are both bound to channel {c!r}, and one of them is written"
+            for c, p in ports.items()
+            if len(p) > 1 and written & set(p)
+        ]
+
+    def _consume_problems(self, task: Task, edge: Consumes) -> list[str]:
+        channel, where = self.channel(edge.port), f"task {task.name!r}"
+        if channel is None:
+            writer = self.workflowette.writer(edge.port)
+            if writer is None:
+                return [
+                    f"port {edge.port!r}, which {where} reads, has no channel and no task writes it; bind it with channels={{{edge.port!r}: ...}}"
+                ]
+            if writer.name == task.name:
+                return [f"{where} reads and writes the private port {edge.port!r}; bind a channel to it"]
+            if edge.mode in ("old", "changes", "matching"):
+                return [
+                    f"{where} consumes {edge.mode}({edge.port}) of a private port, which keeps nothing; bind a channel to it"
+                ]
+            return []
+        if edge.mode == "matching" and not edge.on and not channel.merge.key:
+            return [
+                f"{where} consumes matching({edge.port}), but channel {channel.name!r} has no key; name the columns with on="
+            ]
+        return []
+
+    def _produce_problems(self, task: Task, edge: Produces) -> list[str]:
+        if self.channel(edge.port) is None and not self.workflowette.readers(edge.port):
+            return [
+                f"port {edge.port!r}, which task {task.name!r} writes, has no channel and no task reads it; bind it with channels={{{edge.port!r}: ...}}"
+            ]
+        return []
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "workflowette": self.workflowette.name,
+            "tasks": [t.as_json() for t in self.tasks],
+            "channels": {p: c.name for p, c in self.channels.items()},
+            "when": None if self.when is None else str(self.when),
+        }
+
+
+def bind(
+    workflowette: Workflowette,
+    *,
+    name: str | None = None,
+    channels: Mapping[str, Channel] | None = None,
+    params: Mapping[str, Any] | None = None,
+    when: Trigger | None = None,
+    description: str | None = None,
+) -> Binding:
+    """Bind a workflowette to channels.
+
+    Args:
+        workflowette: what to run.
+        name: of the binding, unique in the project; the workflowette's by default.
+        channels: port -> channel, for ports whose edges name none or another one. A port without any is private.
+        params: what tasks find in ``ctx.params``.
+        when: the trigger; without one the binding runs by hand, which is always allowed.
+    """
+    bound = {**workflowette.default_channels, **(channels or {})}
+    return Binding(
+        check_name(name or workflowette.name, "a binding"), workflowette, bound, dict(params or {}), when, description
+    )

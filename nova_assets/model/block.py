@@ -1,0 +1,152 @@
+"""Blocks: immutable sets of files that change a channel (Nova 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from nova_assets.model.merge import MergeModel
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.schema import Schema
+
+Kind = Literal["base", "delta"]
+Origin = Literal["task", "insert", "compact", "restore", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of a block, as exact as the catalog needs it to answer reads without looking (R16).
+
+    Args:
+        path: relative to the warehouse root, forward slashes.
+        rows, bytes: its size.
+        ranges: column -> (least, greatest) for the key and order columns, as JSON values.
+        bucket: number of its hash bucket, where the channel is laid out in buckets.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
+    bucket: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "ranges": {k: list(v) for k, v in self.ranges.items()},
+            "bucket": self.bucket,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> DataFile:
+        ranges = {k: (v[0], v[1]) for k, v in data["ranges"].items()}
+        return DataFile(data["path"], data["rows"], data["bytes"], ranges, data["bucket"])
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What was staged: the content of a block that has no number yet.
+
+    Args:
+        files: exactly these, and no others.
+        schema: the channel's columns, without ``_deleted`` (deltas of keyed channels have it in their files).
+        deletes: rows that are deletions.
+        format: of the files.
+        keeps_all: of a base: it was compared with the snapshot that it replaces, and drops no row of it (R10).
+    """
+
+    files: tuple[DataFile, ...]
+    schema: Schema
+    deletes: int = 0
+    format: str = "parquet"
+    keeps_all: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(f.rows for f in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.bytes for f in self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "files": [f.as_json() for f in self.files],
+            "schema": self.schema.as_json(),
+            "deletes": self.deletes,
+            "format": self.format,
+            "keeps_all": self.keeps_all,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Manifest:
+        return Manifest(
+            tuple(DataFile.from_json(f) for f in data["files"]),
+            Schema.from_json(data["schema"]),
+            data["deletes"],
+            data["format"],
+            data.get("keeps_all", False),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A base B_hi (everything as of ``hi``) or a delta (what turns B_lo into B_hi).
+
+    Args:
+        id: unique for ever.
+        channel, partition: where it belongs.
+        kind: ``base`` or ``delta``.
+        lo, hi: the numbers at its ends; for a base both are its number.
+        manifest: its files, schema and format.
+        merge: the merge model it was written under (R18).
+        origin: who made it; a base made by compaction changes no answer (R9).
+    """
+
+    id: str
+    channel: str
+    partition: str
+    kind: Kind
+    lo: int
+    hi: int
+    manifest: Manifest
+    merge: MergeModel
+    origin: Origin = "task"
+    commit_id: str = ""
+
+    @property
+    def range(self) -> str:
+        """``B5`` or ``Δ(4→5)``, as Nova writes it."""
+        return f"B{self.hi}" if self.kind == "base" else f"Δ({self.lo}→{self.hi})"
+
+    @property
+    def rows(self) -> int:
+        return self.manifest.rows
+
+    @property
+    def bytes(self) -> int:
+        return self.manifest.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBlock:
+    """A block that an execution has written and not committed: recorded first, then written, then described (R3).
+
+    Args:
+        id: becomes the block's id when it is committed.
+        folder: where its files are, relative to the warehouse root; nothing else ever is in it.
+        manifest: None until the files are complete.
+    """
+
+    id: str
+    execution_id: str
+    channel: str | None
+    port: str
+    kind: Kind
+    folder: str
+    epoch: int
+    partition: str = WHOLE
+    manifest: Manifest | None = None

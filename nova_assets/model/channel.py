@@ -1,0 +1,122 @@
+"""Channels: named containers of data that change by blocks (Nova 2.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from nova_assets.errors import DefinitionError
+from nova_assets.model.merge import Append, MergeModel, model_from_json
+from nova_assets.model.names import check_name
+from nova_assets.model.partitions import Dimension
+from nova_assets.model.schema import Schema, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OnSchemaChange = Literal["freeze", "evolve"]
+
+
+@dataclass(frozen=True, init=False)
+class Channel:
+    """A named, append-or-keyed data container; in Dagster, an asset.
+
+    Args:
+        name: unique in the project; also the port that an edge to this channel gets by default.
+        merge: how deltas fold into bases: Append, Upsert, Keyed or Custom.
+        schema: Spark DDL, a ``pyarrow.Schema``, or nothing: then the first block gives it.
+        partitions: partition dimensions, outermost first; their columns belong to the key of a keyed channel (R13).
+        on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen (R18).
+        description, owners, group, tags: shown in Dagster.
+
+    Raises:
+        DefinitionError: a name, schema or key that cannot be; all problems at once.
+    """
+
+    name: str
+    merge: MergeModel
+    schema: Schema | None
+    partitions: tuple[Dimension, ...]
+    on_schema_change: OnSchemaChange
+    description: str | None = field(compare=False)
+    owners: tuple[str, ...] = field(compare=False)
+    group: str | None = field(compare=False)
+    tags: Mapping[str, str] = field(compare=False, hash=False)
+
+    def __init__(
+        self,
+        name: str,
+        merge: MergeModel | None = None,
+        schema: str | Schema | pa.Schema | None = None,
+        partitions: Sequence[Dimension] | Dimension = (),
+        on_schema_change: OnSchemaChange = "freeze",
+        *,
+        description: str | None = None,
+        owners: Sequence[str] = (),
+        group: str | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        def put(**values: Any) -> None:
+            for key, value in values.items():
+                object.__setattr__(self, key, value)
+
+        put(
+            name=check_name(name, "a channel"), merge=merge if merge is not None else Append(), schema=schema_of(schema)
+        )
+        put(
+            partitions=(partitions,) if isinstance(partitions, Dimension) else tuple(partitions),
+            on_schema_change=on_schema_change,
+        )
+        put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
+        problems = self._problems()
+        if problems:
+            raise DefinitionError.of(problems, f"channel {name!r}")
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return tuple(d.column for d in self.partitions)
+
+    def _problems(self) -> list[str]:
+        if not isinstance(self.merge, MergeModel):
+            return [
+                f"merge is {self.merge!r}; expected nova.Append(), nova.Upsert(key=...), nova.Keyed(...) or nova.Custom(...)"
+            ]
+        found = self.merge.problems(self.schema)
+        if self.on_schema_change not in ("freeze", "evolve"):
+            found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"')
+        columns = self.partition_columns
+        if len(set(columns)) != len(columns):
+            found.append(f"a partition column is named twice ({', '.join(columns)})")
+        if self.schema is not None:
+            found += [f"partition column {c!r} is not in the schema" for c in columns if c not in self.schema]
+        if self.merge.keyed:
+            found += [f"partition column {c!r} must be part of the key" for c in columns if c not in self.merge.key]
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """The definition as the catalog keeps it: what decides about data, nothing that only Dagster shows."""
+        return {
+            "name": self.name,
+            "merge": self.merge.as_json(),
+            "schema": None if self.schema is None else self.schema.as_json(),
+            "partitions": [d.as_json() for d in self.partitions],
+            "on_schema_change": self.on_schema_change,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Channel:
+        return Channel(
+            data["name"],
+            model_from_json(data["merge"]),
+            None if data["schema"] is None else Schema.from_json(data["schema"]),
+            [Dimension.from_json(d) for d in data["partitions"]],
+            data["on_schema_change"],
+        )
+
+
+def fingerprint(definition: Mapping[str, Any]) -> str:
+    """A short name of a definition's content: equal when and only when the definitions are."""
+    return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]

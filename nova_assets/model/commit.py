@@ -1,0 +1,144 @@
+"""Commits: updates and what they require, published in one catalog transaction (R2, R6).
+
+The same request serves runs, inserts and, later, upkeep: whoever changes a channel says what it adds, which cursors it
+moves, and what must still be true for that to be right. The catalog checks and applies it, or refuses it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nova_assets.model.block import Block, Kind, Manifest, Origin
+from nova_assets.model.merge import MergeModel
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """One block to be added, at the number that the commit gives its channel.
+
+    A delta without rows is not published and takes no number; a base without rows is (R1).
+    """
+
+    block_id: str
+    channel: str
+    kind: Kind
+    manifest: Manifest
+    merge: MergeModel
+    partition: str = WHOLE
+    origin: Origin = "task"
+
+    @property
+    def takes_number(self) -> bool:
+        return self.kind == "base" or self.manifest.rows > 0
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCursor:
+    """A cursor to be set.
+
+    Args:
+        expected: where it was pinned; the commit is refused if it is elsewhere (R6).
+        to: the pinned head.
+        own: the channel is written by this execution: the cursor goes to the commit's own number, if it takes one (R5).
+    """
+
+    binding: str
+    channel: str
+    expected: int
+    to: int
+    own: bool = False
+    partition: str = WHOLE
+    channel_partition: str = WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class HeadAt:
+    """Requires that nothing was committed to the channel after ``seq`` (in the partitions named; in any, if none is)."""
+
+    channel: str
+    seq: int
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoConsumers:
+    """Requires that nobody has consumed changes of the channel, or is about to (R10).
+
+    For a base that was not compared with the rows that it replaces: when this fails, it is planned again, and compared.
+    """
+
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaAt:
+    """Requires that the channel's schema is still the one that the blocks were fitted to, and sets the new one."""
+
+    channel: str
+    was: Schema | None
+    becomes: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Everything that one execution publishes.
+
+    Args:
+        id: made by the caller, so that it can ask after an unknown outcome (R7).
+        execution_id, epoch: the execution that must be live under this epoch.
+        binding: None for an insert.
+        consumed: channel -> (cursor, head) read; kept as provenance.
+        idempotency: (channel, key): a second commit with it gives back the first.
+        details: facts to keep beside the commit (timings, estimates).
+    """
+
+    id: str
+    execution_id: str
+    epoch: int
+    binding: str | None
+    publish: tuple[Publish, ...]
+    cursors: tuple[MoveCursor, ...] = ()
+    heads: tuple[HeadAt, ...] = ()
+    no_consumers: tuple[NoConsumers, ...] = ()
+    schemas: tuple[SchemaAt, ...] = ()
+    consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
+    idempotency: tuple[str, str] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What was published.
+
+    Args:
+        id: the commit's id, which also reaches Dagster (R17).
+        numbers: channel -> the sequence number it took; channels that got an empty delta are absent.
+        blocks: the blocks, numbered.
+        heads: channel -> head after this commit, for every channel that was written or consumed.
+        consumed: channel -> (cursor, head) that was read.
+        repeated: the idempotency key had been used; this is the first commit again.
+    """
+
+    id: str
+    execution_id: str
+    binding: str | None
+    at: datetime
+    numbers: Mapping[str, int]
+    blocks: tuple[Block, ...]
+    heads: Mapping[str, int] = field(default_factory=dict, hash=False)
+    consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
+    repeated: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def seq(self) -> int:
+        """The number of a commit to a single channel, as ``store.insert`` makes; its head, if the delta was empty."""
+        known = self.numbers or self.heads
+        if len(known) != 1:
+            raise ValueError(f"the commit touches {len(known)} channels; look its numbers up by channel: {dict(known)}")
+        return next(iter(known.values()))

@@ -1,0 +1,115 @@
+"""Edges: what a task reads and writes, and how (Nova 2.2). Written as ``nova.all(c)``, ``nova.new(c)``, ``nova.delta(c)``, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nova_assets.errors import DefinitionError
+from nova_assets.model.block import Kind
+from nova_assets.model.channel import Channel
+from nova_assets.model.names import check_name
+
+Mode = Literal["all", "new", "old", "changes", "matching"]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumes:
+    """An edge from a port to a task.
+
+    Args:
+        port: the port's name.
+        mode: ``all`` the snapshot, ``new`` what came since the last successful execution, ``old`` the snapshot before
+            that; ``changes`` is the three as one ``View``; ``matching`` is ``all`` restricted to some keys.
+        name: the parameter of the task's function.
+        channel: the channel that the port is bound to unless a binding says otherwise.
+        keys_of: for ``matching``, the parameter whose keys are looked up.
+        on: for ``matching``, the key columns; the channel's key when left out.
+    """
+
+    port: str
+    mode: Mode
+    name: str
+    channel: Channel | None = None
+    keys_of: str | None = None
+    on: tuple[str, ...] = ()
+
+    @property
+    def moves_cursor(self) -> bool:
+        """Whether this edge has a cursor (R15: only ``new`` and ``old`` edges have)."""
+        return self.mode in ("new", "old", "changes")
+
+
+@dataclass(frozen=True, slots=True)
+class Produces:
+    """An edge from a task to a port, as a new ``base`` or as a ``delta``."""
+
+    port: str
+    kind: Kind
+    channel: Channel | None = None
+
+
+def all(port: Channel | str, *, as_: str | None = None) -> Consumes:  # the paper's word
+    """The whole channel, as of the pinned head."""
+    return _consumes(port, "all", as_)
+
+
+def new(port: Channel | str, *, as_: str | None = None) -> Consumes:
+    """What has come since this binding's last successful execution, as one delta (Nova 2.2)."""
+    return _consumes(port, "new", as_)
+
+
+def old(port: Channel | str, *, as_: str | None = None) -> Consumes:
+    """The snapshot that the last successful execution saw. Legal only beside ``new`` on the same channel (R8)."""
+    return _consumes(port, "old", as_)
+
+
+def changes(port: Channel | str, *, as_: str | None = None) -> Consumes:
+    """A ``View`` with ``.new``, ``.old`` and ``.all`` of one channel, under one pin."""
+    return _consumes(port, "changes", as_)
+
+
+def matching(
+    port: Channel | str, *, keys_of: Channel | Consumes | str, on: str | Sequence[str] = (), as_: str | None = None
+) -> Consumes:
+    """``all``, restricted to the keys that occur in another input of the same task.
+
+    Args:
+        port: the channel that is looked up.
+        keys_of: the other input: its channel, port or parameter.
+        on: the key columns, where they are not the channel's key.
+        as_: renames the parameter.
+    """
+    looked_up = _consumes(port, "matching", as_)
+    other = keys_of.name if isinstance(keys_of, Channel | Consumes) else keys_of
+    columns = (on,) if isinstance(on, str) else tuple(on)
+    return Consumes(looked_up.port, "matching", looked_up.name, looked_up.channel, other, columns)
+
+
+def base(port: Channel | str) -> Produces:
+    """A new, full snapshot that replaces what was there."""
+    return _produces(port, "base")
+
+
+def delta(port: Channel | str) -> Produces:
+    """Rows (or deletions) that augment what is there."""
+    return _produces(port, "delta")
+
+
+def _consumes(port: Channel | str, mode: Mode, as_: str | None) -> Consumes:
+    name, channel = _port(port)
+    return Consumes(name, mode, check_name(as_, "a parameter (as_)") if as_ is not None else name, channel)
+
+
+def _produces(port: Channel | str, kind: Kind) -> Produces:
+    name, channel = _port(port)
+    return Produces(name, kind, channel)
+
+
+def _port(port: Channel | str) -> tuple[str, Channel | None]:
+    if isinstance(port, Channel):
+        return port.name, port
+    if isinstance(port, str):
+        return check_name(port, "a port"), None
+    raise DefinitionError("an edge leads nowhere", found=repr(port), expected="a nova.Channel or the name of a port")

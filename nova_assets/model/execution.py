@@ -1,0 +1,108 @@
+"""Executions: one run of a binding (or one insert), from begin to commit or abort."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from nova_assets.model.commit import Commit
+from nova_assets.model.partitions import WHOLE
+
+State = Literal["running", "failed", "committed", "aborted"]
+"""``running`` holds a lease; ``failed`` keeps pins and staged files until resumed, expired or superseded (R4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What an execution reads of one channel, fixed when it begins (R4).
+
+    Args:
+        channel: its name.
+        head: the channel's head then.
+        cursor: the binding's cursor then; None where the channel is not consumed as ``new``.
+        partition: the partition of the channel that the cursor is of.
+    """
+
+    channel: str
+    head: int
+    cursor: int | None = None
+    partition: str = WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A request to open an execution.
+
+    Args:
+        execution_id: made by the caller, so that it can ask after an unknown outcome.
+        binding: None for an insert.
+        partition: of the binding.
+        heads: channels whose heads are pinned.
+        cursors: those of them whose cursors are pinned as well.
+        owner: who holds the lease: ``host:pid:start`` or ``dagster:run``.
+        lease: seconds.
+        dead: owners that are known to be gone, whose leases need not be waited for.
+    """
+
+    execution_id: str
+    binding: str | None
+    heads: tuple[str, ...]
+    cursors: tuple[str, ...] = ()
+    partition: str = WHOLE
+    owner: str = ""
+    lease: float = 120.0
+    run_id: str | None = None
+    firing_id: str | None = None
+    dead: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What one task of an execution did.
+
+    Args:
+        task: its name.
+        seconds: wall time, writing included; a frame that is passed on costs its reader.
+        read: input -> rows in the blocks that were opened; None where rows are passed on unread.
+        wrote: port -> rows written; None where a frame was passed on.
+        skipped: it had nothing new and said ``skip_if_no_new``.
+    """
+
+    task: str
+    seconds: float
+    read: Mapping[str, int | None]
+    wrote: Mapping[str, int | None]
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """An execution as the catalog has it.
+
+    Args:
+        epoch: goes up with each resumption; whoever holds an older one can no longer commit (R6).
+        pins: channel -> pin.
+        lease_until: when others may take over, if it is not renewed.
+        error: why it failed or was aborted.
+        commit_id: of the commit that ended it.
+        commit, tasks: that commit and what each task did, where this process carried them out.
+    """
+
+    id: str
+    binding: str | None
+    partition: str
+    state: State
+    epoch: int
+    pins: Mapping[str, Pin]
+    owner: str
+    started_at: datetime
+    lease_until: datetime
+    finished_at: datetime | None = None
+    error: str | None = None
+    commit_id: str | None = None
+    run_id: str | None = None
+    firing_id: str | None = None
+    commit: Commit | None = None
+    tasks: tuple[TaskReport, ...] = ()

@@ -1,0 +1,94 @@
+"""Functions that the catalog remembers: by where they can be imported from, never by their bytes (R18)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from nova_assets.errors import DefinitionError
+
+_ASSOCIATIVE = "__nova_associative__"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRef:
+    """A function by name: ``module:qualname@version``."""
+
+    module: str
+    qualname: str
+    version: str = "1"
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.qualname}@{self.version}"
+
+    @staticmethod
+    def of(function: Callable[..., Any], role: str, version: str = "1") -> FunctionRef:
+        """The reference to ``function``.
+
+        Raises:
+            DefinitionError: a lambda, a function inside another, or one of ``__main__``: nobody else could import it.
+        """
+        module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+        why = _unimportable(function, module, qualname)
+        if why or module is None or qualname is None:
+            raise DefinitionError(
+                f"the {role} function cannot be recorded: {why}",
+                found=repr(function),
+                expected="a function defined at the top level of a module that can be imported",
+                next="move it into a module of your package and give it a name",
+            )
+        return FunctionRef(module, qualname, version)
+
+    @staticmethod
+    def parse(text: str) -> FunctionRef:
+        where, _, version = text.rpartition("@")
+        module, _, qualname = where.partition(":")
+        return FunctionRef(module, qualname, version)
+
+    def load(self) -> Callable[..., Any]:
+        """The function itself. Raises DefinitionError when it has gone."""
+        try:
+            found: Any = importlib.import_module(self.module)
+            for part in self.qualname.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError) as error:
+            raise DefinitionError(
+                f"the function {self} cannot be imported",
+                found=str(error),
+                next=f"restore {self.module}.{self.qualname}, or register the channel with another one",
+            ) from error
+        if not callable(found):
+            raise DefinitionError(f"{self} is not a function", found=repr(found))
+        return found  # type: ignore[no-any-return]
+
+
+def _unimportable(function: object, module: str | None, qualname: str | None) -> str | None:
+    if not callable(function):
+        return "it is not a function"
+    if module is None or qualname is None:
+        return "it has no name"
+    if "<lambda>" in qualname:
+        return "it is a lambda"
+    if "<locals>" in qualname:
+        return "it is defined inside another function"
+    if module == "__main__":
+        return "it lives in __main__, which is another module in every process"
+    return None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def associative(function: F) -> F:
+    """Declare that ``function(function(a, b), c) == function(a, function(b, c))``, which ``Keyed(combine=...)`` needs (R11).
+
+    The function takes two values, earlier first (Spark columns in the Spark engine), and gives the combined one.
+    """
+    setattr(function, _ASSOCIATIVE, True)
+    return function
+
+
+def is_associative(function: object) -> bool:
+    return bool(getattr(function, _ASSOCIATIVE, False))

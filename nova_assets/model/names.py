@@ -1,0 +1,25 @@
+"""Names of channels, tasks, workflowettes and bindings."""
+
+from __future__ import annotations
+
+import re
+
+from nova_assets.errors import DefinitionError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+
+
+def check_name(name: object, what: str) -> str:
+    """The name, if it is one that Python, Dagster, SQL and a file system all take.
+
+    Raises:
+        DefinitionError: otherwise.
+    """
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise DefinitionError(
+            f"{what} has an unusable name",
+            found=repr(name),
+            expected="letters, digits and _, not starting with a digit, at most 128",
+            next="rename it",
+        )
+    return name

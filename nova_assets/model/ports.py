@@ -1,0 +1,198 @@
+"""Protocols of the two things that the runtime stands on: a catalog and an engine.
+
+``catalog/`` and ``engine/`` implement them; tests have a stub engine. Nothing here is imported at run time by them that
+could make a cycle: only types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nova_assets.model.binding import Binding
+from nova_assets.model.block import Manifest, StagedBlock
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit, CommitRequest
+from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.schema import Schema
+from nova_assets.model.timeline import History, Instant
+
+if TYPE_CHECKING:
+    from nova_assets.plan.reads import Read, Snapshot
+
+Frame = Any
+"""What an engine computes with: a Spark DataFrame, or a list of rows in the stub engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelState:
+    """A registered channel as it stands: its definition, head and schema."""
+
+    channel: Channel
+    head: int
+    schema: Schema | None
+    rows: int = 0
+    bytes: int = 0
+    blocks: int = 0
+    updated_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a binding has read a channel: the pinned head of its last successful execution."""
+
+    binding: str
+    channel: str
+    seq: int
+    head: int
+    partition: str = WHOLE
+    channel_partition: str = WHOLE
+    moved_at: datetime | None = None
+
+    @property
+    def lag(self) -> int:
+        """Sequence numbers still unread."""
+        return self.head - self.seq
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """A trigger that has fired: a row of the outbox, until an execution answers it.
+
+    Args:
+        n: counts the binding's firings, from 1.
+        positions: trigger leaf -> the position up to which it has fired.
+        attempt: counts runs requested for it, from 1.
+        state: ``requested``, ``committed`` or ``abandoned``.
+    """
+
+    id: str
+    binding: str
+    n: int
+    positions: Mapping[str, Any]
+    attempt: int
+    state: str
+    at: datetime
+
+    @property
+    def run_key(self) -> str:
+        return f"{self.binding}#{self.n}#{self.attempt}"
+
+
+class Catalog(Protocol):
+    """The transactional truth about channels (R17). Every method is one transaction; none lets a database error out."""
+
+    url: str
+
+    # definitions
+    def register(
+        self, channels: Sequence[Channel], bindings: Sequence[Binding] = (), replace: bool = False
+    ) -> None: ...
+    def channel(self, name: str) -> ChannelState: ...
+    def channels(self) -> list[ChannelState]: ...
+
+    # reading
+    def history(self, channel: str, at: int | None = None, partition: str = WHOLE) -> History: ...
+    def timeline(self, channel: str) -> list[Instant]: ...
+    def cursors(self, binding: str | None = None) -> list[Cursor]: ...
+    def has_consumers(self, channel: str) -> bool: ...
+
+    # executions
+    def begin(self, request: Begin) -> Execution: ...
+    def execution(self, execution_id: str) -> Execution: ...
+    def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]: ...
+    def renew(self, execution_id: str, epoch: int, lease: float) -> bool: ...
+    def resume(self, execution_id: str, owner: str, lease: float) -> Execution: ...
+    def fail(self, execution_id: str, epoch: int, error: str) -> None: ...
+    def abort(self, execution_id: str, reason: str, epoch: int | None = None) -> None: ...
+    def settle(self, execution_id: str) -> Commit | None: ...
+
+    # staging
+    def stage(self, blocks: Sequence[StagedBlock]) -> None: ...
+    def fill(self, block_id: str, manifest: Manifest) -> None: ...
+    def drop_staged(self, execution_id: str, ports: Iterable[str]) -> None: ...
+    def staged(self, execution_id: str) -> list[StagedBlock]: ...
+    def sweepable(self, grace: float) -> list[StagedBlock]: ...
+    def swept(self, block_ids: Sequence[str]) -> None: ...
+
+    # commits
+    def commit(self, request: CommitRequest) -> Commit: ...
+    def commit_of_key(self, channel: str, key: str) -> Commit | None: ...
+    def commit_by_id(self, commit_id: str) -> Commit: ...
+    def unpublished(self, limit: int = 100) -> list[Commit]: ...
+    def mark_published(self, commit_id: str) -> None: ...
+
+    # the outbox of triggers
+    def last_firing(self, binding: str) -> Firing | None: ...
+    def fire(self, binding: str, after_n: int, positions: Mapping[str, Any]) -> Firing | None: ...
+    def retry_firing(self, firing_id: str, attempt: int) -> Firing | None: ...
+    def end_firing(self, firing_id: str, state: str) -> None: ...
+    def registered_at(self, binding: str) -> datetime: ...
+
+    def check(self) -> str: ...
+    def close(self) -> None: ...
+
+
+class Engine(Protocol):
+    """Carries out what plans say, over real data. It decides nothing and knows no catalog."""
+
+    def read(self, read: Read) -> Frame:
+        """The frame that a read describes; lazy where the engine is."""
+
+    def matching(self, snapshot: Frame, keys: Frame, on: Sequence[str]) -> Frame:
+        """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``."""
+
+    def schema_of(self, frame: Frame) -> Schema:
+        """The columns of a frame, ``_deleted`` included where it is there."""
+
+    def one_evaluation(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
+        """Frames such that what several of them share is evaluated once (R4)."""
+
+    def write(self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+        """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by`` (R11).
+
+        ``channel`` is None for a private port, whose rows are written as they come.
+
+        Raises:
+            BadKey, SchemaMismatch: nothing of it is left.
+        """
+
+    def select(self, frame: Frame, columns: Sequence[str]) -> Frame:
+        """Some columns of a frame. Raises SchemaMismatch for one that it lacks."""
+
+    def to_arrow(self, frame: Frame) -> Any:
+        """All rows of a frame, as a ``pyarrow.Table``."""
+
+    def is_empty(self, frame: Frame) -> bool:
+        """Whether a frame has no rows; evaluates as little as that takes."""
+
+    def take(self, data: Any, schema: Schema | None) -> Frame:
+        """A frame of this engine, or an Arrow table, out of what a user gives to ``insert``: frames, tables, paths.
+
+        Args:
+            data: what was given.
+            schema: the channel's, by which text formats are parsed; None to infer.
+
+        Raises:
+            BadRecord, EmptyInput, SchemaMismatch.
+        """
+
+    def dropped(self, old: Snapshot, new: Manifest) -> int:
+        """How many rows of ``old`` the staged base lacks, counted as bags (R10)."""
+
+    def delete(self, folder: str) -> None:
+        """Remove a staged folder; only ever under the warehouse root."""
+
+    def check(self) -> str:
+        """One line about the warehouse. Raises WarehouseUnavailable."""
+
+    @property
+    def session(self) -> Any:
+        """What tasks get as ``ctx.spark``."""
+
+
+Clock = Callable[[], datetime]

@@ -1,0 +1,120 @@
+"""Projects: all bindings of a deployment, validated whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
+from nova_assets.model.binding import Binding
+from nova_assets.model.channel import Channel
+from nova_assets.model.trigger import After, OnData
+
+
+@dataclass(frozen=True, init=False)
+class Project:
+    """The bindings that share a catalog, and their channels.
+
+    What a value is by itself is checked when it is made; how things stand to each other is judged here, all at once.
+
+    Args:
+        bindings: every binding.
+        channels: further channels that no binding names.
+
+    Raises:
+        DefinitionError: with every problem of every definition (R5, R8).
+    """
+
+    bindings: tuple[Binding, ...]
+    channels: tuple[Channel, ...]
+
+    def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
+        object.__setattr__(self, "bindings", tuple(bindings))
+        named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
+        object.__setattr__(self, "channels", tuple(dict.fromkeys([*channels, *named])))
+        problems = self._problems()
+        if problems:
+            raise DefinitionError.of(list(dict.fromkeys(problems)), "the project is not sound")
+
+    def binding(self, name: str) -> Binding:
+        """The binding of that name. Raises BindingNotFound."""
+        for b in self.bindings:
+            if b.name == name:
+                return b
+        raise BindingNotFound(
+            f"no binding is called {name!r}",
+            expected=", ".join(b.name for b in self.bindings) or "(the project has none)",
+            binding=name,
+        )
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name. Raises ChannelNotFound."""
+        for c in self.channels:
+            if c.name == name:
+                return c
+        raise ChannelNotFound(
+            f"no channel is called {name!r}",
+            expected=", ".join(c.name for c in self.channels) or "(the project has none)",
+            channel=name,
+        )
+
+    def writer(self, channel: str) -> Binding | None:
+        """The one binding that writes the channel; None where it is fed from outside."""
+        return next((b for b in self.bindings if any(c.name == channel for c in b.writes)), None)
+
+    def _problems(self) -> list[str]:
+        found = [p for b in self.bindings for p in b.problems()]
+        return (
+            found + self._name_problems() + self._writer_problems() + self._trigger_problems() + self._cycle_problems()
+        )
+
+    def _name_problems(self) -> list[str]:
+        names = [b.name for b in self.bindings]
+        found = [
+            f"two bindings are called {n!r}; give one a name=" for n in sorted({n for n in names if names.count(n) > 1})
+        ]
+        channels = [c.name for c in self.channels]
+        return found + [
+            f"two different channels are called {n!r}" for n in sorted({n for n in channels if channels.count(n) > 1})
+        ]
+
+    def _writer_problems(self) -> list[str]:
+        writers: dict[str, list[str]] = {}
+        for b in self.bindings:
+            for c in b.writes:
+                writers.setdefault(c.name, []).append(b.name)
+        return [
+            f"channel {c!r} is written by the bindings {' and '.join(map(repr, w))}; one binding writes a channel"
+            for c, w in writers.items()
+            if len(w) > 1
+        ]
+
+    def _trigger_problems(self) -> list[str]:
+        found = []
+        channels, bindings = {c.name for c in self.channels}, {b.name for b in self.bindings}
+        for b in self.bindings:
+            for leaf in b.when.leaves() if b.when is not None and hasattr(b.when, "leaves") else ():
+                if isinstance(leaf, OnData):
+                    found += [
+                        f"binding {b.name!r}: on_data names {c!r}, which is no channel of the project"
+                        for c in leaf.channels
+                        if c not in channels
+                    ]
+                if isinstance(leaf, After) and leaf.binding not in bindings:
+                    found.append(
+                        f"binding {b.name!r}: after names {leaf.binding!r}, which is no binding of the project"
+                    )
+        return found
+
+    def _cycle_problems(self) -> list[str]:
+        """Lineage between bindings has to be a DAG; inside one, a task may read the channel that it writes."""
+        writers = {c.name: b.name for b in self.bindings for c in b.writes}
+        graph = {
+            b.name: {writers[c.name] for c in b.reads if writers.get(c.name, b.name) != b.name} for b in self.bindings
+        }
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            return [f"the bindings form a cycle: {' → '.join(reversed(error.args[1]))}"]
+        return []

@@ -1,0 +1,300 @@
+"""Schemas: the columns of a channel, in Spark's own type names.
+
+A type is kept as the text that Spark calls it by (``bigint``, ``decimal(10,2)``, ``array<string>``), in one canonical
+spelling, with a parsed tree beside it for those who need to walk it (the engine, the Arrow reader). The text is what is
+compared, shown and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from nova_assets.errors import DefinitionError, SchemaMismatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DELETED = "_deleted"
+"""The column that says of a row of a change that it is a deletion (R11). Snapshots never have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """A Spark SQL type: its name, and what it is made of.
+
+    Args:
+        name: ``bigint``, ``string``, ``decimal``, ``array``, ``map``, ``struct``, ...
+        args: precision and scale of a decimal.
+        fields: of a struct; one field called ``element`` for an array; ``key`` and ``value`` for a map.
+    """
+
+    name: str
+    args: tuple[int, ...] = ()
+    fields: tuple[Field, ...] = ()
+
+    def __str__(self) -> str:
+        if self.name == "struct":
+            return f"struct<{','.join(f'{quoted(f.name)}:{f.type}' for f in self.fields)}>"
+        if self.fields:
+            return f"{self.name}<{','.join(str(f.type) for f in self.fields)}>"
+        return f"{self.name}({','.join(map(str, self.args))})" if self.args else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column: name, type, and whether it may be null."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+
+    def __str__(self) -> str:
+        return f"{quoted(self.name)} {self.type}{'' if self.nullable else ' NOT NULL'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a channel or block, in order. Names are unique, and told apart by case-insensitive comparison."""
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for name in self.names:
+            if not name:
+                raise DefinitionError("a schema has a column without a name", next="give every column a name")
+            if name.lower() in seen:
+                raise DefinitionError(
+                    f"a schema has two columns called {name!r}", expected="names that differ in more than case"
+                )
+            seen.add(name.lower())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    def field(self, name: str) -> Field:
+        """The column of that name. Raises KeyError."""
+        for f in self.fields:
+            if f.name == name:
+                return f
+        raise KeyError(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+    def without(self, *names: str) -> Schema:
+        return Schema(tuple(f for f in self.fields if f.name not in names))
+
+    def select(self, names: Iterable[str]) -> Schema:
+        return Schema(tuple(self.field(n) for n in names))
+
+    def with_deleted(self) -> Schema:
+        """The schema of a change on a keyed channel: the columns, and ``_deleted``."""
+        return Schema((*self.without(DELETED).fields, Field(DELETED, DataType("boolean"), nullable=False)))
+
+    def relaxed(self) -> Schema:
+        """All columns nullable: how files are read, since a file may be older than a column."""
+        return Schema(tuple(replace(f, nullable=True) for f in self.fields))
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.fields))
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in self.fields]
+
+    @staticmethod
+    def from_json(data: list[dict[str, Any]]) -> Schema:
+        return Schema(tuple(Field(d["name"], parse_type(d["type"]), d.get("nullable", True)) for d in data))
+
+
+def quoted(name: str) -> str:
+    """A column's name as DDL wants it: bare where it can be, in backquotes where it must."""
+    plain = name.isidentifier() and name.isascii()
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def schema_of(given: str | Schema | pa.Schema | None) -> Schema | None:
+    """A schema from what a user may write: Spark DDL, a ``pyarrow.Schema``, or nothing (the first block gives it).
+
+    Raises:
+        DefinitionError: the text is not Spark DDL, or a type is not one that Spark has.
+    """
+    if given is None or isinstance(given, Schema):
+        return given
+    if isinstance(given, str):
+        return parse_ddl(given)
+    import pyarrow as pa
+
+    if isinstance(given, pa.Schema):
+        from nova_assets.model.arrow_types import from_arrow
+
+        return from_arrow(given)
+    raise DefinitionError(
+        "a schema is of no known kind", found=type(given).__name__, expected="Spark DDL text or a pyarrow.Schema"
+    )
+
+
+@lru_cache(maxsize=512)
+def parse_ddl(text: str) -> Schema:
+    """A schema from Spark DDL such as ``url string, price decimal(10,2), `52 week low` double NOT NULL``."""
+    import sqlglot
+    from sqlglot import exp
+
+    try:
+        tree = sqlglot.parse_one(
+            f"CREATE TABLE t ({text})", dialect="spark"
+        ).this  # sqlglot has no entry point for columns alone
+    except sqlglot.errors.SqlglotError as error:
+        raise _bad_ddl(text) from error
+    columns = tree.expressions if isinstance(tree, exp.Schema) else []
+    if not columns or not all(isinstance(c, exp.ColumnDef) and c.args.get("kind") for c in columns):
+        raise _bad_ddl(text)
+    return Schema(tuple(_field(c) for c in columns))
+
+
+@lru_cache(maxsize=512)
+def parse_type(text: str) -> DataType:
+    """A type from the name that Spark calls it by."""
+    import sqlglot
+    from sqlglot import exp
+
+    try:
+        return _type(exp.DataType.build(text, dialect="spark"))
+    except (sqlglot.errors.SqlglotError, ValueError) as error:
+        raise _bad_ddl(text) from error
+
+
+def _bad_ddl(text: str) -> DefinitionError:
+    return DefinitionError(
+        "a schema cannot be read",
+        found=repr(text),
+        expected="Spark DDL: 'url string, price decimal(10,2), seen timestamp'",
+    )
+
+
+# sqlglot's names of Spark's types, and Spark's canonical ones.
+_NAMES = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "tinyint",
+    "SMALLINT": "smallint",
+    "INT": "int",
+    "BIGINT": "bigint",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "TEXT": "string",
+    "VARCHAR": "string",
+    "CHAR": "string",
+    "BINARY": "binary",
+    "VARBINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPLTZ": "timestamp",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMPNTZ": "timestamp_ntz",
+}
+
+
+def _field(column: Any) -> Field:
+    from sqlglot import exp
+
+    not_null = any(
+        isinstance(c.kind, exp.NotNullColumnConstraint) and not c.kind.args.get("allow_null")
+        for c in column.constraints
+    )
+    return Field(column.this.name, _type(column.args["kind"]), nullable=not not_null)
+
+
+def _type(node: Any) -> DataType:
+    kind, inner = node.this.name if hasattr(node.this, "name") else str(node.this), node.expressions
+    if kind == "DECIMAL":
+        precision, scale = (
+            [*(int(str(e.this)) for e in inner), 10, 0][:2] if len(inner) != 1 else (int(str(inner[0].this)), 0)
+        )
+        return DataType("decimal", (precision, scale))
+    if kind in ("ARRAY", "LIST") and len(inner) == 1:
+        return DataType("array", fields=(Field("element", _type(inner[0])),))
+    if kind == "MAP" and len(inner) == 2:
+        return DataType("map", fields=(Field("key", _type(inner[0]), nullable=False), Field("value", _type(inner[1]))))
+    if kind == "STRUCT" and inner:
+        return DataType("struct", fields=tuple(_field(f) for f in inner))
+    if kind in _NAMES:
+        return DataType(_NAMES[kind])
+    raise DefinitionError(
+        f"the type {node.sql(dialect='spark')!r} is not supported",
+        expected=f"one of {sorted(set(_NAMES.values()))}, decimal(p,s), array<>, map<,>, struct<>",
+    )
+
+
+_WIDENINGS = {
+    "tinyint": {"smallint", "int", "bigint"},
+    "smallint": {"int", "bigint"},
+    "int": {"bigint", "double"},
+    "float": {"double"},
+    "date": {"timestamp_ntz"},
+}
+
+
+def widens(narrow: DataType, wide: DataType) -> bool:
+    """Whether every value of ``narrow`` is exactly a value of ``wide``."""
+    if _shape(narrow) == _shape(wide):
+        return True
+    if narrow.name == wide.name == "decimal":
+        return wide.args[1] >= narrow.args[1] and wide.args[0] - wide.args[1] >= narrow.args[0] - narrow.args[1]
+    if narrow.fields and narrow.name == wide.name and len(narrow.fields) == len(wide.fields):
+        same = narrow.name != "struct" or [f.name for f in narrow.fields] == [f.name for f in wide.fields]
+        return same and all(widens(a.type, b.type) for a, b in zip(narrow.fields, wide.fields, strict=True))
+    return wide.name in _WIDENINGS.get(narrow.name, set())
+
+
+def _shape(type_: DataType) -> str:
+    return str(type_)
+
+
+def reconcile(channel: str, declared: Schema | None, given: Schema, on_change: str) -> Schema:
+    """The schema of the channel once data of the schema ``given`` is on it (R18).
+
+    Under ``freeze`` the given columns must be exactly the declared ones (in any order; a narrower type is widened).
+    Under ``evolve`` new nullable columns may come, absent ones are filled with nulls, and types may widen.
+
+    Raises:
+        SchemaMismatch: with every column that is wrong.
+    """
+    if declared is None:
+        return given
+    missing = [f for f in declared.fields if f.name not in given]
+    extra = [f for f in given.fields if f.name not in declared]
+    problems = []
+    fields = []
+    for f in declared.fields:
+        came = given.field(f.name).type if f.name in given else f.type
+        if widens(came, f.type):
+            fields.append(f)
+        elif on_change == "evolve" and widens(f.type, came):
+            fields.append(replace(f, type=came))
+        else:
+            problems.append(f"column {quoted(f.name)} is {came}, not {f.type}")
+    if on_change == "evolve":
+        problems += [f"column {quoted(f.name)} is missing and may not be null" for f in missing if not f.nullable]
+        fields += [replace(f, nullable=True) for f in extra]
+    else:
+        problems += [f"column {quoted(f.name)} {f.type} is missing" for f in missing]
+        problems += [f"column {quoted(f.name)} {f.type} is not on the channel" for f in extra]
+    if problems:
+        way = (
+            "cast or rename the columns"
+            if on_change == "evolve"
+            else 'cast or rename the columns, or declare the channel with on_schema_change="evolve"'
+        )
+        raise SchemaMismatch(
+            f"channel {channel!r} was given data of another schema: {'; '.join(problems)}",
+            found=str(given),
+            expected=str(declared),
+            next=way,
+            channel=channel,
+            problems=problems,
+        )
+    return Schema(tuple(fields))

@@ -1,0 +1,146 @@
+"""Tasks: plain functions over frames, with their edges (Nova 2.2)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.names import check_name
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a task may ask about its execution; passed to a parameter called ``ctx``.
+
+    Args:
+        spark: the session.
+        partition: the partition of the execution, ``""`` where there is none.
+        params: the binding's parameters.
+        log: a logger whose lines reach Dagster, too.
+        execution_id: of the running execution; empty in a unit test.
+        pins: channel -> the head that this execution reads.
+    """
+
+    spark: Any = None
+    partition: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    log: logging.Logger = logging.getLogger("nova_assets.task")
+    execution_id: str = ""
+    pins: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function with the edges that it consumes and produces. Calling a task calls the plain function.
+
+    Args:
+        name: unique in its workflowette.
+        function: takes each edge's frame by the edge's name, and gives a frame (one output), a dict of frames by port
+            (several), or nothing (none).
+        consumes, produces: the edges.
+        retries: how often the task is tried again, with the same pins (R4).
+        retry_delay: seconds before a retry.
+        skip_if_no_new: do not call the function when every ``new`` input is empty.
+        deterministic: the author's word that evaluating the frames again gives the same rows (R4).
+    """
+
+    name: str
+    function: Callable[..., Any]
+    consumes: tuple[Consumes, ...] = ()
+    produces: tuple[Produces, ...] = ()
+    retries: int = 0
+    retry_delay: float = 0.0
+    skip_if_no_new: bool = False
+    deterministic: bool = False
+    description: str | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    @property
+    def wants_context(self) -> bool:
+        return "ctx" in inspect.signature(self.function).parameters
+
+    def problems(self) -> list[str]:
+        """What is wrong with this task by itself."""
+        return [f"task {self.name!r}: {p}" for p in (*self._edge_problems(), *self._parameter_problems())]
+
+    def _edge_problems(self) -> list[str]:
+        found = []
+        names = [e.name for e in self.consumes]
+        found += [f"two inputs are called {n!r}; rename one with as_=" for n in sorted(_twice(names))]
+        found += [f"port {p!r} is produced twice" for p in sorted(_twice([e.port for e in self.produces]))]
+        with_new = {e.port for e in self.consumes if e.mode == "new"}
+        for e in self.consumes:
+            if e.mode == "old" and e.port not in with_new:
+                found.append(
+                    f"consumes old({e.port}) without new({e.port}) beside it (R8); add new({e.port}), or take all({e.port})"
+                )
+            if e.mode == "matching" and e.keys_of not in names:
+                found.append(
+                    f"matching({e.port}) takes the keys of {e.keys_of!r}, which is no input of the task ({', '.join(names)})"
+                )
+        if not isinstance(self.retries, int) or self.retries < 0:
+            found.append(f"retries is {self.retries!r}; expected 0 or more")
+        if self.skip_if_no_new and not any(e.moves_cursor for e in self.consumes):
+            found.append("skip_if_no_new needs an input that is consumed as new")
+        return found
+
+    def _parameter_problems(self) -> list[str]:
+        parameters = inspect.signature(self.function).parameters
+        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return []
+        takes = {n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        needs = {n for n in takes if parameters[n].default is inspect.Parameter.empty} - {"ctx"}
+        names = {e.name for e in self.consumes}
+        found = [
+            f"the function has no parameter {n!r} for the input of that name; name it so, or use as_="
+            for n in sorted(names - takes)
+        ]
+        return found + [
+            f"the function's parameter {n!r} has no input; consume a port of that name, or use as_="
+            for n in sorted(needs - names)
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "consumes": [{"port": e.port, "mode": e.mode, "name": e.name, "keys_of": e.keys_of} for e in self.consumes],
+            "produces": [{"port": e.port, "kind": e.kind} for e in self.produces],
+        }
+
+
+def task(
+    *,
+    consumes: Consumes | Sequence[Consumes] = (),
+    produces: Produces | Sequence[Produces] = (),
+    name: str | None = None,
+    retries: int = 0,
+    retry_delay: float = 0.0,
+    skip_if_no_new: bool = False,
+    deterministic: bool = False,
+) -> Callable[[Callable[..., Any]], Task]:
+    """Make a task of a plain function. See ``Task`` for the arguments; edges may be one or a list."""
+
+    def make(function: Callable[..., Any]) -> Task:
+        return Task(
+            name=check_name(name or function.__name__, "a task"),
+            function=function,
+            consumes=(consumes,) if isinstance(consumes, Consumes) else tuple(consumes),
+            produces=(produces,) if isinstance(produces, Produces) else tuple(produces),
+            retries=retries,
+            retry_delay=retry_delay,
+            skip_if_no_new=skip_if_no_new,
+            deterministic=deterministic,
+            description=inspect.getdoc(function),
+        )
+
+    return make
+
+
+def _twice(names: Sequence[str]) -> set[str]:
+    return {n for n in names if names.count(n) > 1}

@@ -1,0 +1,42 @@
+"""Views: one channel in its three modes, under one pin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class View:
+    """One channel as a consumer sees it: ``.new`` since its cursor, ``.old`` at its cursor, ``.all`` at the pinned head.
+
+    Frames are built when first asked for. ``all = old ⊕ new``, always, since the three share one pin.
+    """
+
+    def __init__(self, all: Callable[[], Any], new: Callable[[], Any], old: Callable[[], Any]) -> None:
+        self._build = {"all": all, "new": new, "old": old}
+        self._frames: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, *, all: Any = None, new: Any = None, old: Any = None) -> View:
+        """A view of frames that exist: how a unit test calls a task that takes one."""
+        return cls(lambda: all, lambda: new, lambda: old)
+
+    def _frame(self, mode: str) -> Any:
+        if mode not in self._frames:
+            self._frames[mode] = self._build[mode]()
+        return self._frames[mode]
+
+    @property
+    def all(self) -> Any:
+        """The snapshot at the pinned head."""
+        return self._frame("all")
+
+    @property
+    def new(self) -> Any:
+        """What came between the cursor and the pinned head; on keyed channels with ``_deleted``."""
+        return self._frame("new")
+
+    @property
+    def old(self) -> Any:
+        """The snapshot at the cursor; empty when the consumer has never run."""
+        return self._frame("old")

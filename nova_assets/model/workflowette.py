@@ -1,0 +1,115 @@
+"""Workflowettes: DAGs of tasks with open ports, tied to no channel (Nova 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from nova_assets.model.channel import Channel
+from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.names import check_name
+from nova_assets.model.task import Task
+
+
+@dataclass(frozen=True, init=False)
+class Workflowette:
+    """Tasks that are carried out and committed together. They meet at ports: who reads a port runs after who writes it.
+
+    Args:
+        name: also the name of its first binding.
+        tasks: in any order.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+
+    def __init__(self, name: str, tasks: Sequence[Task]) -> None:
+        object.__setattr__(self, "name", check_name(name, "a workflowette"))
+        object.__setattr__(self, "tasks", tuple(tasks))
+
+    def task(self, name: str) -> Task:
+        """The task of that name. Raises KeyError."""
+        for t in self.tasks:
+            if t.name == name:
+                return t
+        raise KeyError(name)
+
+    @property
+    def edges(self) -> tuple[Consumes | Produces, ...]:
+        """All edges of all tasks, as written."""
+        found: list[Consumes | Produces] = []
+        for t in self.tasks:
+            found += [*t.consumes, *t.produces]
+        return tuple(found)
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """All ports, in order of first mention."""
+        return tuple(dict.fromkeys(e.port for e in self.edges))
+
+    @property
+    def default_channels(self) -> dict[str, Channel]:
+        """Port -> the channel that its edges name."""
+        return {e.port: e.channel for e in self.edges if e.channel is not None}
+
+    def writer(self, port: str) -> Task | None:
+        """The one task that writes the port."""
+        return next((t for t in self.tasks for e in t.produces if e.port == port), None)
+
+    def readers(self, port: str) -> tuple[Task, ...]:
+        return tuple(t for t in self.tasks if any(e.port == port for e in t.consumes))
+
+    def upstream(self, task: Task) -> tuple[str, ...]:
+        """Names of the tasks whose output this task reads; never itself (a task does not see its own output)."""
+        writers = (self.writer(e.port) for e in task.consumes)
+        return tuple(dict.fromkeys(w.name for w in writers if w is not None and w.name != task.name))
+
+    def downstream(self, name: str) -> tuple[str, ...]:
+        """Names of all tasks that depend on this one, near or far."""
+        found: list[str] = []
+        for t in self.in_order():
+            if any(u == name or u in found for u in self.upstream(t)):
+                found.append(t.name)
+        return tuple(found)
+
+    def in_order(self) -> tuple[Task, ...]:
+        """The tasks, each after those whose output it reads; otherwise as written. Raises CycleError."""
+        sorter = TopologicalSorter({t.name: self.upstream(t) for t in self.tasks})
+        return tuple(self.task(n) for n in sorter.static_order())
+
+    def problems(self) -> list[str]:
+        """What is wrong with these tasks together."""
+        if not self.tasks:
+            return [f"workflowette {self.name!r} has no tasks"]
+        found = [p for t in self.tasks for p in t.problems()]
+        found += self._name_problems() + self._port_problems() + self._cycle_problems()
+        return [f"workflowette {self.name!r}: {p}" for p in found]
+
+    def _name_problems(self) -> list[str]:
+        names = [t.name for t in self.tasks]
+        return [f"two tasks are called {n!r}" for n in sorted({n for n in names if names.count(n) > 1})]
+
+    def _port_problems(self) -> list[str]:
+        found = []
+        for port in self.ports:
+            writers = [t.name for t in self.tasks for e in t.produces if e.port == port]
+            if len(writers) > 1 and len(set(writers)) > 1:
+                found.append(f"port {port!r} is written by {' and '.join(writers)}; a port has one writer (R5)")
+            own = [
+                t.name for t in self.tasks if t.name in writers for e in t.consumes if e.port == port and e.moves_cursor
+            ]
+            found += [
+                f"task {n!r} consumes new({port}) and writes it; a new reader comes after the writer (R5)" for n in own
+            ]
+            named = {e.channel for e in self.edges if e.port == port and e.channel is not None}
+            if len(named) > 1:
+                found.append(f"port {port!r} is given two different channels")
+        return found
+
+    def _cycle_problems(self) -> list[str]:
+        try:
+            self.in_order()
+        except CycleError as error:
+            return [f"the tasks form a cycle: {' → '.join(reversed(error.args[1]))}"]
+        return []

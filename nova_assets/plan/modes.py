@@ -1,0 +1,144 @@
+"""The table of modes (DESIGN §3): what ``new``, ``all`` and ``old`` read, from a channel's history. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nova_assets.errors import BlockCollected, VersionNotFound
+from nova_assets.model.block import Block
+from nova_assets.model.schema import Schema
+from nova_assets.model.timeline import History
+from nova_assets.plan.reads import Chain, Change, Diff, Empty, FromPort, Inserts, Snapshot
+
+
+def snapshot(history: History, at: int | None = None) -> Snapshot:
+    """``all``: the snapshot at ``at`` (the head by default): the newest base that deltas lead on from.
+
+    A base made by compaction is as good as any (R9).
+
+    Raises:
+        VersionNotFound: the channel has no such number.
+        BlockCollected: its blocks are gone.
+    """
+    at = history.head if at is None else at
+    if not 0 <= at <= history.head:
+        raise VersionNotFound(
+            f"channel {history.channel!r} has no version {at}",
+            found=at,
+            expected=f"0 to {history.head}",
+            channel=history.channel,
+            head=history.head,
+        )
+    bases = sorted((b for b in history.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True)
+    for base in (*bases, None):
+        deltas = path(history, base.hi if base is not None else 0, at)
+        if deltas is not None:
+            return Snapshot(history.channel, at, base, deltas, schema_at(history, at), history.merge)
+    raise _collected(history, at)
+
+
+def changes(history: History, since: int, at: int | None = None) -> Change:
+    """``new``: what leads from ``since`` to ``at``, by the first row of the table that fits."""
+    at = history.head if at is None else at
+    if not 0 <= since <= at:
+        raise VersionNotFound(
+            f"channel {history.channel!r} has no changes since {since}",
+            found=since,
+            expected=f"0 to {at}",
+            channel=history.channel,
+            head=history.head,
+        )
+    if since == 0:
+        return Inserts(snapshot(history, at))
+    if not any(since < n <= at for n in touched(history)):
+        return Empty(history.channel, schema_at(history, at), history.merge, change=True)
+    if any(since < b.hi <= at for b in history.blocks if replaces(b)):
+        return Diff(snapshot(history, since), snapshot(history, at))
+    deltas = path(history, since, at)
+    if deltas is None:
+        raise _collected(history, since)
+    return Chain(history.channel, since, at, deltas, schema_at(history, at), history.merge)
+
+
+def old(history: History, since: int) -> Snapshot | Empty:
+    """``old``: the snapshot at the cursor; empty for a consumer that has never run."""
+    if since == 0:
+        return Empty(history.channel, history.schema, history.merge, change=False)
+    return snapshot(history, since)
+
+
+def with_staged(read: Snapshot | Change, port: FromPort, history: History) -> Snapshot | Change:
+    """The read as if the block staged on a port were committed on top of the pins (R5)."""
+    if isinstance(read, Snapshot):
+        if port.kind == "base":
+            return replace(read, base=port, deltas=())
+        return replace(read, deltas=(*read.deltas, port))
+    if isinstance(read, Inserts):
+        return Inserts(_top(read.snapshot, port))
+    if isinstance(read, Diff):
+        return Diff(read.old, _top(read.new, port))
+    if port.kind == "base":
+        since = read.lo if isinstance(read, Chain) else history.head
+        return Diff(snapshot(history, since), _top(snapshot(history), port))
+    if isinstance(read, Chain):
+        return replace(read, deltas=(*read.deltas, port))
+    return Chain(history.channel, history.head, history.head, (port,), history.schema, history.merge)
+
+
+def _top(snapshot: Snapshot, port: FromPort) -> Snapshot:
+    return (
+        replace(snapshot, base=port, deltas=())
+        if port.kind == "base"
+        else replace(snapshot, deltas=(*snapshot.deltas, port))
+    )
+
+
+def replaces(block: Block) -> bool:
+    """Whether a block is a base that was given: by a task, an insert or a restoration; not by compaction (R9)."""
+    return block.kind == "base" and block.origin != "compact"
+
+
+def touched(history: History) -> list[int]:
+    """The numbers at which this partition changed. Other partitions' commits take numbers, too (R13)."""
+    return sorted(
+        {b.hi for b in history.blocks if b.origin != "compact"}
+        | {b.lo for b in history.blocks if b.kind == "delta"} - {0}
+    )
+
+
+def path(history: History, start: int, end: int) -> tuple[Block, ...] | None:
+    """The fewest deltas whose ends meet exactly from ``start`` to ``end`` (R9); None when there are none.
+
+    A number at which the partition did not change is the same as the last one at which it did.
+    """
+    numbers = touched(history)
+
+    def effective(n: int) -> int:
+        return max((t for t in numbers if t <= n), default=0)
+
+    first = effective(start)
+    reached: dict[int, tuple[Block, ...]] = {first: ()}
+    for delta in sorted((b for b in history.blocks if b.kind == "delta" and b.hi <= end), key=lambda b: (b.hi, b.lo)):
+        before = reached.get(effective(delta.lo))
+        if before is not None and (delta.hi not in reached or len(before) + 1 < len(reached[delta.hi])):
+            reached[delta.hi] = (*before, delta)
+    return reached.get(effective(end))
+
+
+def schema_at(history: History, at: int) -> Schema | None:
+    """The schema of that number (R18): that of the newest block up to it."""
+    if at >= history.head:
+        return history.schema
+    blocks = [b for b in history.blocks if b.hi <= at and b.origin != "compact"]
+    return max(blocks, key=lambda b: b.hi).manifest.schema.without("_deleted") if blocks else history.schema
+
+
+def _collected(history: History, at: int) -> BlockCollected:
+    return BlockCollected(
+        f"version {at} of channel {history.channel!r} was collected",
+        found=at,
+        expected=f"{history.oldest} or later" if history.oldest else "a newer version",
+        next=f"nova timeline {history.channel}",
+        channel=history.channel,
+        oldest=history.oldest,
+    )

@@ -1,0 +1,165 @@
+"""Reads: which blocks answer a mode, and how they combine. Pure; the engine interprets them, ``nova plan`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+from nova_assets.model.block import Block
+from nova_assets.model.merge import MergeModel
+from nova_assets.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class FromPort:
+    """Stands for the block that another task of this execution stages on a port (R5); known only when it has run."""
+
+    port: str
+    kind: str
+
+    @property
+    def range(self) -> str:
+        return "B(staged)" if self.kind == "base" else "Δ(staged)"
+
+
+Source: TypeAlias = Block | FromPort
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """B_at: the newest usable base, and the deltas that lead from it to ``at``. Without a base, B_0."""
+
+    channel: str
+    at: int
+    base: Source | None
+    deltas: tuple[Source, ...]
+    schema: Schema | None
+    merge: MergeModel
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """A snapshot as a change: every row is new, nothing was deleted (the first run of a consumer)."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Deltas in sequence order, as one delta."""
+
+    channel: str
+    lo: int
+    hi: int
+    deltas: tuple[Source, ...]
+    schema: Schema | None
+    merge: MergeModel
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What turns one snapshot into another, where a base lies between them."""
+
+    old: Snapshot
+    new: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """No rows, with the channel's columns."""
+
+    channel: str
+    schema: Schema | None
+    merge: MergeModel
+    change: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """The rows that another task hands over on a private port."""
+
+    port: str
+
+
+Change: TypeAlias = Inserts | Chain | Diff | Empty
+Read: TypeAlias = Snapshot | Change | Port
+
+
+def sources(read: Read) -> tuple[Source, ...]:
+    """Every block that a read opens."""
+    if isinstance(read, Snapshot):
+        return (() if read.base is None else (read.base,)) + read.deltas
+    if isinstance(read, Inserts):
+        return sources(read.snapshot)
+    if isinstance(read, Chain):
+        return read.deltas
+    if isinstance(read, Diff):
+        return sources(read.old) + sources(read.new)
+    return ()
+
+
+ReadT = TypeVar("ReadT", bound=Read)
+
+
+def resolved(read: ReadT, staged: Mapping[str, Block]) -> ReadT:
+    """The read with every ``FromPort`` replaced by the block staged on that port."""
+
+    def one(source: Source) -> Source:
+        return staged[source.port] if isinstance(source, FromPort) else source
+
+    if isinstance(read, Snapshot):
+        return replace(
+            read,
+            base=None if read.base is None else one(read.base),
+            deltas=tuple(map(one, read.deltas)),
+            schema=_schema(read.schema, read, staged),
+        )
+    if isinstance(read, Inserts):
+        return replace(read, snapshot=resolved(read.snapshot, staged))
+    if isinstance(read, Chain):
+        return replace(read, deltas=tuple(map(one, read.deltas)), schema=_schema(read.schema, read, staged))
+    if isinstance(read, Diff):
+        return replace(read, new=resolved(read.new, staged))
+    return read
+
+
+def _schema(schema: Schema | None, read: Read, staged: Mapping[str, Block]) -> Schema | None:
+    """A staged block was fitted to the schema that the channel will have, so its schema is the newest."""
+    ports = [s.port for s in sources(read) if isinstance(s, FromPort)]
+    return staged[ports[-1]].manifest.schema if ports else schema
+
+
+def is_empty(read: Read) -> bool:
+    """Whether a read certainly has no rows."""
+    return isinstance(read, Empty) or (
+        not isinstance(read, Port) and all(isinstance(s, Block) and s.rows == 0 for s in sources(read))
+    )
+
+
+def describe(read: Read) -> str:
+    """The read in Nova's notation: ``B3 ⊕ Δ(3→4) ⊕ Δ(4→5)``."""
+    if isinstance(read, Snapshot):
+        parts = [] if read.base is None else [read.base.range]
+        return " ⊕ ".join(parts + [d.range for d in read.deltas]) or "B0 (empty)"
+    if isinstance(read, Inserts):
+        return f"{describe(read.snapshot)} as inserts"
+    if isinstance(read, Chain):
+        return " · ".join(d.range for d in read.deltas)
+    if isinstance(read, Diff):
+        return f"diff({describe(read.old)}, {describe(read.new)})"
+    return f"port {read.port}" if isinstance(read, Port) else "nothing new"
+
+
+def as_json(read: Read) -> dict[str, Any]:
+    """The read for ``--json``: what it is, and the files it opens."""
+    blocks = [s for s in sources(read) if isinstance(s, Block)]
+    files = [f for b in blocks for f in b.manifest.files]
+    return {
+        "read": type(read).__name__.lower(),
+        "as": describe(read),
+        "blocks": [b.range for b in blocks],
+        "files": [f.path for f in files],
+        "rows": sum(f.rows for f in files),
+        "bytes": sum(f.bytes for f in files),
+    }

@@ -1,0 +1,237 @@
+"""From pins to a ``RunPlan``: which files to read and how to combine them, which tasks, what to stage, what to commit.
+
+``nova plan`` prints this very object and the runtime interprets it; nothing decides twice (DESIGN §4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nova_assets.model.binding import Binding
+from nova_assets.model.block import Kind
+from nova_assets.model.commit import HeadAt, MoveCursor
+from nova_assets.model.edge import Consumes, Mode
+from nova_assets.model.execution import Pin
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.task import Task
+from nova_assets.model.timeline import History
+from nova_assets.plan import modes, reads
+from nova_assets.plan.reads import FromPort, Port, Read
+
+Handover = Literal["stage", "pass"]
+"""How an output reaches its readers: written to staging, or handed on as a frame that is not evaluated yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One parameter of a task: the reads behind it, by mode (three for a ``View``, otherwise one)."""
+
+    name: str
+    port: str
+    mode: Mode
+    channel: str | None
+    reads: Mapping[str, Read]
+    keys_of: str | None = None
+    on: tuple[str, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        return self.mode in ("new", "changes")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One port that a task writes."""
+
+    port: str
+    channel: str | None
+    kind: Kind
+    handover: Handover
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One task: what it waits for, reads and writes."""
+
+    task: str
+    after: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    skip_if_no_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Everything that an execution of a binding will do.
+
+    Args:
+        pins: what is read of each channel.
+        steps: the tasks, in an order in which they can run.
+        cursors: cursors that the commit moves.
+        heads: channels that must still be at their pinned heads (R6).
+    """
+
+    binding: str
+    partition: str
+    pins: Mapping[str, Pin]
+    steps: tuple[Step, ...]
+    cursors: tuple[MoveCursor, ...]
+    heads: tuple[HeadAt, ...]
+
+    @property
+    def consumed(self) -> tuple[str, ...]:
+        """The channels that some task reads."""
+        return tuple(dict.fromkeys(i.channel for s in self.steps for i in s.inputs if i.channel is not None))
+
+    def step(self, task: str) -> Step:
+        return next(s for s in self.steps if s.task == task)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "binding": self.binding,
+            "partition": self.partition,
+            "pins": {c: {"head": p.head, "cursor": p.cursor} for c, p in self.pins.items()},
+            "steps": [_step_json(s) for s in self.steps],
+            "cursors": [
+                {"channel": c.channel, "from": c.expected, "to": "the commit's own number" if c.own else c.to}
+                for c in self.cursors
+            ],
+            "requires": [{"channel": h.channel, "head": h.seq} for h in self.heads],
+        }
+
+
+def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The channels whose heads an execution pins, and those of them whose cursors it pins."""
+    heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes))
+    return tuple(heads), tuple(c.name for c in binding.cursor_channels)
+
+
+def plan_run(
+    binding: Binding,
+    pins: Mapping[str, Pin],
+    histories: Mapping[str, History],
+    partition: str = WHOLE,
+    skipped: frozenset[str] = frozenset(),
+) -> RunPlan:
+    """The plan of one execution.
+
+    Args:
+        binding: what is run.
+        pins: by channel, as the catalog fixed them at begin.
+        histories: by channel, up to the pinned heads.
+        skipped: ports whose writers had nothing new to do: their readers see the channel as it is pinned.
+    """
+    steps = tuple(_step(binding, task, pins, histories, skipped) for task in binding.workflowette.in_order())
+    return RunPlan(
+        binding.name, partition, dict(pins), steps, _cursors(binding, pins, partition), _heads(binding, pins)
+    )
+
+
+def _step(
+    binding: Binding, task: Task, pins: Mapping[str, Pin], histories: Mapping[str, History], skipped: frozenset[str]
+) -> Step:
+    inputs = tuple(_input(binding, task, edge, pins, histories, skipped) for edge in task.consumes)
+    handover = _handover(binding, task)
+    outputs = tuple(
+        Output(e.port, _name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover)
+        for e in task.produces
+    )
+    return Step(task.name, binding.workflowette.upstream(task), inputs, outputs, task.skip_if_no_new)
+
+
+def _handover(binding: Binding, task: Task) -> Handover:
+    """Private rows need not be written when evaluating them again cannot be seen: one output, read once, or a
+    deterministic task (R4). What nobody keeps is cheapest not written."""
+    private = all(binding.channel(e.port) is None for e in task.produces)
+    readers = [r for e in task.produces for r in binding.workflowette.readers(e.port)]
+    once = (
+        len(task.produces) == 1
+        and len(readers) == 1
+        and sum(e.port == task.produces[0].port for e in readers[0].consumes) == 1
+    )
+    single_output_reader = once and len(readers[0].produces) <= 1
+    return "pass" if private and (task.deterministic or single_output_reader) else "stage"
+
+
+def _input(
+    binding: Binding,
+    task: Task,
+    edge: Consumes,
+    pins: Mapping[str, Pin],
+    histories: Mapping[str, History],
+    skipped: frozenset[str],
+) -> Input:
+    channel = binding.channel(edge.port)
+    if channel is None:
+        return Input(edge.name, edge.port, edge.mode, None, {edge.mode: Port(edge.port)})
+    history, pin = histories[channel.name], pins[channel.name]
+    wanted = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
+    staged = None if edge.port in skipped else _staged_by_another(binding, task, edge.port)
+    found = {mode: _read(mode, history, pin, staged) for mode in wanted}
+    on = edge.on or channel.merge.key
+    return Input(
+        edge.name, edge.port, edge.mode, channel.name, found, edge.keys_of, on if edge.mode == "matching" else ()
+    )
+
+
+def _read(mode: str, history: History, pin: Pin, staged: FromPort | None) -> Read:
+    if mode == "old":
+        return modes.old(history, pin.cursor or 0)
+    read = modes.changes(history, pin.cursor or 0, pin.head) if mode == "new" else modes.snapshot(history, pin.head)
+    return read if staged is None else modes.with_staged(read, staged, history)
+
+
+def _staged_by_another(binding: Binding, task: Task, port: str) -> FromPort | None:
+    writer = binding.workflowette.writer(port)
+    if writer is None or writer.name == task.name:
+        return None
+    return FromPort(port, next(e.kind for e in writer.produces if e.port == port))
+
+
+def _name(binding: Binding, port: str) -> str | None:
+    channel = binding.channel(port)
+    return None if channel is None else channel.name
+
+
+def _cursors(binding: Binding, pins: Mapping[str, Pin], partition: str) -> tuple[MoveCursor, ...]:
+    written = {c.name for c in binding.writes}
+    return tuple(
+        MoveCursor(
+            binding.name,
+            c.name,
+            pins[c.name].cursor or 0,
+            pins[c.name].head,
+            own=c.name in written,
+            partition=partition,
+        )
+        for c in binding.cursor_channels
+    )
+
+
+def _heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[HeadAt, ...]:
+    """Channels both read and written, or written as a base, must not have moved (R6)."""
+    both = {c.name for c in binding.reads} & {c.name for c in binding.writes}
+    held = both | {c.name for c in binding.base_writes}
+    return tuple(HeadAt(c, pins[c].head) for c in sorted(held))
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    return {
+        "task": step.task,
+        "after": list(step.after),
+        "reads": [
+            {
+                "input": i.name,
+                "channel": i.channel,
+                "mode": i.mode,
+                **({} if i.keys_of is None else {"keys_of": i.keys_of}),
+                "by": {m: reads.as_json(r) for m, r in i.reads.items()},
+            }
+            for i in step.inputs
+        ],
+        "writes": [
+            {"port": o.port, "channel": o.channel, "kind": o.kind, "handover": o.handover} for o in step.outputs
+        ],
+    }

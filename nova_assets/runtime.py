@@ -1,0 +1,360 @@
+"""The one way anything is executed: begin, run task, commit, abort (DESIGN §4).
+
+    trigger ─► begin ─► read ─► task ─► stage ─► … ─► commit ─► materializations
+              (pin)    (plan)   (user)  (engine)      (catalog)    (Dagster)
+
+The runtime decides nothing about data (that is ``plan/``), computes nothing (that is the engine) and keeps nothing (that
+is the catalog): an execution can be taken up by another process from the catalog alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from nova_assets.errors import (
+    CommitConflict,
+    CommitOutcomeUnknown,
+    ExecutionInProgress,
+    ExecutionNotLive,
+    NovaError,
+)
+from nova_assets.lease import heartbeat, is_dead, this_process
+from nova_assets.model.binding import Binding
+from nova_assets.model.commit import Commit, CommitRequest
+from nova_assets.model.execution import Begin, Execution, Pin, TaskReport
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.ports import Catalog, Engine
+from nova_assets.model.project import Project
+from nova_assets.model.task import Task
+from nova_assets.model.timeline import History
+from nova_assets.plan.run import RunPlan, Step, channels_to_pin, plan_run
+from nova_assets.staging import Staging
+from nova_assets.tasks import Run, TaskRun
+
+log = logging.getLogger("nova_assets.runtime")
+
+CRASH_POINTS = (
+    "begin.before",  # nothing is written yet
+    "begin.after",  # pins are in the catalog
+    "stage.recorded",  # a staged folder is known to the catalog, and empty
+    "stage.written",  # its files are there, their manifest is not
+    "task.after",  # one task is staged whole
+    "commit.before",  # everything is staged
+    "commit.inside",  # the transaction has done everything but COMMIT
+    "commit.after",  # durable; nobody else has heard
+    "publish.before",  # about to tell Dagster
+    "publish.after",  # Dagster has heard, the catalog does not know it
+    "sweep.before",  # about to delete a dead execution's files
+    "sweep.after",  # files are gone, the catalog still lists them as staged
+)
+"""Every place at which a test may kill the process, by ``NOVA_CRASH_AT=name`` (or ``name:n`` for the n-th passing)."""
+
+_passed: dict[str, int] = {}
+
+
+def crash_point(name: str) -> None:
+    """Die here, as by SIGKILL, if the environment asks for it."""
+    wanted, _, nth = os.environ.get("NOVA_CRASH_AT", "").partition(":")
+    if wanted == name:
+        _passed[name] = _passed.get(name, 0) + 1
+        if _passed[name] == int(nth or 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Runtime:
+    """Carries out executions over a catalog and an engine.
+
+    Args:
+        catalog, engine: implementations of the protocols in ``model/ports``.
+        project: where bindings are looked up; None when only channels are used.
+        lease: seconds that others leave an execution alone after its last heartbeat.
+        grace: seconds that staged files of a dead execution are left for a process that has not noticed yet.
+        owner: who signs; this process by default. Dagster signs by run, since its steps may be several processes.
+        attempts: how often an execution is planned again after a conflict (R6).
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        engine: Engine,
+        project: Project | None = None,
+        *,
+        lease: float = 120.0,
+        grace: float = 60.0,
+        owner: str | None = None,
+        attempts: int = 5,
+    ) -> None:
+        self.catalog = catalog
+        self.engine = engine
+        self.project = project or Project()
+        self.lease = lease
+        self.grace = grace
+        self.attempts = attempts
+        self._owner = owner
+        self.staging = Staging(catalog, engine, crash_point)
+        self._frames: dict[tuple[str, str], Any] = {}
+        self._runs: dict[tuple[str, int], Run] = {}
+
+    @property
+    def owner(self) -> str:
+        return self._owner or this_process()
+
+    # the whole of it
+
+    def run(
+        self,
+        binding: str,
+        partition: str = WHOLE,
+        *,
+        run_id: str | None = None,
+        firing_id: str | None = None,
+        observer: Callable[[str, Any], None] | None = None,
+    ) -> Execution:
+        """Execute a binding: begin, every task, commit; planned again when a commit conflicts (R6).
+
+        Args:
+            binding: its name.
+            observer: told ("begin", Execution), ("task", TaskReport) and ("commit", Commit), as they happen.
+
+        Raises:
+            ExecutionInProgress: another execution of it is alive.
+            TaskFailed: with the cause; the execution can be resumed.
+            CommitConflict: every attempt met a conflict.
+        """
+        self.sweep()
+        for attempt in range(1, self.attempts + 1):
+            execution = self.begin(binding, partition, run_id=run_id, firing_id=firing_id)
+            try:
+                return self.carry_on(execution, observer)
+            except CommitConflict as conflict:
+                log.warning("attempt %d of %s met a conflict: %s", attempt, binding, conflict.what)
+                if attempt == self.attempts:
+                    raise
+        raise AssertionError("unreachable")
+
+    def resume(self, execution_id: str, observer: Callable[[str, Any], None] | None = None) -> Execution:
+        """Take up a failed execution with the pins and staged blocks that it kept (R4).
+
+        Raises:
+            ExecutionNotLive: it was superseded, aborted or committed.
+        """
+        return self.carry_on(self.catalog.resume(execution_id, self.owner, self.lease), observer)
+
+    def carry_on(self, execution: Execution, observer: Callable[[str, Any], None] | None = None) -> Execution:
+        """Run the tasks of a live execution that are not staged yet, and commit."""
+        tell = observer or (lambda event, subject: None)
+        tell("begin", execution)
+        run = self._run_of(execution)
+        reports = []
+        with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
+            done = self.staging.complete(execution)
+            for step in run.plan().steps:
+                if step.outputs and all(o.port in done for o in step.outputs):
+                    continue
+                report = self._with_retries(run, step)
+                reports.append(report)
+                tell("task", report)
+            commit = self.commit(execution)
+        tell("commit", commit)
+        return replace(self.catalog.execution(execution.id), commit=commit, tasks=tuple(reports))
+
+    # its steps, one by one (as Dagster calls them)
+
+    def begin(
+        self, binding: str, partition: str = WHOLE, *, run_id: str | None = None, firing_id: str | None = None
+    ) -> Execution:
+        """Open an execution: pin heads and cursors, take the lease; a failed or expired one is superseded (R4)."""
+        bound = self.project.binding(binding)
+        crash_point("begin.before")
+        self.register(bound)
+        heads, cursors = channels_to_pin(bound)
+        execution = self._begin(
+            Begin(
+                execution_id=uuid.uuid4().hex,
+                binding=binding,
+                heads=heads,
+                cursors=cursors,
+                partition=partition,
+                owner=self.owner,
+                lease=self.lease,
+                run_id=run_id,
+                firing_id=firing_id,
+            )
+        )
+        crash_point("begin.after")
+        return execution
+
+    def attach(self, execution_id: str) -> Execution:
+        """An execution that another process began, to go on with: as it is while it runs, resumed if it failed (R4).
+
+        Raises:
+            ExecutionNotLive: it was superseded, aborted or committed.
+        """
+        execution = self.catalog.execution(execution_id)
+        return execution if execution.state == "running" else self.catalog.resume(execution_id, self.owner, self.lease)
+
+    def register(self, binding: Binding) -> None:
+        """Make sure that the catalog knows a binding and its channels."""
+        channels = [c for c in self.project.channels if c in binding.channels.values()]
+        self.catalog.register(channels, [binding])
+
+    def run_task(self, execution: Execution, task: str) -> TaskReport:
+        """Carry out one task: read, call, stage. What it or its readers staged before is void (R4)."""
+        run = self._run_of(execution)
+        with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
+            return self._run_task(run, run.plan().step(task))
+
+    def commit(self, execution: Execution) -> Commit:
+        """Publish everything that the execution staged and move its cursors, in one transaction (R2).
+
+        Raises:
+            CommitConflict: something that it relied on has moved; the execution is aborted (R6).
+        """
+        run = self._run_of(execution)
+        request = self.staging.request(execution, run.plan(self.staging.skipped(execution)), run.histories)
+        crash_point("commit.before")
+        try:
+            commit = self._commit(request)
+        except CommitConflict as conflict:
+            self.abort(execution, conflict.what)
+            raise
+        crash_point("commit.after")
+        self._forget(execution)
+        return commit
+
+    def abort(self, execution: Execution, reason: str) -> None:
+        """End an execution without a trace in any channel; its staged files are swept after the grace."""
+        self._forget(execution)
+        self.catalog.abort(execution.id, reason)
+
+    def sweep(self) -> int:
+        """Delete staged files of executions that are dead for longer than lease and grace. Gives how many folders."""
+        blocks = self.catalog.sweepable(self.grace)
+        for block in blocks:
+            crash_point("sweep.before")
+            self.engine.delete(block.folder)
+        if blocks:
+            crash_point("sweep.after")
+            self.catalog.swept([b.id for b in blocks])
+        return len(blocks)
+
+    def plan(self, binding: str, partition: str = WHOLE) -> RunPlan:
+        """What an execution that began now would do. Opens nothing and pins nothing."""
+        bound = self.project.binding(binding)
+        heads, cursors = channels_to_pin(bound)
+        at = {c.channel: c.seq for c in self.catalog.cursors(binding) if c.partition == partition}
+        histories = {c: self._history(bound, c, None) for c in heads}
+        pins = {c: Pin(c, h.head, at.get(c, 0) if c in cursors else None) for c, h in histories.items()}
+        return plan_run(bound, pins, histories, partition)
+
+    # inside
+
+    def _begin(self, request: Begin) -> Execution:
+        """Begin; an owner that is known to be dead need not be waited for."""
+        try:
+            return self.catalog.begin(request)
+        except ExecutionInProgress as busy:
+            holder = busy.fields.get("owner", "")
+            if not is_dead(holder):
+                raise
+            return self.catalog.begin(replace(request, dead=frozenset({holder})))
+
+    def begin_insert(self, channel: str) -> Execution:
+        """Open an execution for an insert: it pins the head, holds no lock, and is swept like any other."""
+        crash_point("begin.before")
+        execution = self.catalog.begin(
+            Begin(uuid.uuid4().hex, binding=None, heads=(channel,), owner=self.owner, lease=self.lease)
+        )
+        crash_point("begin.after")
+        return execution
+
+    def commit_insert(self, request: CommitRequest) -> Commit:
+        """Commit an insert's request, with the same care for an unknown outcome."""
+        crash_point("commit.before")
+        commit = self._commit(request)
+        crash_point("commit.after")
+        return commit
+
+    def _commit(self, request: CommitRequest) -> Commit:
+        """Commit; an unknown outcome is looked up under a lock before anything else is done (R7)."""
+        try:
+            return self.catalog.commit(request)
+        except CommitOutcomeUnknown:
+            commit = self.catalog.settle(request.execution_id)
+            if commit is None:
+                raise CommitConflict(
+                    "the connection was lost during COMMIT, and nothing was committed",
+                    reason="connection",
+                    execution_id=request.execution_id,
+                ) from None
+            return commit
+
+    def _history(self, binding: Binding, channel: str, at: int | None) -> History:
+        """A channel's history; of one that is not registered yet, the empty one."""
+        with suppress(NovaError):
+            return self.catalog.history(channel, at)
+        definition = next(c for c in binding.channels.values() if c.name == channel)
+        return History(channel, WHOLE, 0, (), definition.schema, definition.merge)
+
+    def _run_of(self, execution: Execution) -> Run:
+        """The execution's binding and pinned histories; read once per process."""
+        key = (execution.id, execution.epoch)
+        if key not in self._runs:
+            binding = self.project.binding(execution.binding or "")
+            histories = {c: self.catalog.history(c, p.head) for c, p in execution.pins.items()}
+            self._runs[key] = Run(execution, binding, histories)
+        return self._runs[key]
+
+    def _run_task(self, run: Run, step: Step) -> TaskReport:
+        workflowette = run.binding.workflowette
+        affected = {step.task, *workflowette.downstream(step.task)}
+        ports = [e.port for t in workflowette.tasks if t.name in affected for e in t.produces]
+        self.staging.void(run.execution, ports)
+        for port in ports:
+            self._frames.pop((run.execution.id, port), None)
+        return TaskRun(self.engine, self.staging, run, self._frames, crash_point).carry_out(step.task)
+
+    def _with_retries(self, run: Run, step: Step) -> TaskReport:
+        """A task, tried again as often as it says, with the same pins (R4)."""
+        task = run.binding.workflowette.task(step.task)
+        for attempt in range(task.retries + 1):
+            try:
+                return self._run_task(run, step)
+            except (ExecutionNotLive, CommitConflict):
+                raise
+            except Exception as error:
+                if attempt == task.retries:
+                    raise
+                log.warning("task %s failed, trying again (%d of %d): %s", task.name, attempt + 1, task.retries, error)
+                time.sleep(_delay(task, attempt))
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _failing(self, execution: Execution) -> Iterator[None]:
+        """Whatever goes wrong inside fails the execution, which keeps its pins and staged blocks (R4)."""
+        try:
+            yield
+        except CommitConflict:
+            raise
+        except BaseException as error:
+            self._forget(execution)
+            with suppress(NovaError):
+                self.catalog.fail(execution.id, execution.epoch, f"{type(error).__name__}: {error}"[:4000])
+            raise
+
+    def _forget(self, execution: Execution) -> None:
+        self._runs.pop((execution.id, execution.epoch), None)
+        for key in [k for k in self._frames if k[0] == execution.id]:
+            del self._frames[key]
+
+
+def _delay(task: Task, attempt: int) -> float:
+    return task.retry_delay * 2.0**attempt

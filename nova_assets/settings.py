@@ -1,0 +1,130 @@
+"""Settings: arguments, then ``NOVA_*`` variables, then ``[tool.nova]`` in pyproject.toml, then defaults (DESIGN §8)."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nova_assets.errors import SettingsError
+
+DEFAULT_HOME = ".nova"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where everything is.
+
+    Args:
+        catalog: SQLAlchemy URL of the catalog, ``sqlite:///...`` or ``postgresql+psycopg://...``.
+        warehouse: folder that holds all blocks.
+        project: ``package.module:attribute`` of the ``nova.Project``; None for channels alone.
+        lease: seconds for which an execution is left alone when it no longer renews its lease.
+        grace: seconds after which staged files of a dead execution are swept.
+        root: where a relative ``project`` is imported from.
+        sources: setting -> where it came from, for ``nova doctor``.
+    """
+
+    catalog: str
+    warehouse: str
+    project: str | None = None
+    lease: float = 120.0
+    grace: float = 60.0
+    root: Path = field(default_factory=Path.cwd)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+_NAMES = ("catalog", "warehouse", "project", "lease", "grace")
+
+
+def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
+    """The settings for a folder.
+
+    Args:
+        start: where pyproject.toml is looked for, upwards; the current folder by default.
+        arguments: what the caller gave; None counts as not given.
+
+    Raises:
+        SettingsError: pyproject.toml is unreadable or has an unknown setting, or a number is none.
+    """
+    start = (start or Path.cwd()).resolve()
+    file = next((p / "pyproject.toml" for p in (start, *start.parents) if (p / "pyproject.toml").is_file()), None)
+    table = _tool_nova(file)
+    root = file.parent if file is not None and table else start
+    home = root / DEFAULT_HOME
+    values: dict[str, Any] = {
+        "catalog": f"sqlite:///{home / 'catalog.db'}",
+        "warehouse": str(home / "warehouse"),
+        "project": None,
+        "lease": 120.0,
+        "grace": 60.0,
+    }
+    sources = dict.fromkeys(values, "default")
+    environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _NAMES if os.environ.get(f"NOVA_{n.upper()}")}
+    for layer, given in (("pyproject.toml", table), ("environment", environment), ("argument", arguments)):
+        for name, value in given.items():
+            if value is not None:
+                values[name], sources[name] = value, layer
+    return Settings(
+        catalog=_catalog_url(str(values["catalog"]), root),
+        warehouse=str(
+            values["warehouse"] if "://" in str(values["warehouse"]) else (root / str(values["warehouse"])).absolute()
+        ),
+        project=values["project"],
+        lease=_seconds("lease", values["lease"]),
+        grace=_seconds("grace", values["grace"]),
+        root=root,
+        sources=sources,
+    )
+
+
+def hide_password(url: str) -> str:
+    """A catalog URL that may be shown and logged."""
+    head, at, tail = url.rpartition("@")
+    scheme, sep, credentials = head.partition("://")
+    if not at or not sep:
+        return url
+    user = credentials.split(":", 1)[0]
+    return f"{scheme}://{user}{':***' if ':' in credentials else ''}@{tail}"
+
+
+def _tool_nova(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("nova", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{file} cannot be read", found=str(error), expected="valid TOML") from error
+    unknown = sorted(set(table) - set(_NAMES))
+    if unknown:
+        raise SettingsError(
+            f"[tool.nova] in {file} has unknown settings", found=", ".join(unknown), expected=", ".join(_NAMES)
+        )
+    return dict(table)
+
+
+def _catalog_url(url: str, root: Path) -> str:
+    """A path means SQLite; ``postgresql://`` means the psycopg 3 driver."""
+    if "://" not in url:
+        return f"sqlite:///{(root / url).absolute()}"
+    if url.startswith("postgres://") or url.startswith("postgresql://"):
+        return "postgresql+psycopg://" + url.split("://", 1)[1]
+    prefix = "sqlite:///"
+    if url.startswith(prefix) and not url.startswith("sqlite:////") and url != prefix and ":memory:" not in url:
+        return f"{prefix}{(root / url.removeprefix(prefix)).absolute()}"
+    return url
+
+
+def _seconds(name: str, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"setting {name!r} is no number of seconds", found=repr(value), expected="a number such as 120"
+        ) from error
+    if seconds <= 0:
+        raise SettingsError(f"setting {name!r} is not positive", found=value, expected="a number of seconds above 0")
+    return seconds

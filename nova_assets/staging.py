@@ -1,0 +1,184 @@
+"""Staging: blocks on their way to a commit (R3): recorded, then written, then described, then published or swept."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from nova_assets.errors import ModelChanged, UnrepresentableChange
+from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
+from nova_assets.model.execution import Execution
+from nova_assets.model.merge import Append, Custom
+from nova_assets.model.ports import Catalog, Engine, Frame
+from nova_assets.model.schema import DELETED, Schema, reconcile
+from nova_assets.model.timeline import History
+from nova_assets.plan import modes
+from nova_assets.plan.run import RunPlan, Step
+
+_SKIPPED = "(skipped)"
+
+
+class Staging:
+    """Writes blocks for executions, and turns what they staged into a commit request."""
+
+    def __init__(self, catalog: Catalog, engine: Engine, crash_point: Callable[[str], None]) -> None:
+        self.catalog = catalog
+        self.engine = engine
+        self.crash_point = crash_point
+
+    def write(
+        self,
+        execution: Execution,
+        port: str,
+        kind: Kind,
+        channel: Channel | None,
+        history: History | None,
+        frame: Frame,
+    ) -> Manifest:
+        """Stage one block.
+
+        Args:
+            channel, history: None for a private port.
+
+        Raises:
+            SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange: and nothing of it will be published.
+        """
+        schema = self._fit(channel, history, kind, self.engine.schema_of(frame))
+        block_id = uuid.uuid4().hex
+        block = StagedBlock(
+            id=block_id,
+            execution_id=execution.id,
+            channel=None if channel is None else channel.name,
+            port=port,
+            kind=kind,
+            folder=f"blocks/{block_id}",
+            epoch=execution.epoch,
+        )
+        self.catalog.stage([block])
+        self.crash_point("stage.recorded")
+        manifest = self.engine.write(frame, block, channel, schema)
+        self.crash_point("stage.written")
+        if channel is not None and history is not None and kind == "base":
+            manifest = self._compare_with_old(channel, history, manifest)
+        self.catalog.fill(block_id, manifest)
+        return manifest
+
+    def skip(self, execution: Execution, step: Step) -> None:
+        """Record that a task had nothing new: its outputs change nothing, and its readers see what is pinned."""
+        blocks = [
+            StagedBlock(uuid.uuid4().hex, execution.id, o.channel, o.port, "delta", _SKIPPED, execution.epoch)
+            for o in step.outputs
+        ]
+        self.catalog.stage(blocks)
+        for block in blocks:
+            self.catalog.fill(block.id, Manifest((), Schema(())))
+
+    def void(self, execution: Execution, ports: Iterable[str]) -> None:
+        """Forget what was staged on ports whose task runs again; the files are swept with the execution."""
+        self.catalog.drop_staged(execution.id, ports)
+
+    def complete(self, execution: Execution) -> dict[str, StagedBlock]:
+        """Port -> its staged block, for those that are written whole."""
+        return {b.port: b for b in self.catalog.staged(execution.id) if b.manifest is not None}
+
+    def skipped(self, execution: Execution) -> frozenset[str]:
+        """Ports whose writers had nothing new to do."""
+        return frozenset(p for p, b in self.complete(execution).items() if b.folder == _SKIPPED)
+
+    def blocks(self, execution: Execution, histories: Mapping[str, History]) -> dict[str, Block]:
+        """Port -> the staged block, as if it were committed on top of the pins (R5)."""
+        found = {}
+        for port, staged in self.complete(execution).items():
+            if staged.manifest is None or staged.folder == _SKIPPED:
+                continue
+            history = histories.get(staged.channel or "")
+            head, merge = (history.head, history.merge) if history is not None else (0, Append())
+            lo = head if staged.kind == "delta" else head + 1
+            found[port] = Block(
+                staged.id, staged.channel or port, staged.partition, staged.kind, lo, head + 1, staged.manifest, merge
+            )
+        return found
+
+    def request(self, execution: Execution, plan: RunPlan, histories: Mapping[str, History]) -> CommitRequest:
+        """Everything that the execution publishes, and what that requires (R2, R6)."""
+        published = tuple(
+            Publish(b.id, b.channel, b.kind, b.manifest, histories[b.channel].merge, b.partition)
+            for b in self.complete(execution).values()
+            if b.channel is not None and b.manifest is not None and b.folder != _SKIPPED
+        )
+        return CommitRequest(
+            id=uuid.uuid4().hex,
+            execution_id=execution.id,
+            epoch=execution.epoch,
+            binding=execution.binding,
+            publish=published,
+            cursors=plan.cursors,
+            heads=plan.heads,
+            consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
+            **requirements(published, histories),
+        )
+
+    # checks
+
+    def _fit(self, channel: Channel | None, history: History | None, kind: Kind, given: Schema) -> Schema:
+        """The schema that the block is written in."""
+        if channel is None or history is None:
+            return given
+        if kind == "delta":
+            refuse_changed_model(history)
+            if isinstance(channel.merge, Custom):
+                return given
+        return reconcile(channel.name, history.schema, given.without(DELETED), channel.on_schema_change)
+
+    def _compare_with_old(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
+        """An Append channel cannot tell its consumers that rows have gone, so a base is compared before it is accepted.
+
+        While nobody consumes changes there is nobody to tell, and the comparison is saved; the commit then requires that
+        it is still so.
+        """
+        if not isinstance(channel.merge, Append) or history.head == 0 or not self.catalog.has_consumers(channel.name):
+            return manifest
+        dropped = self.engine.dropped(modes.snapshot(history), manifest)
+        if dropped:
+            raise UnrepresentableChange(
+                f"the base for channel {channel.name!r} drops {dropped} rows, which an Append channel cannot tell its "
+                "consumers of changes (R10)",
+                found=f"{dropped} rows of version {history.head} are not in the new base",
+                expected="a base that keeps every row",
+                next="declare the channel with merge=nova.Upsert(key=...), or insert a base that keeps them",
+                channel=channel.name,
+                dropped=dropped,
+            )
+        return replace(manifest, keeps_all=True)
+
+
+def requirements(published: Iterable[Publish], histories: Mapping[str, History]) -> dict[str, Any]:
+    """What publishing these blocks requires beyond cursors and heads: schemas as they were, no consumer of lost rows."""
+    schemas, unread = [], []
+    for block in published:
+        history = histories[block.channel]
+        if not isinstance(history.merge, Custom):
+            schemas.append(SchemaAt(block.channel, history.schema, block.manifest.schema))
+        elif block.kind == "base" or history.schema is None:
+            schemas.append(SchemaAt(block.channel, history.schema, block.manifest.schema))
+        replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
+        if replaces_rows and not block.manifest.keeps_all:
+            unread.append(NoConsumers(block.channel))
+    return {"schemas": tuple(schemas), "no_consumers": tuple(unread)}
+
+
+def refuse_changed_model(history: History) -> None:
+    """A delta means what its channel's model says; after a change of model, a base has to come first (R18)."""
+    given = [b for b in history.blocks if b.origin != "compact"]
+    if given and max(given, key=lambda b: (b.hi, b.kind == "base")).merge.as_json() != history.merge.as_json():
+        raise ModelChanged(
+            f"the merge model of channel {history.channel!r} was changed after version {history.head}",
+            found="a delta",
+            expected="a base, with which the new model takes effect (R18)",
+            next=f"nova insert {history.channel} FILE --kind base",
+            channel=history.channel,
+        )

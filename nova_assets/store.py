@@ -1,0 +1,287 @@
+"""What ``nova.open()`` gives: catalog, engine and runtime of one deployment, wired. Spark is loaded when data is touched."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from nova_assets.errors import ChannelNotFound, NotSupported, SettingsError
+from nova_assets.insert import InsertCheck, Inserts
+from nova_assets.model.block import Kind
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit
+from nova_assets.model.execution import Execution
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, Frame
+from nova_assets.model.project import Project
+from nova_assets.model.timeline import Instant
+from nova_assets.plan import modes
+from nova_assets.plan.reads import Read, describe
+from nova_assets.plan.run import RunPlan
+from nova_assets.runtime import Runtime
+from nova_assets.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+Observer = Callable[[str, Any], None]
+
+
+class Selection:
+    """What ``store.read`` selected; nothing is opened until it is turned into a frame."""
+
+    def __init__(self, engine: Engine, read: Read, columns: Sequence[str] | None, keys: Any, on: Sequence[str]) -> None:
+        self._engine = engine
+        self._columns = columns
+        self._keys = keys
+        self._on = on
+        self.plan = read
+
+    def __repr__(self) -> str:
+        return f"<Selection {describe(self.plan)}>"
+
+    def _frame(self) -> Frame:
+        frame = self._engine.read(self.plan)
+        if self._keys is not None:
+            frame = self._engine.matching(frame, self._engine.take(self._keys, None), self._on)
+        return frame if self._columns is None else self._engine.select(frame, self._columns)
+
+    def to_spark(self) -> DataFrame:
+        """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
+        return self._frame()  # type: ignore[no-any-return]
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, as a ``pyarrow.Table`` in memory."""
+        return self._engine.to_arrow(self._frame())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows, as a pandas DataFrame in memory."""
+        return self.to_arrow().to_pandas()
+
+
+class Store:
+    """Channels, bindings and data of one deployment.
+
+    Make one with ``nova.open``. Several processes may share a catalog and warehouse; each opens its own store.
+    """
+
+    def __init__(self, settings: Settings, project: Project | None, catalog: Catalog, engine: Engine) -> None:
+        self.settings = settings
+        self.project = project or Project()
+        self.catalog = catalog
+        self.engine = engine
+        self.runtime = Runtime(catalog, engine, self.project, lease=settings.lease, grace=settings.grace)
+        self._inserts = Inserts(self.runtime)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the catalog. A Spark session that this process made stays warm for the next store."""
+        self.catalog.close()
+
+    # definitions
+
+    def register(self, what: Channel | Project | Sequence[Channel], *, replace: bool = False) -> None:
+        """Make channels known to the catalog.
+
+        The same definition again is silent.
+
+        Args:
+            what: a channel, several, or a project with its bindings.
+            replace: accept another definition of a known channel. A changed merge model takes effect by a base (R18).
+
+        Raises:
+            DefinitionConflict: the channel is registered with another definition, and ``replace`` is not given.
+        """
+        if isinstance(what, Project):
+            self.catalog.register(what.channels, what.bindings, replace)
+        else:
+            self.catalog.register([what] if isinstance(what, Channel) else list(what), (), replace)
+
+    def channels(self) -> list[ChannelState]:
+        """Every registered channel with its head, rows and bytes."""
+        return self.catalog.channels()
+
+    # data
+
+    def insert(
+        self,
+        channel: Channel | str,
+        data: Any,
+        kind: Kind = "delta",
+        idempotency_key: str | None = None,
+    ) -> Commit:
+        """Put one block onto a channel: all of it, or nothing.
+
+        Args:
+            channel: its name; one that the project defines is registered by its first use.
+            data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or one or several paths of Parquet, CSV or
+                JSON-lines files. Deletions on keyed channels are rows with ``_deleted`` true.
+            kind: ``delta`` adds, ``base`` replaces.
+            idempotency_key: a second insert with the same key changes nothing and gives back the first commit.
+
+        Returns:
+            The commit; its ``seq`` is the number that the block took. An empty delta takes none (R1).
+
+        Raises:
+            ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.
+        """
+        return self._inserts.insert(self._known(channel), data, kind, idempotency_key)
+
+    def check_insert(self, channel: Channel | str, data: Any, kind: Kind = "delta") -> InsertCheck:
+        """What an insert would check, without changing anything: the dry run of ``insert``."""
+        return self._inserts.check(self._known(channel), data, kind)
+
+    def read(
+        self,
+        channel: Channel | str,
+        at: int | None = None,
+        *,
+        since: int | None = None,
+        partition: str | None = None,
+        columns: Sequence[str] | None = None,
+        keys: Any = None,
+    ) -> Selection:
+        """Select data of a channel.
+
+        Args:
+            channel: its name.
+            at: the version; the head by default.
+            since: the changes after that version, up to ``at``, instead of a snapshot; keyed channels with ``_deleted``.
+            partition: one partition only.
+            columns: these columns only.
+            keys: a frame or table with the channel's key columns: these keys only.
+
+        Raises:
+            ChannelNotFound, VersionNotFound, BlockCollected.
+        """
+        if partition is not None:
+            raise NotSupported("reading one partition is not built yet", next="read the channel whole")
+        history = self.catalog.history(self._known(channel))
+        read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
+        return Selection(self.engine, read, columns, keys, history.merge.key)
+
+    # executions
+
+    def run(
+        self,
+        binding: str,
+        partition: str | None = None,
+        *,
+        resume: str | None = None,
+        observer: Observer | None = None,
+    ) -> Execution:
+        """Execute a binding and commit.
+
+        Args:
+            binding: its name.
+            partition: where the binding is partitioned.
+            resume: the id of a failed execution, to go on with the pins and staged blocks that it kept (R4).
+            observer: told ("begin", Execution), ("task", TaskReport) and ("commit", Commit), as they happen.
+        """
+        if resume is not None:
+            return self.runtime.resume(resume, observer)
+        return self.runtime.run(binding, partition or WHOLE, observer=observer)
+
+    def plan(self, binding: str, partition: str | None = None) -> RunPlan:
+        """What ``run`` would do now. Opens nothing and pins nothing."""
+        return self.runtime.plan(binding, partition or WHOLE)
+
+    def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
+        """Executions, latest first."""
+        return self.catalog.executions(binding, limit)
+
+    # looking
+
+    def timeline(self, channel: Channel | str) -> list[Instant]:
+        """What happened to a channel, oldest first."""
+        return self.catalog.timeline(self._known(channel))
+
+    def cursors(self, binding: str | None = None) -> list[Cursor]:
+        """How far each binding has read."""
+        return self.catalog.cursors(binding)
+
+    def _known(self, channel: Channel | str) -> str:
+        """The name of a registered channel; one of the project, or one given whole, is registered by its first use."""
+        if isinstance(channel, Channel):
+            self.register(channel)
+            return channel.name
+        try:
+            self.catalog.channel(channel)
+        except ChannelNotFound:
+            defined = [c for c in self.project.channels if c.name == channel]
+            if not defined:
+                raise
+            self.register(defined[0])
+        return channel
+
+
+def open(
+    project: Project | str | None = None,
+    catalog: str | None = None,
+    warehouse: str | Path | None = None,
+    spark: Any = None,
+    *,
+    lease: float | None = None,
+    grace: float | None = None,
+    settings: Settings | None = None,
+) -> Store:
+    """Open a deployment. Everything is optional: arguments, then ``NOVA_*``, then ``[tool.nova]`` in pyproject.toml.
+
+    Args:
+        project: a ``nova.Project`` or where it is: ``package.module:attribute``.
+        catalog: a SQLAlchemy URL; SQLite under ``.nova/`` by default.
+        warehouse: the folder for all blocks; under ``.nova/`` by default.
+        spark: a session, or a function that gives one when it is needed; by default a local one is made then.
+        lease, grace: seconds; see ``Settings``.
+
+    Raises:
+        SettingsError, DefinitionError, CatalogUnavailable, CatalogVersion.
+    """
+    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.engine.engine import SparkEngine
+    from nova_assets.runtime import crash_point
+
+    named = project if isinstance(project, str) else None
+    settings = settings or load_settings(catalog=catalog, warehouse=warehouse, project=named, lease=lease, grace=grace)
+    loaded = project if isinstance(project, Project) else load_project(settings)
+    made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
+    return Store(settings, loaded, made, SparkEngine(settings.warehouse, spark))
+
+
+def load_project(settings: Settings) -> Project | None:
+    """The project that the settings name, imported. Raises SettingsError when it cannot be, or is none."""
+    if settings.project is None:
+        return None
+    module, _, attribute = settings.project.partition(":")
+    if not module or not attribute:
+        raise SettingsError(
+            "the project is not named rightly", found=settings.project, expected="package.module:attribute"
+        )
+    root = str(settings.root)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise SettingsError(
+            f"the project {settings.project} cannot be loaded",
+            found=str(error),
+            expected="package.module:attribute, importable from " + root,
+            next="nova doctor",
+        ) from error
+    if not isinstance(found, Project):
+        raise SettingsError(f"{settings.project} is no nova.Project", found=type(found).__name__)
+    return found

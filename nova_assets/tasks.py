@@ -1,0 +1,249 @@
+"""One task of one execution: its inputs, the call, and what it gave, staged."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nova_assets.errors import NovaError, TaskFailed
+from nova_assets.model.binding import Binding
+from nova_assets.model.block import Block, Manifest
+from nova_assets.model.execution import Execution, TaskReport
+from nova_assets.model.ports import Engine, Frame
+from nova_assets.model.task import Context, Task
+from nova_assets.model.timeline import History
+from nova_assets.model.view import View
+from nova_assets.plan import reads
+from nova_assets.plan.reads import Port, Read
+from nova_assets.plan.run import Input, Output, RunPlan, Step, plan_run
+from nova_assets.staging import Staging
+
+log = logging.getLogger("nova_assets.task")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one execution needs to go on: itself, its binding, and the histories behind its pins."""
+
+    execution: Execution
+    binding: Binding
+    histories: Mapping[str, History]
+
+    def plan(self, skipped: frozenset[str] = frozenset()) -> RunPlan:
+        return plan_run(self.binding, self.execution.pins, self.histories, self.execution.partition, skipped)
+
+
+class TaskRun:
+    """Carries out one task.
+
+    Args:
+        run: the execution, its binding and pinned histories.
+        frames: (execution, port) -> a frame that was passed on without being written.
+        crash_point: called at named points.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        staging: Staging,
+        run: Run,
+        frames: MutableMapping[tuple[str, str], Frame],
+        crash_point: Callable[[str], None],
+    ) -> None:
+        self.engine = engine
+        self.staging = staging
+        self.run = run
+        self.frames = frames
+        self.crash_point = crash_point
+        self.skipped = staging.skipped(run.execution)
+        self.staged = staging.blocks(run.execution, run.histories)
+        self.plan: RunPlan = run.plan(self.skipped)
+
+    def carry_out(self, name: str) -> TaskReport:
+        """Read, call, stage.
+
+        Raises:
+            TaskFailed: the function raised, or gave something that is no output of the task.
+        """
+        started = time.monotonic()
+        step = self.plan.step(name)
+        task = self.run.binding.workflowette.task(name)
+        if self._nothing_new(step):
+            self.staging.skip(self.run.execution, step)
+            return TaskReport(name, time.monotonic() - started, self._rows_read(step), {}, skipped=True)
+        outputs = self._evaluate(step, task)
+        wrote = self._stage(step, task, outputs)
+        self.crash_point("task.after")
+        return TaskReport(name, time.monotonic() - started, self._rows_read(step), wrote)
+
+    # inputs
+
+    def _nothing_new(self, step: Step) -> bool:
+        """Whether the task may be, or has to be, left out: it says ``skip_if_no_new`` and there is none, or a task
+        that hands it private rows was left out itself."""
+        fed_by_skipped = any(i.channel is None and i.port in self.skipped for i in step.inputs)
+        if fed_by_skipped:
+            return True
+        return step.skip_if_no_new and all(self._is_empty(i) for i in step.inputs if i.is_new)
+
+    def _is_empty(self, given: Input) -> bool:
+        read = given.reads["new"]
+        if not isinstance(read, Port):
+            return reads.is_empty(reads.resolved(read, self.staged))
+        if read.port in self.staged:
+            return self.staged[read.port].rows == 0
+        return self.engine.is_empty(self._port(read.port))
+
+    def _frame(self, read: Read) -> Frame:
+        if not isinstance(read, Port):
+            return self.engine.read(reads.resolved(read, self.staged))
+        return self._port(read.port)
+
+    def _port(self, port: str) -> Frame:
+        """Private rows: staged, passed on in this process, or evaluated again by a process that took over."""
+        if port in self.staged:
+            return self.engine.read(_whole(self.staged[port]))
+        key = (self.run.execution.id, port)
+        if key not in self.frames:
+            writer = self.run.binding.workflowette.writer(port)
+            assert writer is not None, port
+            log.info("task %s is evaluated again for port %s", writer.name, port)
+            outputs = self._evaluate(self.plan.step(writer.name), writer)
+            self.frames.update({(self.run.execution.id, p): f for p, f in outputs.items()})
+        return self.frames[key]
+
+    def _arguments(self, step: Step, task: Task) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for given in step.inputs:
+            if given.mode == "changes":
+                lazily = {m: (lambda read=read: self._frame(read)) for m, read in given.reads.items()}
+                found[given.name] = View(lazily["all"], lazily["new"], lazily["old"])
+            elif given.mode != "matching":
+                found[given.name] = self._frame(given.reads[given.mode])
+        for given in step.inputs:
+            if given.mode == "matching":
+                keys = found[given.keys_of or ""]
+                keys = keys.new if isinstance(keys, View) else keys
+                found[given.name] = self.engine.matching(self._frame(given.reads["all"]), keys, given.on)
+        if task.wants_context:
+            found["ctx"] = self._context()
+        return found
+
+    def _context(self) -> Context:
+        execution = self.run.execution
+        return Context(
+            spark=self.engine.session,
+            partition=execution.partition,
+            params=self.run.binding.params,
+            log=log,
+            execution_id=execution.id,
+            pins={c: p.head for c, p in execution.pins.items()},
+        )
+
+    # the call
+
+    def _evaluate(self, step: Step, task: Task) -> Mapping[str, Frame]:
+        arguments = self._arguments(step, task)
+        try:
+            result = task.function(**arguments)
+        except NovaError:
+            raise
+        except Exception as error:
+            raise TaskFailed(
+                f"task {task.name!r} of binding {self.run.binding.name!r} raised {type(error).__name__}: {error}",
+                next=f"mend the task, then: nova run {self.run.binding.name}",
+                task=task.name,
+                binding=self.run.binding.name,
+                execution_id=self.run.execution.id,
+            ) from error
+        return self._outputs(step, task, result)
+
+    def _outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
+        ports = [o.port for o in step.outputs]
+        if isinstance(result, Mapping) and set(result) == set(ports):
+            given = dict(result)
+        elif len(ports) == 1 and not isinstance(result, Mapping):
+            given = {ports[0]: result}
+        elif not ports and result is None:
+            return {}
+        else:
+            found = (
+                f"a dict of {', '.join(map(repr, result))}" if isinstance(result, Mapping) else type(result).__name__
+            )
+            raise self._wrong_output(task, found, _expected(ports))
+        for port, frame in given.items():
+            if frame is None:
+                raise self._wrong_output(task, f"None for port {port!r}", "a frame; for no rows, one without rows")
+        return given
+
+    def _wrong_output(self, task: Task, found: str, expected: str) -> TaskFailed:
+        return TaskFailed(
+            f"task {task.name!r} gave something that is not its output",
+            found=found,
+            expected=expected,
+            task=task.name,
+            binding=self.run.binding.name,
+            execution_id=self.run.execution.id,
+        )
+
+    # what it gave
+
+    def _stage(self, step: Step, task: Task, outputs: Mapping[str, Frame]) -> dict[str, int | None]:
+        wrote: dict[str, int | None] = {}
+        written = [o for o in step.outputs if o.handover == "stage"]
+        for output in step.outputs:
+            if output not in written:
+                self.frames[self.run.execution.id, output.port] = outputs[output.port]
+                wrote[output.port] = None
+        try:
+            if len(written) > 1 and not task.deterministic:
+                with self.engine.one_evaluation({o.port: outputs[o.port] for o in written}) as once:
+                    wrote |= self._write(written, once)
+            else:
+                wrote |= self._write(written, outputs)
+        except NovaError:
+            raise
+        except Exception as error:  # lazy frames: what the task describes only fails when it is written
+            raise TaskFailed(
+                f"task {task.name!r} of binding {self.run.binding.name!r} failed while its rows were computed: {error}",
+                next=f"mend the task, then: nova run {self.run.binding.name}",
+                task=task.name,
+                binding=self.run.binding.name,
+                execution_id=self.run.execution.id,
+            ) from error
+        return wrote
+
+    def _write(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
+        manifests: dict[str, Manifest] = {}
+        for output in outputs:
+            channel = None if output.channel is None else self.run.binding.channels[output.port]
+            history = None if output.channel is None else self.run.histories[output.channel]
+            manifests[output.port] = self.staging.write(
+                self.run.execution, output.port, output.kind, channel, history, frames[output.port]
+            )
+        return {port: manifest.rows for port, manifest in manifests.items()}
+
+    def _rows_read(self, step: Step) -> dict[str, int | None]:
+        def rows(given: Input) -> int | None:
+            read = given.reads.get("new") or next(iter(given.reads.values()))
+            if isinstance(read, Port):
+                return self.staged[read.port].rows if read.port in self.staged else None
+            return sum(b.rows for b in reads.sources(reads.resolved(read, self.staged)) if isinstance(b, Block))
+
+        return {given.name: rows(given) for given in step.inputs}
+
+
+def _whole(block: Block) -> reads.Snapshot:
+    """A private block as a read: its rows as they were written."""
+    return reads.Snapshot(block.channel, block.hi, replace(block, kind="base"), (), block.manifest.schema, block.merge)
+
+
+def _expected(ports: list[str]) -> str:
+    if not ports:
+        return "None: the task has no outputs"
+    if len(ports) == 1:
+        return f"a frame for port {ports[0]!r}"
+    return f"a dict with a frame for each of {', '.join(map(repr, ports))}"

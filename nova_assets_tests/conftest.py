@@ -1,0 +1,51 @@
+"""Fixtures that any test may ask for by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from nova_assets_tests import postgres
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def missing(what: str, remedy: str) -> NoReturn:
+    """Skip the test, saying what it needs; in continuous integration (``CI=true``) fail it, since it must run there."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} ({remedy}), and CI=true", pytrace=False)
+    pytest.skip(f"{what} ({remedy})")
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The SQLAlchemy URL of a real PostgreSQL server: that of NOVA_TEST_POSTGRES, or one started for the session."""
+    given = os.environ.get("NOVA_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    try:
+        with postgres.server() as url:
+            yield url
+    except postgres.NoPostgres as reason:
+        missing(f"no PostgreSQL server: {reason}", "install PostgreSQL, or set NOVA_TEST_POSTGRES to the URL of one")
+
+
+@pytest.fixture
+def postgres_catalog_url(postgres_url: str) -> Iterator[str]:
+    """The SQLAlchemy URL of a database on that server which is empty, and this test's alone."""
+    with postgres.fresh_database(postgres_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data: NOVA_SHARED_DATA, or ``../shared/data`` beside the checkout (see its SOURCES.md)."""
+    folder = Path(os.environ.get("NOVA_SHARED_DATA") or ROOT.parent / "shared" / "data")
+    if not (folder / "SOURCES.md").is_file():
+        missing(f"no real data in {folder}", "set NOVA_SHARED_DATA to the folder that holds its SOURCES.md")
+    return folder

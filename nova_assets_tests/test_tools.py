@@ -1,0 +1,81 @@
+"""What a newcomer meets before any Python of ours runs: `make help`, `make setup`, the Dagster home of the demo."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def a_checkout(folder: Path) -> Path:
+    """A folder with what `make setup` looks at, and nothing installed."""
+    (folder / "tools").mkdir(parents=True)
+    for file in ("Makefile", "pyproject.toml", "tools/setup.sh"):
+        shutil.copy(ROOT / file, folder / file)
+    return folder
+
+
+def a_python(file: Path, version: str, has_venv: bool) -> Path:
+    """A `python3` that is of this version, as far as `make setup` can tell."""
+    answers = f'*"print("*) echo {version} ;;\n  *"< (3, 11)"*) exit {int(version in ("2.7", "3.10"))} ;;\n'
+    answers += f"  *ensurepip*) exit {int(not has_venv)} ;;"
+    file.write_text(f"#!/bin/sh\ncase $2 in\n  {answers}\nesac\n")
+    file.chmod(0o755)
+    return file
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    return subprocess.run(["make", "-C", folder, *arguments], env=environment, capture_output=True, text=True)
+
+
+def test_make_alone_explains_every_target() -> None:
+    shown = make(ROOT).stdout
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"help", "setup", "demo", "test", "test-fast", "check", "clean"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^  make {target} +\S", shown, re.MULTILINE), target
+
+
+@pytest.mark.parametrize(
+    ("version", "has_venv", "expected"),
+    [
+        ("3.10", True, "is Python 3.10, and 3.11 or newer is needed; name another: make setup PYTHON=python3.12"),
+        ("3.11", False, "has no venv; install it (Debian, Ubuntu: apt install python3.11-venv)"),
+    ],
+)
+def test_a_python_that_will_not_do_gets_one_clear_line(
+    tmp_path: Path, version: str, has_venv: bool, expected: str
+) -> None:
+    python = a_python(tmp_path / "python3", version, has_venv)
+    done = make(a_checkout(tmp_path / "checkout"), "setup", f"PYTHON={python}")
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if line.startswith("make setup:")]
+    assert said == [f"make setup: '{python}' {expected}"]
+    assert not (tmp_path / "checkout" / ".venv").exists()
+
+
+def test_no_python_at_all_gets_one_clear_line(tmp_path: Path) -> None:
+    done = make(a_checkout(tmp_path / "checkout"), "setup", "PYTHON=python-of-nowhere")
+    assert done.returncode != 0
+    assert "there is no 'python-of-nowhere' here; install Python 3.11 or newer" in done.stderr
+
+
+@pytest.mark.dagster
+def test_many_processes_may_be_first_to_use_the_demos_dagster_home(tmp_path: Path) -> None:
+    home = tmp_path / "dagster"
+    command = [sys.executable, ROOT / "tools" / "init_dagster_home.py", home]
+    racing = [subprocess.Popen(command) for _ in range(4)]
+    assert [process.wait(timeout=120) for process in racing] == [0] * 4
+    assert "enabled: false" in (home / "dagster.yaml").read_text()
+    for database in ("history/runs.db", "history/runs/index.db", "schedules/schedules.db"):
+        with sqlite3.connect(home / database) as connection:
+            assert len(connection.execute("SELECT version_num FROM alembic_version").fetchall()) == 1, database
