@@ -48,6 +48,7 @@ class History:
         schema: the channel's schema now; None while nothing has given one.
         merge: the channel's merge model now.
         oldest: the oldest number that can still be answered.
+        numbers: the numbers at which the partition changed, where blocks were collected since; otherwise the blocks' own.
     """
 
     channel: str
@@ -57,3 +58,4 @@ class History:
     schema: Schema | None
     merge: MergeModel
     oldest: int = 0
+    numbers: tuple[int, ...] = ()

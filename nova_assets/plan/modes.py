@@ -29,6 +29,8 @@ def snapshot(history: History, at: int | None = None) -> Snapshot:
             channel=history.channel,
             head=history.head,
         )
+    if 0 < at < history.oldest:
+        raise _collected(history, at)
     bases = sorted((b for b in history.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True)
     for base in (*bases, None):
         deltas = path(history, base.hi if base is not None else 0, at)
@@ -98,12 +100,9 @@ def replaces(block: Block) -> bool:
     return block.kind == "base" and block.origin != "compact"
 
 
-def touched(history: History) -> list[int]:
+def touched(history: History) -> tuple[int, ...]:
     """The numbers at which this partition changed. Other partitions' commits take numbers, too (R13)."""
-    return sorted(
-        {b.hi for b in history.blocks if b.origin != "compact"}
-        | {b.lo for b in history.blocks if b.kind == "delta"} - {0}
-    )
+    return history.numbers or tuple(sorted({b.hi for b in history.blocks}))
 
 
 def path(history: History, start: int, end: int) -> tuple[Block, ...] | None:

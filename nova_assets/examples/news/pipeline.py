@@ -11,9 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.examples.news import text
+from nova_assets.examples.news import templates, text
 from nova_assets.examples.news.shingles import shingle_hash, shingles, sketch
-from nova_assets.examples.news.templates import Version, detect
 
 _TEMPLATE_COLUMNS = "site string, block string, pages bigint, share double, first_seen timestamp, last_seen timestamp"
 
@@ -126,19 +125,20 @@ def _templates_of_site(key: tuple[pa.Scalar, ...], pages: pa.Table) -> pa.Table:
     # In UTC, whatever the session's zone: there, an hour that clocks repeat is still two different hours.
     utc = pa.timestamp("us", "UTC")
     crawled_at = pages["crawled_at"].cast(utc).to_pylist()
-    found = detect(map(Version, pages["url"].to_pylist(), crawled_at, pages["blocks"].to_pylist()))
+    versions = map(templates.Version, pages["url"].to_pylist(), crawled_at, pages["blocks"].to_pylist())
+    found = templates.detect(versions)
     return pa.table(
         {
             "site": pa.array([key[0].as_py()] * len(found), pa.string()),
-            "block": pa.array([template.block for template in found], pa.string()),
-            "pages": pa.array([template.pages for template in found], pa.int64()),
-            "share": pa.array([template.share for template in found], pa.float64()),
-            "first_seen": pa.array([template.first_seen for template in found], utc),
-            "last_seen": pa.array([template.last_seen for template in found], utc),
+            "block": pa.array([one.block for one in found], pa.string()),
+            "pages": pa.array([one.pages for one in found], pa.int64()),
+            "share": pa.array([one.share for one in found], pa.float64()),
+            "first_seen": pa.array([one.first_seen for one in found], utc),
+            "last_seen": pa.array([one.last_seen for one in found], utc),
         }
     )
 
 
-detect_templates_weekly = nova.bind(nova.Workflowette("detect", [detect_templates]), when=nova.every("7d"))
-keep_unique = nova.bind(nova.Workflowette("dedup", [tag_templates, shingle, drop_seen]), when=nova.on_data(articles))
-project = nova.Project(bindings=[detect_templates_weekly, keep_unique])
+detect = nova.bind(nova.Workflowette("detect", [detect_templates]), when=nova.every("7d"))
+dedup = nova.bind(nova.Workflowette("dedup", [tag_templates, shingle, drop_seen]), when=nova.on_data(articles))
+project = nova.Project(bindings=[detect, dedup])

@@ -1,0 +1,101 @@
+"""The catalog as the runtime knows it: one object over the rooms of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from sqlalchemy import text
+
+from nova_assets.catalog import schema_version
+from nova_assets.catalog.commits import Commits
+from nova_assets.catalog.database import Database, utc_now
+from nova_assets.catalog.definitions import Definitions
+from nova_assets.catalog.executions import Executions
+from nova_assets.catalog.firings import Firings
+from nova_assets.catalog.history import Histories
+from nova_assets.catalog.staging import StagingArea
+
+
+class SqlCatalog:
+    """The ``Catalog`` protocol on SQLite or PostgreSQL. Each method is one transaction (two, where the first finds out
+    that there is nothing to write). See the classes that the methods come from."""
+
+    def __init__(self, database: Database, on_before_commit: Callable[[], None] | None = None) -> None:
+        self.database = database
+        self.url = database.shown
+        definitions = Definitions(database)
+        histories = Histories(database, definitions)
+        executions = Executions(database, definitions)
+        staging = StagingArea(database, executions)
+        commits = Commits(database, on_before_commit)
+        firings = Firings(database)
+
+        self.register = definitions.register
+        self.channel = definitions.channel
+        self.channels = definitions.channels
+        self.registered_at = definitions.registered_at
+
+        self.history = histories.history
+        self.timeline = histories.timeline
+        self.cursors = histories.cursors
+        self.has_consumers = histories.has_consumers
+
+        self.begin = executions.begin
+        self.execution = executions.execution
+        self.executions = executions.executions
+        self.finished = executions.finished
+        self.renew = executions.renew
+        self.resume = executions.resume
+        self.fail = executions.fail
+        self.abort = executions.abort
+
+        self.stage = staging.stage
+        self.fill = staging.fill
+        self.drop_staged = staging.drop_staged
+        self.staged = staging.staged
+        self.sweepable = staging.sweepable
+        self.swept = staging.swept
+
+        self.commit = commits.commit
+        self.settle = commits.settle
+        self.commit_of_key = commits.commit_of_key
+        self.commit_by_id = commits.commit_by_id
+        self.unpublished = commits.unpublished
+        self.mark_published = commits.mark_published
+
+        self.last_firing = firings.last_firing
+        self.fire = firings.fire
+        self.retry_firing = firings.retry_firing
+        self.end_firing = firings.end_firing
+
+    def check(self) -> str:
+        """One line about the catalog. Raises CatalogUnavailable."""
+        self.database.write(lambda c: c.execute(text("SELECT 1")))
+        kind = "SQLite" if self.database.is_sqlite else "PostgreSQL"
+        return f"{kind}, version {schema_version.current(self.database)}, {self.url}"
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self.database.close()
+
+
+def open_catalog(
+    url: str,
+    clock: Callable[[], datetime] = utc_now,
+    *,
+    on_before_commit: Callable[[], None] | None = None,
+) -> SqlCatalog:
+    """Open a catalog; an empty database becomes one, an older one is migrated.
+
+    Args:
+        url: ``sqlite:///FILE``, ``sqlite://`` (in memory, of this process alone) or ``postgresql+psycopg://...``.
+        clock: what time it is, with a zone.
+        on_before_commit: called inside each commit transaction, right before COMMIT.
+
+    Raises:
+        CatalogUnavailable, CatalogVersion.
+    """
+    database = Database(url, clock)
+    schema_version.upgrade(database)
+    return SqlCatalog(database, on_before_commit)

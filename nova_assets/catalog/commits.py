@@ -1,0 +1,298 @@
+"""The commit transaction: check everything that was relied on, give numbers, publish, move cursors (R1, R2, R5, R6, R7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.executions import abort, forget_skipped, lock_execution
+from nova_assets.catalog.history import consumers, read_blocks
+from nova_assets.catalog.tables import (
+    blocks,
+    channels,
+    commits,
+    cursors,
+    executions,
+    files,
+    firings,
+    keys,
+    numbers,
+    staged,
+)
+from nova_assets.errors import CommitConflict, NovaError
+from nova_assets.model.commit import Commit, CommitRequest, MoveCursor, Publish
+from nova_assets.model.schema import Schema
+
+
+class Commits:
+    """Publishes executions.
+
+    Args:
+        on_before_commit: called inside the transaction, when all is done but COMMIT: a place for tests to die at.
+    """
+
+    def __init__(self, database: Database, on_before_commit: Callable[[], None] | None = None) -> None:
+        self.database = database
+        self.on_before_commit = on_before_commit
+
+    def commit(self, request: CommitRequest) -> Commit:
+        """Publish, or refuse whole.
+
+        Raises:
+            CommitConflict: something has moved; nothing was changed.
+            CommitOutcomeUnknown: ask ``settle`` (R7).
+        """
+        return self.database.write(lambda c: self._commit(c, request), before_commit=self.on_before_commit)
+
+    def settle(self, execution_id: str) -> Commit | None:
+        """The commit of an execution, if there is one; otherwise it is aborted, so that a late COMMIT fails (R7).
+
+        Waits for a transaction that still holds the execution's row.
+        """
+
+        def work(c: Connection) -> Commit | None:
+            row = lock_execution(c, execution_id)
+            if row is None:
+                return None
+            if row["state"] == "committed":
+                return _read(c, commits.c.execution_id == execution_id)
+            if row["state"] != "aborted":
+                abort(c, execution_id, "its COMMIT was lost", self.database)
+            return None
+
+        return self.database.write(work)
+
+    def commit_of_key(self, channel: str, key: str) -> Commit | None:
+        """The commit that an idempotency key stands for."""
+        query = select(keys.c.commit_id).where(keys.c.channel == channel, keys.c.key == key)
+
+        def work(c: Connection) -> Commit | None:
+            found = c.execute(query).scalar()
+            return None if found is None else _read(c, commits.c.id == found)
+
+        return self.database.read(work)
+
+    def commit_by_id(self, commit_id: str) -> Commit:
+        """A commit. Raises NovaError when there is none."""
+        found = self.database.read(lambda c: _read(c, commits.c.id == commit_id))
+        if found is None:
+            raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
+        return found
+
+    def unpublished(self, limit: int = 100) -> list[Commit]:
+        """Commits that took a number and that Dagster has not heard of, oldest first (R17)."""
+        query = select(commits.c.id).where(
+            commits.c.published_at.is_(None), commits.c.id.in_(select(numbers.c.commit_id))
+        )
+        query = query.order_by(commits.c.at, commits.c.id).limit(limit)
+
+        def work(c: Connection) -> list[Commit]:
+            found = [_read(c, commits.c.id == i) for i in c.execute(query).scalars().all()]
+            return [f for f in found if f is not None]
+
+        return self.database.read(work)
+
+    def mark_published(self, commit_id: str) -> None:
+        """Dagster has it."""
+        change = update(commits).where(commits.c.id == commit_id, commits.c.published_at.is_(None))
+        self.database.write(lambda c: c.execute(change.values(published_at=self.database.clock())))
+
+    # the transaction
+
+    def _commit(self, c: Connection, request: CommitRequest) -> Commit:
+        execution = lock_execution(c, request.execution_id)
+        state = lock_channels(c, request)
+        repeated = self._repeated(c, request)
+        if repeated is not None:
+            return repeated
+        self._require(c, request, execution, state)
+        taken = self._number(c, request, state)
+        self._publish(c, request, taken)
+        self._move(c, request, taken)
+        self._finish(c, request, execution or {})
+        found = _read(c, commits.c.id == request.id)
+        assert found is not None
+        return found
+
+    def _repeated(self, c: Connection, request: CommitRequest) -> Commit | None:
+        if request.idempotency is None:
+            return None
+        channel, key = request.idempotency
+        found = c.execute(select(keys.c.commit_id).where(keys.c.channel == channel, keys.c.key == key)).scalar()
+        if found is None:
+            return None
+        abort(c, request.execution_id, f"repeats commit {found}", self.database)
+        first = _read(c, commits.c.id == found)
+        return None if first is None else replace(first, repeated=True)
+
+    def _require(
+        self, c: Connection, request: CommitRequest, execution: Mapping[str, Any] | None, state: Mapping[str, Any]
+    ) -> None:
+        """Everything that the execution relied on is as it was (R6)."""
+        if execution is None or execution["state"] != "running" or execution["epoch"] != request.epoch:
+            found = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
+            raise _conflict("the execution is no longer live", "execution", found, f"running, epoch {request.epoch}")
+        for head in request.heads:
+            self._require_head(c, head.channel, head.seq, head.partitions, state)
+        for cursor in request.cursors:
+            at = c.execute(select(cursors.c.seq).where(*_cursor(cursor))).scalar() or 0
+            if at != cursor.expected:
+                what = f"the cursor of {cursor.binding!r} on channel {cursor.channel!r} has moved"
+                raise _conflict(what, "cursor", at, cursor.expected, cursor.channel)
+        for schema in request.schemas:
+            now = state[schema.channel]["schema"]
+            if now != (None if schema.was is None else schema.was.as_json()):
+                shown = None if now is None else str(Schema.from_json(now))
+                raise _conflict(
+                    f"the schema of channel {schema.channel!r} has changed",
+                    "schema",
+                    shown,
+                    str(schema.was),
+                    schema.channel,
+                )
+        for unread in request.no_consumers:
+            if consumers(c, unread.channel, request.execution_id):
+                what = f"channel {unread.channel!r} has a consumer of changes now, so the base must be compared with what it replaces"
+                raise _conflict(what, "consumers", "a consumer", "none", unread.channel)
+
+    def _require_head(
+        self, c: Connection, channel: str, seq: int, partitions: tuple[str, ...], state: Mapping[str, Any]
+    ) -> None:
+        head = state[channel]["head"]
+        if partitions:
+            within = select(func.max(blocks.c.hi)).where(
+                blocks.c.channel == channel, blocks.c.partition.in_(partitions)
+            )
+            head = max(seq, c.execute(within).scalar() or 0)
+        if head != seq:
+            raise _conflict(f"channel {channel!r} has moved since the execution began", "head", head, seq, channel)
+
+    def _number(self, c: Connection, request: CommitRequest, state: Mapping[str, Any]) -> dict[str, int]:
+        """The next number of each channel that gets a block; schemas are set here, too, under the same lock (R1)."""
+        taken = {p.channel: state[p.channel]["head"] + 1 for p in request.publish if p.takes_number}
+        becomes = {s.channel: s.becomes.as_json() for s in request.schemas if s.channel in taken}
+        for name, seq in taken.items():
+            values: dict[str, Any] = {"head": seq, **({"schema": becomes[name]} if name in becomes else {})}
+            c.execute(update(channels).where(channels.c.name == name).values(**values))
+        involved = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
+        heads = {n: taken.get(n, state[n]["head"]) for n in sorted(involved)}
+        c.execute(
+            insert(commits).values(
+                id=request.id,
+                execution_id=request.execution_id,
+                binding=request.binding,
+                at=self.database.clock(),
+                heads=heads,
+                consumed={n: list(v) for n, v in request.consumed.items()},
+                details=dict(request.details),
+            )
+        )
+        if taken:
+            c.execute(insert(numbers), [{"commit_id": request.id, "channel": n, "seq": s} for n, s in taken.items()])
+        return taken
+
+    def _publish(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
+        added = [p for p in request.publish if p.takes_number]
+        if added:
+            c.execute(insert(blocks), [_block_row(p, request.id, taken[p.channel]) for p in added])
+        rows = [
+            {
+                "block_id": p.block_id,
+                "ordinal": n,
+                "path": f.path,
+                "rows": f.rows,
+                "bytes": f.bytes,
+                "ranges": {k: list(v) for k, v in f.ranges.items()},
+                "bucket": f.bucket,
+            }
+            for p in added
+            for n, f in enumerate(p.manifest.files)
+        ]
+        if rows:
+            c.execute(insert(files), rows)
+            c.execute(delete(staged).where(staged.c.id.in_([p.block_id for p in added])))
+
+    def _move(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
+        for cursor in request.cursors:
+            to = taken.get(cursor.channel, cursor.to) if cursor.own else cursor.to
+            values = {"seq": to, "commit_id": request.id, "moved_at": self.database.clock()}
+            if not c.execute(update(cursors).where(*_cursor(cursor)).values(**values)).rowcount:
+                who = {"binding": cursor.binding, "partition": cursor.partition, "channel": cursor.channel}
+                c.execute(insert(cursors).values(channel_partition=cursor.channel_partition, **who, **values))
+
+    def _finish(self, c: Connection, request: CommitRequest, execution: Mapping[str, Any]) -> None:
+        if request.idempotency is not None:
+            channel, key = request.idempotency
+            c.execute(insert(keys).values(channel=channel, key=key, commit_id=request.id))
+        done = {"state": "committed", "finished_at": self.database.clock(), "commit_id": request.id}
+        c.execute(update(executions).where(executions.c.id == request.execution_id).values(**done))
+        forget_skipped(c, request.execution_id)
+        if execution.get("firing_id"):
+            c.execute(update(firings).where(firings.c.id == execution["firing_id"]).values(state="committed"))
+
+
+def lock_channels(c: Connection, request: CommitRequest) -> dict[str, Mapping[str, Any]]:
+    """All channels concerned, locked in the order of their names, so that no two commits wait for each other."""
+    names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
+    names |= {x.channel for x in (*request.heads, *request.no_consumers, *request.schemas)}
+    query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
+    return {r["name"]: r for r in c.execute(query).mappings()}
+
+
+def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:
+    return (
+        cursors.c.binding == cursor.binding,
+        cursors.c.partition == cursor.partition,
+        cursors.c.channel == cursor.channel,
+        cursors.c.channel_partition == cursor.channel_partition,
+    )
+
+
+def _block_row(p: Publish, commit_id: str, seq: int) -> dict[str, Any]:
+    return {
+        "id": p.block_id,
+        "channel": p.channel,
+        "partition": p.partition,
+        "kind": p.kind,
+        "lo": seq if p.kind == "base" else seq - 1,
+        "hi": seq,
+        "rows": p.manifest.rows,
+        "bytes": p.manifest.bytes,
+        "deletes": p.manifest.deletes,
+        "schema": p.manifest.schema.as_json(),
+        "format": p.manifest.format,
+        "keeps_all": p.manifest.keeps_all,
+        "merge": p.merge.as_json(),
+        "origin": p.origin,
+        "commit_id": commit_id,
+    }
+
+
+def _read(c: Connection, where: Any) -> Commit | None:
+    row = c.execute(select(commits).where(where)).mappings().first()
+    if row is None:
+        return None
+    taken = dict(
+        c.execute(select(numbers.c.channel, numbers.c.seq).where(numbers.c.commit_id == row["id"])).tuples().all()
+    )
+    return Commit(
+        row["id"],
+        row["execution_id"],
+        row["binding"],
+        row["at"],
+        taken,
+        tuple(read_blocks(c, select(blocks).where(blocks.c.commit_id == row["id"]))),
+        row["heads"],
+        {n: (v[0], v[1]) for n, v in row["consumed"].items()},
+        details=row["details"],
+    )
+
+
+def _conflict(what: str, reason: str, found: object, expected: object, channel: str | None = None) -> CommitConflict:
+    return CommitConflict(
+        what, found=found, expected=expected, next="it is planned again", reason=reason, channel=channel
+    )

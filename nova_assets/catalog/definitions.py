@@ -1,0 +1,181 @@
+"""Registered channels and bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.tables import bindings, blocks, channels, commits, numbers
+from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
+from nova_assets.model.binding import Binding
+from nova_assets.model.channel import Channel, fingerprint
+from nova_assets.model.ports import ChannelState
+from nova_assets.model.schema import Schema
+
+
+class Definitions:
+    """What is registered."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def register(self, given: Sequence[Channel], bound: Sequence[Binding] = (), replace: bool = False) -> None:
+        """Make definitions known. The same again is silent, and costs one read.
+
+        Raises:
+            DefinitionConflict: a channel is known under another definition, and ``replace`` is not given.
+        """
+        channel_rows = {c.name: c.as_json() for c in given}
+        binding_rows = {b.name: b.as_json() for b in bound}
+        if self.database.read(lambda c: self._all_known(c, channel_rows, binding_rows)):
+            return
+        for attempt in (1, 2):
+            try:
+                self.database.write(lambda c: self._register(c, channel_rows, binding_rows, replace))
+                return
+            except _Raced:  # another process registered the same name first: look again
+                if attempt == 2:
+                    raise
+        return
+
+    def channel(self, name: str) -> ChannelState:
+        """One channel as it stands. Raises ChannelNotFound."""
+        found = self.database.read(lambda c: self._states(c, name))
+        if not found:
+            raise self.not_found(name)
+        return found[0]
+
+    def channels(self) -> list[ChannelState]:
+        """All channels, by name."""
+        return self.database.read(lambda c: self._states(c, None))
+
+    def registered_at(self, binding: str) -> datetime:
+        """When a binding was first registered. Raises BindingNotFound."""
+        row = self.database.read(
+            lambda c: c.execute(select(bindings.c.registered_at).where(bindings.c.name == binding)).first()
+        )
+        if row is None:
+            raise BindingNotFound(f"no binding {binding!r} is registered", next="nova init", binding=binding)
+        moment: datetime = row[0]
+        return moment
+
+    def not_found(self, name: str) -> ChannelNotFound:
+        """The error for an unknown channel, naming the known ones."""
+        known = self.database.read(
+            lambda c: list(c.execute(select(channels.c.name).order_by(channels.c.name)).scalars())
+        )
+        return ChannelNotFound(
+            f"no channel is called {name!r}",
+            expected=", ".join(known) if known else "(none is registered yet)",
+            next="nova channels, or store.register(nova.Channel(...))",
+            channel=name,
+        )
+
+    def _all_known(self, c: Connection, given: dict[str, Any], bound: dict[str, Any]) -> bool:
+        for table, rows in ((channels, given), (bindings, bound)):
+            known = dict(
+                c.execute(select(table.c.name, table.c.fingerprint).where(table.c.name.in_(list(rows)))).tuples().all()
+            )
+            if any(known.get(name) != fingerprint(definition) for name, definition in rows.items()):
+                return False
+        return True
+
+    def _register(self, c: Connection, given: dict[str, Any], bound: dict[str, Any], replace: bool) -> None:
+        now = self.database.clock()
+        for name, definition in sorted(given.items()):
+            self._register_channel(c, name, definition, replace, now)
+        for name, definition in sorted(bound.items()):
+            values = {"definition": definition, "fingerprint": fingerprint(definition)}
+            if not c.execute(update(bindings).where(bindings.c.name == name).values(**values)).rowcount:
+                _insert(c, insert(bindings).values(name=name, registered_at=now, **values))
+
+    def _register_channel(
+        self, c: Connection, name: str, definition: dict[str, Any], replace: bool, now: datetime
+    ) -> None:
+        known = c.execute(select(channels).where(channels.c.name == name).with_for_update()).mappings().first()
+        mark = fingerprint(definition)
+        if known is None:
+            values = {
+                "definition": definition,
+                "fingerprint": mark,
+                "schema": definition["schema"],
+                "head": 0,
+                "registered_at": now,
+            }
+            _insert(c, insert(channels).values(name=name, **values))
+            return
+        if known["fingerprint"] == mark:
+            return
+        if not replace:
+            raise _conflict(name, known["definition"], definition)
+        changed: dict[str, Any] = {"definition": definition, "fingerprint": mark}
+        if known["head"] == 0 or (
+            definition["schema"] is not None and definition["schema"] != known["definition"]["schema"]
+        ):
+            changed["schema"] = definition["schema"]
+        c.execute(update(channels).where(channels.c.name == name).values(**changed))
+
+    def _states(self, c: Connection, name: str | None) -> list[ChannelState]:
+        sizes = (
+            select(
+                blocks.c.channel,
+                func.count().label("blocks"),
+                func.sum(blocks.c.rows).label("rows"),
+                func.sum(blocks.c.bytes).label("bytes"),
+            )
+            .where(blocks.c.collected_at.is_(None))
+            .group_by(blocks.c.channel)
+            .subquery()
+        )
+        latest = select(commits.c.at).join(numbers, numbers.c.commit_id == commits.c.id)
+        moved = latest.where(
+            and_(numbers.c.channel == channels.c.name, numbers.c.seq == channels.c.head)
+        ).scalar_subquery()
+        query = select(channels, sizes.c.blocks, sizes.c.rows, sizes.c.bytes, moved.label("moved"))
+        query = query.outerjoin(sizes, sizes.c.channel == channels.c.name).order_by(channels.c.name)
+        if name is not None:
+            query = query.where(channels.c.name == name)
+        return [
+            ChannelState(
+                Channel.from_json(r["definition"]),
+                r["head"],
+                None if r["schema"] is None else Schema.from_json(r["schema"]),
+                int(r["rows"] or 0),
+                int(r["bytes"] or 0),
+                int(r["blocks"] or 0),
+                r["moved"],
+            )
+            for r in c.execute(query).mappings()
+        ]
+
+
+class _Raced(Exception):
+    """Another process has registered the name since we looked."""
+
+
+def _insert(c: Connection, statement: Any) -> None:
+    try:
+        c.execute(statement)
+    except IntegrityError as error:
+        raise _Raced from error
+
+
+def _conflict(name: str, known: dict[str, Any], given: dict[str, Any]) -> DefinitionConflict:
+    parts = [k for k in given if given[k] != known.get(k)]
+    return DefinitionConflict(
+        f"channel {name!r} is registered with another definition (different: {', '.join(parts)})",
+        found="; ".join(f"{k}={_shown(k, given[k])}" for k in parts),
+        expected="; ".join(f"{k}={_shown(k, known.get(k))}" for k in parts),
+        next="register the same definition, or accept the new one: register(..., replace=True) or nova init --replace",
+        channel=name,
+        differences=parts,
+    )
+
+
+def _shown(part: str, value: Any) -> str:
+    return str(Schema.from_json(value)) if part == "schema" and value is not None else str(value)

@@ -1,0 +1,258 @@
+"""Executions: begun with pins, leased, failed, resumed, superseded, aborted (R3, R4, R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, func, insert, select, update
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.definitions import Definitions
+from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins, staged
+from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
+from nova_assets.model.execution import Begin, Execution, Pin
+
+KEEP_FAILED = timedelta(days=1)
+"""How long a failed execution keeps its pins and staged files when nobody resumes or supersedes it (R4)."""
+
+SKIPPED = "(skipped)"
+
+
+class Executions:
+    """The life of executions, up to their commit."""
+
+    def __init__(self, database: Database, definitions: Definitions) -> None:
+        self.database = database
+        self.definitions = definitions
+
+    def begin(self, request: Begin) -> Execution:
+        """Open an execution: supersede a dead or failed one, pin heads and cursors, all at one moment.
+
+        Raises:
+            ExecutionInProgress: another is alive (R6).
+            ChannelNotFound: a channel to pin is not registered.
+        """
+        return self.database.write(lambda c: self._begin(c, request))
+
+    def execution(self, execution_id: str) -> Execution:
+        """One execution. Raises ExecutionNotLive when there is none of that id."""
+        return self.database.read(lambda c: _execution(c, _row(c, execution_id)))
+
+    def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
+        """Executions, latest first; inserts are left out."""
+        query = select(executions).where(
+            executions.c.binding.is_not(None) if binding is None else executions.c.binding == binding
+        )
+        query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
+        return self.database.read(lambda c: [_execution(c, r) for r in c.execute(query).mappings().all()])
+
+    def finished(self) -> dict[tuple[str, str], int]:
+        """(binding, status) -> how many executions were launched, have succeeded or have failed."""
+        good, bad = executions.c.state == "committed", executions.c.error.is_not(None)
+        query = select(
+            executions.c.binding,
+            func.count().label("launched"),
+            func.sum(case((good, 1), else_=0)).label("succeeded"),
+            func.sum(case((good, 0), (bad, 1), else_=0)).label("failed"),
+        )
+        query = query.where(executions.c.binding.is_not(None)).group_by(executions.c.binding)
+        rows = self.database.read(lambda c: c.execute(query).mappings().all())
+        return {(r["binding"], s): int(r[s] or 0) for r in rows for s in ("launched", "succeeded", "failed")}
+
+    def renew(self, execution_id: str, epoch: int, lease: float) -> bool:
+        """Prolong a lease. False when the execution is no longer held under this epoch."""
+        until = self.database.clock() + timedelta(seconds=lease)
+        change = update(executions).where(*_held(execution_id, epoch)).values(lease_until=until)
+        return self.database.write(lambda c: c.execute(change).rowcount == 1)
+
+    def resume(self, execution_id: str, owner: str, lease: float) -> Execution:
+        """Take up a failed or lapsed execution, under a new epoch (R4).
+
+        Raises:
+            ExecutionNotLive: it was superseded, aborted or committed.
+            ExecutionInProgress: its lease is held by another.
+        """
+        return self.database.write(lambda c: self._resume(c, execution_id, owner, lease))
+
+    def fail(self, execution_id: str, epoch: int, error: str) -> None:
+        """It failed; pins and staged files are kept for a while (R4)."""
+        now = self.database.clock()
+        values = {"state": "failed", "error": error, "lease_until": now + KEEP_FAILED, "finished_at": now}
+        self.database.write(lambda c: c.execute(update(executions).where(*_held(execution_id, epoch)).values(**values)))
+
+    def abort(self, execution_id: str, reason: str, epoch: int | None = None) -> None:
+        """End it without a commit. An aborted one stays as it is.
+
+        Raises:
+            ExecutionNotLive: it was committed, or is held under another epoch.
+        """
+
+        def work(c: Connection) -> None:
+            row = _row(c, execution_id, lock=True)
+            if row["state"] == "committed" or (epoch is not None and row["epoch"] != epoch):
+                raise _not_live(row)
+            if row["state"] != "aborted":
+                abort(c, execution_id, reason, self.database)
+
+        self.database.write(work)
+
+    def abort_lapsed(self, c: Connection, grace: timedelta) -> None:
+        """Abort whoever has not renewed for longer than lease and grace."""
+        before = self.database.clock() - grace
+        query = select(executions.c.id).where(
+            executions.c.state.in_(["running", "failed"]), executions.c.lease_until < before
+        )
+        for execution_id in list(c.execute(query.with_for_update(skip_locked=True)).scalars()):
+            abort(c, execution_id, "its lease ran out", self.database)
+
+    def _begin(self, c: Connection, request: Begin) -> Execution:
+        if request.binding is not None:
+            self._supersede(c, request)
+        heads = self._heads(c, request)
+        now = self.database.clock()
+        c.execute(
+            insert(executions).values(
+                id=request.execution_id,
+                binding=request.binding,
+                partition=request.partition,
+                state="running",
+                epoch=1,
+                owner=request.owner,
+                started_at=now,
+                lease_until=now + timedelta(seconds=request.lease),
+                run_id=request.run_id,
+                firing_id=request.firing_id,
+            )
+        )
+        at = self._cursors(c, request)
+        rows = [
+            {
+                "execution_id": request.execution_id,
+                "channel": name,
+                "partition": "",
+                "head": head,
+                "cursor": at.get(name, 0) if name in request.cursors else None,
+            }
+            for name, head in heads.items()
+        ]
+        if rows:
+            c.execute(insert(pins), rows)
+        return _execution(c, _row(c, request.execution_id))
+
+    def _supersede(self, c: Connection, request: Begin) -> None:
+        """Begins of one binding come one after the other; a failed, lapsed or dead execution gives way (R4)."""
+        c.execute(select(bindings.c.name).where(bindings.c.name == request.binding).with_for_update())
+        same = (executions.c.binding == request.binding, executions.c.partition == request.partition)
+        query = select(executions).where(*same, executions.c.state.in_(["running", "failed"])).with_for_update()
+        for row in c.execute(query).mappings().all():
+            dead = row["owner"] in request.dead or row["lease_until"] < self.database.clock()
+            if row["state"] == "running" and not dead:
+                raise _in_progress(row)
+            abort(c, row["id"], f"superseded by {request.execution_id}", self.database)
+
+    def _heads(self, c: Connection, request: Begin) -> dict[str, int]:
+        """Heads of all channels at one moment: the locks wait for commits in flight, and hold off later ones (R2)."""
+        wanted = sorted(set(request.heads) | set(request.cursors))
+        query = select(channels.c.name, channels.c.head).where(channels.c.name.in_(wanted)).order_by(channels.c.name)
+        found = pairs(c, query.with_for_update(read=True))
+        for name in wanted:
+            if name not in found:
+                raise self.definitions.not_found(name)
+        return found
+
+    def _cursors(self, c: Connection, request: Begin) -> dict[str, int]:
+        query = select(cursors.c.channel, cursors.c.seq).where(
+            cursors.c.binding == (request.binding or ""),
+            cursors.c.partition == request.partition,
+            cursors.c.channel_partition == "",
+        )
+        return pairs(c, query)
+
+    def _resume(self, c: Connection, execution_id: str, owner: str, lease: float) -> Execution:
+        row = _row(c, execution_id, lock=True)
+        now = self.database.clock()
+        if row["state"] == "running" and row["lease_until"] >= now and row["owner"] != owner:
+            raise _in_progress(row)
+        if row["state"] not in ("running", "failed"):
+            raise _not_live(row)
+        values = {
+            "state": "running",
+            "epoch": row["epoch"] + 1,
+            "owner": owner,
+            "lease_until": now + timedelta(seconds=lease),
+        }
+        c.execute(
+            update(executions).where(executions.c.id == execution_id).values(finished_at=None, error=None, **values)
+        )
+        return _execution(c, _row(c, execution_id))
+
+
+def abort(c: Connection, execution_id: str, reason: str, database: Database) -> None:
+    """Mark an execution aborted, inside a transaction that holds its row."""
+    values = {"state": "aborted", "error": reason, "finished_at": database.clock()}
+    c.execute(update(executions).where(executions.c.id == execution_id).values(**values))
+    forget_skipped(c, execution_id)
+
+
+def forget_skipped(c: Connection, execution_id: str) -> None:
+    """Marks of tasks that had nothing to do stand for no files."""
+    c.execute(delete(staged).where(staged.c.execution_id == execution_id, staged.c.folder == SKIPPED))
+
+
+def lock_execution(c: Connection, execution_id: str) -> Mapping[str, Any] | None:
+    """The row of an execution, held until the transaction ends."""
+    row: Mapping[str, Any] | None = (
+        c.execute(select(executions).where(executions.c.id == execution_id).with_for_update()).mappings().first()
+    )
+    return row
+
+
+def _held(execution_id: str, epoch: int) -> tuple[Any, ...]:
+    return (executions.c.id == execution_id, executions.c.epoch == epoch, executions.c.state == "running")
+
+
+def _row(c: Connection, execution_id: str, lock: bool = False) -> Mapping[str, Any]:
+    query = select(executions).where(executions.c.id == execution_id)
+    row = c.execute(query.with_for_update() if lock else query).mappings().first()
+    if row is None:
+        raise ExecutionNotLive(
+            f"there is no execution {execution_id!r}", next="nova run BINDING", execution_id=execution_id
+        )
+    return row
+
+
+def _execution(c: Connection, row: Mapping[str, Any]) -> Execution:
+    found = c.execute(select(pins).where(pins.c.execution_id == row["id"])).mappings().all()
+    names = ("id", "binding", "partition", "state", "epoch")
+    later = ("owner", "started_at", "lease_until", "finished_at", "error", "commit_id", "run_id", "firing_id")
+    return Execution(
+        *(row[n] for n in names),
+        {p["channel"]: Pin(p["channel"], p["head"], p["cursor"], p["partition"]) for p in found},
+        *(row[n] for n in later),
+    )
+
+
+def _in_progress(row: Mapping[str, Any]) -> ExecutionInProgress:
+    return ExecutionInProgress(
+        f"binding {row['binding']!r} is being executed by {row['owner']}",
+        found=f"execution {row['id']}, whose lease lasts until {row['lease_until']:%Y-%m-%d %H:%M:%S} UTC",
+        expected="one live execution per binding and partition (R6)",
+        next="wait for it; if its process is gone, its lease runs out by itself",
+        binding=row["binding"],
+        owner=row["owner"],
+        execution_id=row["id"],
+        lease_until=row["lease_until"],
+    )
+
+
+def _not_live(row: Mapping[str, Any]) -> ExecutionNotLive:
+    why = f" ({row['error']})" if row["error"] else ""
+    return ExecutionNotLive(
+        f"execution {row['id']} of {row['binding'] or 'an insert'} cannot go on: it is {row['state']}{why}",
+        found=row["state"],
+        expected="an execution that runs or failed",
+        next=f"nova run {row['binding']}" if row["binding"] else "insert again",
+        execution_id=row["id"],
+    )

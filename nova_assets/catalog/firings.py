@@ -1,0 +1,88 @@
+"""The outbox of triggers: a firing is a row before its run is requested."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.tables import firings
+from nova_assets.model.ports import Firing
+
+
+class Firings:
+    """Compare-and-set on a binding's firings, numbered from 1."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def last_firing(self, binding: str) -> Firing | None:
+        """The latest firing of a binding."""
+        return self.database.read(lambda c: _last(c, binding))
+
+    def fire(self, binding: str, after_n: int, positions: Mapping[str, Any]) -> Firing | None:
+        """Record the firing after number ``after_n``; None when another did, or when that one is still under way."""
+
+        def work(c: Connection) -> Firing | None:
+            last = _last(c, binding)
+            if (last.n if last is not None else 0) != after_n or (last is not None and last.state == "requested"):
+                return None
+            values = {
+                "binding": binding,
+                "n": after_n + 1,
+                "positions": dict(positions),
+                "attempt": 1,
+                "state": "requested",
+            }
+            c.execute(insert(firings).values(id=uuid.uuid4().hex, at=self.database.clock(), **values))
+            return _last(c, binding)
+
+        try:
+            return self.database.write(lambda c: _unless_raced(work, c))
+        except _Raced:
+            return None
+
+    def retry_firing(self, firing_id: str, attempt: int) -> Firing | None:
+        """Count one more run for a firing whose attempt ``attempt`` came to nothing; None when another did."""
+
+        def work(c: Connection) -> Firing | None:
+            same = (firings.c.id == firing_id, firings.c.attempt == attempt, firings.c.state == "requested")
+            if not c.execute(update(firings).where(*same).values(attempt=attempt + 1)).rowcount:
+                return None
+            return _firing(c.execute(select(firings).where(firings.c.id == firing_id)).mappings().one())
+
+        return self.database.write(work)
+
+    def end_firing(self, firing_id: str, state: str) -> None:
+        """It was committed or abandoned; one that has ended stays as it is."""
+        same = (firings.c.id == firing_id, firings.c.state == "requested")
+        self.database.write(lambda c: c.execute(update(firings).where(*same).values(state=state)))
+
+
+class _Raced(Exception):
+    """Another process made the same firing."""
+
+
+def _unless_raced(work: Any, c: Connection) -> Firing | None:
+    try:
+        found: Firing | None = work(c)
+        return found
+    except IntegrityError as error:
+        raise _Raced from error
+
+
+def _last(c: Connection, binding: str) -> Firing | None:
+    row = (
+        c.execute(select(firings).where(firings.c.binding == binding).order_by(firings.c.n.desc()).limit(1))
+        .mappings()
+        .first()
+    )
+    return None if row is None else _firing(row)
+
+
+def _firing(row: Mapping[str, Any]) -> Firing:
+    return Firing(row["id"], row["binding"], row["n"], row["positions"], row["attempt"], row["state"], row["at"])

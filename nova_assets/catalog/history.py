@@ -1,0 +1,152 @@
+"""What is known of a channel's blocks: histories for plans, timelines for people, cursors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Select, or_, select
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.definitions import Definitions
+from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, files, numbers, pins, staged
+from nova_assets.errors import VersionNotFound
+from nova_assets.model.block import Block, DataFile, Manifest
+from nova_assets.model.channel import Channel
+from nova_assets.model.merge import model_from_json
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.ports import Cursor
+from nova_assets.model.schema import Schema
+from nova_assets.model.timeline import History, Instant
+
+
+class Histories:
+    """Reads channels' blocks. Every answer is of one moment."""
+
+    def __init__(self, database: Database, definitions: Definitions) -> None:
+        self.database = database
+        self.definitions = definitions
+
+    def history(self, channel: str, at: int | None = None, partition: str = WHOLE) -> History:
+        """Blocks of one partition, up to a number.
+
+        Raises:
+            ChannelNotFound, VersionNotFound.
+        """
+        found = self.database.read(lambda c: self._history(c, channel, at, partition))
+        if found is None:
+            raise self.definitions.not_found(channel)
+        return found
+
+    def timeline(self, channel: str) -> list[Instant]:
+        """Instants, oldest first; those under way last. Raises ChannelNotFound."""
+        self.definitions.channel(channel)
+        return self.database.read(lambda c: [*self._completed(c, channel), *self._requested(c, channel)])
+
+    def cursors(self, binding: str | None = None) -> list[Cursor]:
+        """How far each binding has read."""
+        query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)
+        query = query.order_by(cursors.c.binding, cursors.c.channel, cursors.c.partition, cursors.c.channel_partition)
+        if binding is not None:
+            query = query.where(cursors.c.binding == binding)
+        rows = self.database.read(lambda c: c.execute(query).mappings().all())
+        return [
+            Cursor(
+                r["binding"], r["channel"], r["seq"], r["head"], r["partition"], r["channel_partition"], r["moved_at"]
+            )
+            for r in rows
+        ]
+
+    def has_consumers(self, channel: str) -> bool:
+        """Whether somebody has consumed changes of the channel, or is about to (R10)."""
+        return self.database.read(lambda c: consumers(c, channel, None))
+
+    def _history(self, c: Connection, channel: str, at: int | None, partition: str) -> History | None:
+        row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
+        if row is None:
+            return None
+        if at is not None and not 0 <= at <= row["head"]:
+            raise VersionNotFound(
+                f"channel {channel!r} has no version {at}",
+                found=at,
+                expected=f"0 to {row['head']}",
+                channel=channel,
+                head=row["head"],
+            )
+        head = row["head"] if at is None else at
+        where = (
+            blocks.c.channel == channel,
+            blocks.c.partition == partition,
+            blocks.c.hi <= head,
+            blocks.c.collected_at.is_(None),
+        )
+        found = read_blocks(c, select(blocks).where(*where))
+        schema = None if row["schema"] is None else Schema.from_json(row["schema"])
+        if at is not None and at < row["head"] and found and schema is not None:
+            plain = [b for b in found if b.kind == "base" or b.merge.kind != "custom"]
+            schema = plain[-1].manifest.schema if plain else schema
+        return History(channel, partition, head, tuple(found), schema, Channel.from_json(row["definition"]).merge)
+
+    def _completed(self, c: Connection, channel: str) -> list[Instant]:
+        query = select(commits, numbers.c.seq).join(numbers, numbers.c.commit_id == commits.c.id)
+        rows = c.execute(query.where(numbers.c.channel == channel).order_by(numbers.c.seq)).mappings().all()
+        by_commit: dict[str, list[Block]] = {}
+        for block in read_blocks(c, select(blocks).where(blocks.c.channel == channel)):
+            by_commit.setdefault(block.commit_id, []).append(block)
+        return [
+            Instant("commit", "complete", r["seq"], r["at"], r["id"], r["binding"], tuple(by_commit.get(r["id"], ())))
+            for r in rows
+        ]
+
+    def _requested(self, c: Connection, channel: str) -> list[Instant]:
+        query = select(executions).join(staged, staged.c.execution_id == executions.c.id).distinct()
+        query = query.where(staged.c.channel == channel, executions.c.state == "running").order_by(
+            executions.c.started_at
+        )
+        return [
+            Instant("commit", "requested", None, r["started_at"], "", r["binding"]) for r in c.execute(query).mappings()
+        ]
+
+
+def consumers(c: Connection, channel: str, own_execution: str | None) -> bool:
+    """Whether a cursor on the channel stands above 0, or a live execution is about to set one."""
+    moved = select(cursors.c.binding).where(cursors.c.channel == channel, cursors.c.seq > 0).limit(1)
+    if c.execute(moved).first() is not None:
+        return True
+    live = select(pins.c.channel).join(executions, executions.c.id == pins.c.execution_id)
+    live = live.where(
+        pins.c.channel == channel, pins.c.cursor.is_not(None), executions.c.state.in_(["running", "failed"])
+    )
+    if own_execution is not None:
+        live = live.where(executions.c.id != own_execution)
+    return c.execute(live.where(or_(pins.c.cursor > 0, pins.c.head > 0)).limit(1)).first() is not None
+
+
+def read_blocks(c: Connection, query: Select[Any]) -> list[Block]:
+    """Blocks with their files, by (hi, kind); two statements, however many there are."""
+    rows = c.execute(query.order_by(blocks.c.hi, blocks.c.kind, blocks.c.id)).mappings().all()
+    wanted = query.with_only_columns(blocks.c.id).subquery()
+    found = c.execute(
+        select(files).join(wanted, wanted.c.id == files.c.block_id).order_by(files.c.block_id, files.c.ordinal)
+    )
+    by_block: dict[str, list[DataFile]] = {}
+    for f in found.mappings():
+        ranges = {k: (v[0], v[1]) for k, v in f["ranges"].items()}
+        by_block.setdefault(f["block_id"], []).append(DataFile(f["path"], f["rows"], f["bytes"], ranges, f["bucket"]))
+    return [_block(r, by_block.get(r["id"], ())) for r in rows]
+
+
+def _block(row: Mapping[str, Any], found: Iterable[DataFile]) -> Block:
+    manifest = Manifest(tuple(found), Schema.from_json(row["schema"]), row["deletes"], row["format"], row["keeps_all"])
+    return Block(
+        row["id"],
+        row["channel"],
+        row["partition"],
+        row["kind"],
+        row["lo"],
+        row["hi"],
+        manifest,
+        model_from_json(row["merge"]),
+        row["origin"],
+        row["commit_id"],
+    )

@@ -1,0 +1,110 @@
+"""Staged blocks: recorded before they are written, and listed until they are published or swept (R3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.executions import SKIPPED, Executions
+from nova_assets.catalog.tables import executions, staged
+from nova_assets.model.block import Manifest, StagedBlock
+
+
+class StagingArea:
+    """What is on its way."""
+
+    def __init__(self, database: Database, lives: Executions) -> None:
+        self.database = database
+        self.lives = lives
+
+    def stage(self, blocks: Sequence[StagedBlock]) -> None:
+        """Record blocks that are about to be written."""
+        if not blocks:
+            return
+        now = self.database.clock()
+        rows = [
+            {
+                "id": b.id,
+                "execution_id": b.execution_id,
+                "channel": b.channel,
+                "port": b.port,
+                "partition": b.partition,
+                "kind": b.kind,
+                "folder": b.folder,
+                "epoch": b.epoch,
+                "manifest": None if b.manifest is None else b.manifest.as_json(),
+                "dropped": False,
+                "at": now,
+            }
+            for b in blocks
+        ]
+        self.database.write(lambda c: c.execute(insert(staged), rows))
+
+    def fill(self, block_id: str, manifest: Manifest) -> None:
+        """The block's files are complete."""
+        change = update(staged).where(staged.c.id == block_id).values(manifest=manifest.as_json())
+        self.database.write(lambda c: c.execute(change))
+
+    def drop_staged(self, execution_id: str, ports: Iterable[str]) -> None:
+        """What was staged on these ports is void: their tasks run again."""
+        where = (staged.c.execution_id == execution_id, staged.c.port.in_(list(ports)), staged.c.dropped.is_(False))
+        if self.database.read(lambda c: c.execute(select(staged.c.id).where(*where).limit(1)).first()) is None:
+            return
+
+        def work(c: Connection) -> None:
+            c.execute(delete(staged).where(*where, staged.c.folder == SKIPPED))
+            c.execute(update(staged).where(*where).values(dropped=True))
+
+        self.database.write(work)
+
+    def staged(self, execution_id: str) -> list[StagedBlock]:
+        """What an execution has staged and not voided, oldest first."""
+        query = (
+            select(staged)
+            .where(staged.c.execution_id == execution_id, staged.c.dropped.is_(False))
+            .order_by(staged.c.at, staged.c.id)
+        )
+        return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+
+    def sweepable(self, grace: float) -> list[StagedBlock]:
+        """Staged blocks of executions that have ended, or lapsed, more than ``grace`` seconds ago."""
+        before = self.database.clock() - timedelta(seconds=grace)
+        lapsed = select(executions.c.id).where(
+            executions.c.state.in_(["running", "failed"]), executions.c.lease_until < before
+        )
+        if self.database.read(lambda c: c.execute(lapsed.limit(1)).first()) is not None:
+            self.database.write(lambda c: self.lives.abort_lapsed(c, timedelta(seconds=grace)))
+        # A lapsed execution has had its grace already: what counts is when its lease ended.
+        ended = executions.c.state.in_(["aborted", "committed"]) & (
+            (executions.c.finished_at < before) | (executions.c.lease_until < before)
+        )
+        query = (
+            select(staged)
+            .join(executions, executions.c.id == staged.c.execution_id)
+            .where(ended, staged.c.folder != SKIPPED)
+        )
+        return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+
+    def swept(self, block_ids: Sequence[str]) -> None:
+        """Their files are gone."""
+        if block_ids:
+            self.database.write(lambda c: c.execute(delete(staged).where(staged.c.id.in_(list(block_ids)))))
+
+
+def _staged(row: Mapping[str, Any]) -> StagedBlock:
+    manifest = None if row["manifest"] is None else Manifest.from_json(row["manifest"])
+    return StagedBlock(
+        row["id"],
+        row["execution_id"],
+        row["channel"],
+        row["port"],
+        row["kind"],
+        row["folder"],
+        row["epoch"],
+        row["partition"],
+        manifest,
+    )

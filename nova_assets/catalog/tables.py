@@ -1,0 +1,223 @@
+"""The catalog's tables. Their history is in ``migrations/``; a test compares the two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment as microseconds since 1970 in UTC: the same in every database, and compared as a number."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else (value - EPOCH) // timedelta(microseconds=1)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        return None if value is None else EPOCH + timedelta(microseconds=int(value))
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+"""All names begin with ``nova_``, so that the catalog can share a database with others, Dagster's among them."""
+
+VERSION_TABLE = "nova_version"
+
+channels = Table(
+    "nova_channels",
+    metadata,
+    Column("name", String(128), primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("head", Integer, nullable=False, default=0),
+    Column("schema", JSON(none_as_null=True)),
+    Column("registered_at", Moment, nullable=False),
+)
+
+bindings = Table(
+    "nova_bindings",
+    metadata,
+    Column("name", String(256), primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("registered_at", Moment, nullable=False),
+)
+
+executions = Table(
+    "nova_executions",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("binding", String(256)),
+    Column("partition", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("lease_until", Moment, nullable=False),
+    Column("finished_at", Moment),
+    Column("error", Text),
+    Column("commit_id", String(64)),
+    Column("run_id", String(64)),
+    Column("firing_id", String(64)),
+    Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
+    Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
+    # R6: one live execution per binding and partition.
+    Index(
+        "uq_nova_executions_live",
+        "binding",
+        "partition",
+        unique=True,
+        sqlite_where=text("state = 'running' AND binding IS NOT NULL"),
+        postgresql_where=text("state = 'running' AND binding IS NOT NULL"),
+    ),
+)
+
+pins = Table(
+    "nova_pins",
+    metadata,
+    Column("execution_id", ForeignKey("nova_executions.id", ondelete="CASCADE"), primary_key=True),
+    Column("channel", String(128), primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("head", Integer, nullable=False),
+    Column("cursor", Integer),
+    Index("ix_nova_pins_channel", "channel"),
+)
+
+staged = Table(
+    "nova_staged",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("execution_id", ForeignKey("nova_executions.id", ondelete="CASCADE"), nullable=False),
+    Column("channel", String(128)),
+    Column("port", String(128), nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("folder", Text, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("manifest", JSON(none_as_null=True)),
+    Column("dropped", Boolean, nullable=False, default=False),
+    Column("at", Moment, nullable=False),
+    Index("ix_nova_staged_execution_id", "execution_id"),
+    Index("ix_nova_staged_channel", "channel"),
+)
+
+commits = Table(
+    "nova_commits",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("execution_id", String(64), nullable=False, unique=True),
+    Column("binding", String(256)),
+    Column("at", Moment, nullable=False),
+    Column("heads", JSON, nullable=False),
+    Column("consumed", JSON, nullable=False),
+    Column("details", JSON, nullable=False),
+    Column("published_at", Moment),
+    Index("ix_nova_commits_published_at_at", "published_at", "at"),
+)
+
+numbers = Table(
+    "nova_numbers",
+    metadata,
+    Column("commit_id", ForeignKey("nova_commits.id"), primary_key=True),
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    Column("seq", Integer, nullable=False),
+    UniqueConstraint("channel", "seq"),  # R1
+)
+
+blocks = Table(
+    "nova_blocks",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("channel", ForeignKey("nova_channels.name"), nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("lo", Integer, nullable=False),
+    Column("hi", Integer, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("deletes", BigInteger, nullable=False),
+    Column("schema", JSON, nullable=False),
+    Column("format", String(32), nullable=False),
+    Column("keeps_all", Boolean, nullable=False),
+    Column("merge", JSON, nullable=False),
+    Column("origin", String(16), nullable=False),
+    Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
+    Column("collected_at", Moment),
+    Index("ix_nova_blocks_channel_partition_hi", "channel", "partition", "hi"),
+    Index("ix_nova_blocks_commit_id", "commit_id"),
+)
+
+files = Table(
+    "nova_files",
+    metadata,
+    Column("block_id", ForeignKey("nova_blocks.id", ondelete="CASCADE"), primary_key=True),
+    Column("ordinal", Integer, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("ranges", JSON, nullable=False),
+    Column("bucket", Integer),
+    Index("ix_nova_files_path", "path"),
+)
+
+cursors = Table(
+    "nova_cursors",
+    metadata,
+    Column("binding", String(256), primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    Column("channel_partition", Text, primary_key=True),
+    Column("seq", Integer, nullable=False),
+    Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
+    Column("moved_at", Moment, nullable=False),
+    Index("ix_nova_cursors_channel", "channel"),
+)
+
+keys = Table(
+    "nova_keys",
+    metadata,
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    Column("key", String(512), primary_key=True),
+    Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
+)
+
+firings = Table(
+    "nova_firings",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("binding", String(256), nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("positions", JSON, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("at", Moment, nullable=False),
+    UniqueConstraint("binding", "n"),
+)

@@ -1,0 +1,162 @@
+"""What all commands share: their answers, and what becomes of errors.
+
+A command is a function that gives an ``Answer``. Here it is decided whether that is printed for a person or as JSON, where
+errors go, and with which code the process ends: 0 done, 1 failed, 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.options import DEPLOYMENT, deployment_options
+from nova_assets.cli.render import on_stdout
+from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command found out or did.
+
+    Args:
+        data: for ``--json``; the shape is in the command's help.
+        show: prints the same for a person.
+        code: the exit code.
+    """
+
+    data: Any
+    show: Callable[[Console], None]
+    code: int = 0
+
+
+class NovaCommand(click.Command):
+    """A command whose function gives an ``Answer``; takes ``--json`` and the options of the deployment."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, and nothing else, on stdout.")
+        self.params = [*self.params, as_json, *deployment_options()]
+
+    def invoke(self, ctx: click.Context) -> None:
+        as_json = ctx.params.pop("as_json")
+        before = ctx.parent.params if ctx.parent is not None else {}
+        given = {name: ctx.params.pop(name) or before.get(name) for name in DEPLOYMENT}
+        ctx.obj = Deployment(**given, quiet=as_json)
+        ctx.exit(self._as_json(ctx) if as_json else self._for_a_person(ctx))
+
+    def _as_json(self, ctx: click.Context) -> int:
+        with _stdout_kept_clean() as say:
+            try:
+                answer: Answer = super().invoke(ctx)
+            except Exception as error:
+                click.echo(json.dumps(_error_as_dict(_ours(error))), err=True)
+                return 1
+            say(_dumps(answer.data))
+        return answer.code
+
+    def _for_a_person(self, ctx: click.Context) -> int:
+        try:
+            answer: Answer = super().invoke(ctx)
+            with on_stdout() as console:
+                answer.show(console)
+        except Exception as error:
+            click.echo(_error_as_text(_ours(error)), err=True)
+            return 1
+        return answer.code
+
+
+def remark(text: str) -> None:
+    """Say something beside the answer."""
+    click.echo(text, err=True)
+
+
+def debugging() -> bool:
+    """Whether tracebacks are asked for."""
+    return os.environ.get("NOVA_DEBUG", "") not in ("", "0")
+
+
+def _ours(error: Exception) -> Exception:
+    """The error, unless it is click's business: wrong use, an exit, or a reader of our output that has gone."""
+    if isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort):
+        raise error
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        raise error
+    if debugging():
+        traceback.print_exception(error)
+    return error
+
+
+def _error_as_text(error: Exception) -> str:
+    if isinstance(error, NovaError):
+        foreign = error.__cause__ is not None and not isinstance(error.__cause__, NovaError)
+        hint = "\n  (NOVA_DEBUG=1 shows the traceback)" if foreign and not debugging() else ""
+        return _advised(error).render() + hint
+    hint = "" if debugging() else "; this is a failure that nova does not know: NOVA_DEBUG=1 shows the traceback"
+    return f"[NOVA-UNEXPECTED] {_in_one_line(error)}{hint}"
+
+
+def _error_as_dict(error: Exception) -> dict[str, Any]:
+    if isinstance(error, NovaError):
+        return _advised(error).as_dict()
+    return {"code": "NOVA-UNEXPECTED", "what": _in_one_line(error), "next": "NOVA_DEBUG=1 shows the traceback"}
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
+
+
+def _advised(error: NovaError) -> NovaError:
+    """An unknown name gets the next thing to type, where whoever raised the error did not say it."""
+    if error.next is None and isinstance(error, ChannelNotFound):
+        error.next = "nova channels"
+    if error.next is None and isinstance(error, BindingNotFound):
+        error.next = "nova doctor, which says which project is loaded and what its bindings are"
+    return error
+
+
+def _dumps(data: Any) -> str:
+    """JSON that every parser takes."""
+    return json.dumps(data, ensure_ascii=not _is_utf8(sys.__stdout__), indent=2, allow_nan=False)
+
+
+def _is_utf8(stream: Any) -> bool:
+    return (getattr(stream, "encoding", "") or "").lower().replace("-", "") == "utf8"
+
+
+@contextlib.contextmanager
+def _stdout_kept_clean() -> Iterator[Callable[[str], None]]:
+    """Send whatever tasks, libraries and child processes print to stderr. Gives a function that prints on stdout."""
+    stdout, held = sys.stdout, None
+    with contextlib.suppress(OSError, AttributeError, ValueError):  # a test's stream, or a closed one: no descriptor
+        stdout.flush()
+        if stdout.fileno() == 1:
+            held = os.dup(1)
+            os.dup2(2, 1)
+
+    def say(text: str) -> None:
+        data = (text + "\n").encode("utf-8", "backslashreplace")
+        if held is None:
+            click.echo(text, file=stdout)
+            return
+        with open(held, "wb", closefd=False) as out:
+            out.write(data)
+
+    sys.stdout = sys.stderr
+    try:
+        yield say
+    finally:
+        sys.stdout = stdout
+        if held is not None:
+            os.dup2(held, 1)
+            os.close(held)

@@ -1,0 +1,196 @@
+"""``nova channels``, ``nova timeline`` and ``nova cursors``: how things stand. They change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import Answer, NovaCommand, remark
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.render import block_json, iso, model, moment, number, size, table
+from nova_assets.errors import NovaError
+from nova_assets.model.ports import ChannelState, Cursor
+from nova_assets.model.timeline import Instant
+from nova_assets.plan import modes, reads
+from nova_assets.plan.reads import Snapshot
+from nova_assets.settings import hide_password
+from nova_assets.store import Store
+
+@click.command(cls=NovaCommand)
+@click.pass_obj
+def channels(deployment: Deployment) -> Answer:
+    """List every registered channel, with what its head snapshot is read from.
+
+    JSON: {"catalog": URL, "channels": [{"name", "merge": {"kind", ...}, "head", "rows", "bytes", "files",
+    "schema": [{"name", "type", "nullable"}] or null, "updated_at": ISO or null}]}
+    """
+
+    with deployment.look() as store:
+        found = [(state, _head(store, state)) for state in store.channels()]
+    data = {
+        "catalog": hide_password(deployment.settings.catalog),
+        "channels": [_channel_json(state, head) for state, head in found],
+    }
+    return Answer(data, lambda console: _show_channels(console, deployment, found))
+
+
+def _head(store: Store, state: ChannelState) -> Snapshot:
+
+    return modes.snapshot(store.catalog.history(state.channel.name))
+
+
+def _channel_json(state: ChannelState, head: Snapshot) -> dict[str, Any]:
+
+    opened = reads.as_json(head)
+    return {
+        "name": state.channel.name,
+        "merge": state.channel.merge.as_json(),
+        "head": state.head,
+        "rows": opened["rows"],
+        "bytes": opened["bytes"],
+        "files": len(opened["files"]),
+        "schema": None if state.schema is None else state.schema.as_json(),
+        "updated_at": iso(state.updated_at),
+    }
+
+
+def _show_channels(console: Console, deployment: Deployment, found: list[tuple[ChannelState, Snapshot]]) -> None:
+
+    if not found:
+        console.print(_nothing_yet(deployment, "no channels are registered"))
+        return
+    shown = table("channel", "merge", "head", "rows", "bytes", "schema", right=("head", "rows", "bytes"), shorten=("schema",))
+    for state, head in found:
+        opened = reads.as_json(head)
+        schema = "(the first block gives it)" if state.schema is None else str(state.schema)
+        counts = (str(state.head), number(opened["rows"]), size(opened["bytes"]))
+        shown.add_row(state.channel.name, model(state.channel.merge), *counts, schema)
+    console.print(shown)
+
+
+def _nothing_yet(deployment: Deployment, what: str) -> str:
+
+    where = hide_password(deployment.settings.catalog)
+    there = "in" if deployment.catalog_is_there else "yet: there is no catalog at"
+    return f"{what} {there} {where}\nnova init makes the catalog and registers the project's channels"
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.pass_obj
+def timeline(deployment: Deployment, channel: str) -> Answer:
+    """Show a channel's instants, oldest first: each with its blocks, B3 for a base and Δ(4→5) for a delta.
+
+    JSON: {"channel", "head", "instants": [{"action", "state", "seq", "at", "binding" or null, "commit",
+    "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}]}]}
+    """
+    with deployment.look() as store:
+        instants = store.timeline(channel)
+        head = store.catalog.channel(channel).head
+    data = {"channel": channel, "head": head, "instants": [_instant_json(i) for i in instants]}
+    return Answer(data, lambda console: _show_timeline(console, channel, instants))
+
+
+def _instant_json(instant: Instant) -> dict[str, Any]:
+
+    return {
+        "action": instant.action,
+        "state": instant.state,
+        "seq": instant.seq,
+        "at": iso(instant.at),
+        "binding": instant.binding,
+        "commit": instant.commit_id,
+        "blocks": [block_json(b) for b in instant.blocks],
+    }
+
+
+def _show_timeline(console: Console, channel: str, instants: list[Instant]) -> None:
+
+    if not instants:
+        console.print(f"nothing has happened to {channel} yet\nnova insert {channel} FILE puts data on it")
+        return
+    columns = ("seq", "block", "rows", "deleted", "bytes", "by", "time (UTC)")
+    shown = table(*columns, right=("seq", "rows", "deleted", "bytes"), shorten=("by",))
+    for instant in instants:
+        seq, by, at = "" if instant.seq is None else str(instant.seq), _by(instant), moment(instant.at)
+        for block in instant.blocks:
+            counts = (number(block.rows), number(block.manifest.deletes), size(block.bytes))
+            name = f"{block.range} {block.partition}".rstrip()
+            shown.add_row(seq, name, *counts, by, at)
+        if not instant.blocks:
+            shown.add_row(seq, "", "", "", "", by, at)
+    console.print(shown)
+
+
+def _by(instant: Instant) -> str:
+    who = instant.binding or ("insert" if instant.action == "commit" else "")
+    words = [who] if instant.action == "commit" else [instant.action, who]
+    if instant.state == "requested":
+        words.append("(under way)")
+    return " ".join(w for w in words if w)
+
+
+@click.command(cls=NovaCommand)
+@click.argument("binding", required=False)
+@click.pass_obj
+def cursors(deployment: Deployment, binding: str | None) -> Answer:
+    """Show how far each binding has read the channels that it consumes as new, and how far behind it is.
+
+    JSON: {"cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
+    """
+    with deployment.look(with_project=False) as store:
+        moved = store.cursors(binding)
+        heads = {s.channel.name: s.head for s in store.channels()}
+    found = sorted([*moved, *_never_moved(deployment, binding, moved, heads)], key=lambda c: (c.binding, c.channel))
+    data = {"cursors": [_cursor_json(c) for c in found]}
+    return Answer(data, lambda console: _show_cursors(console, found))
+
+
+def _never_moved(deployment: Deployment, binding: str | None, moved: list[Cursor], heads: dict[str, int]) -> list[Cursor]:
+    """Cursors of the project's bindings that have not run: they stand at 0, and the catalog has no row of them."""
+
+    try:
+        project = deployment.load_project()
+        named = () if project is None else project.bindings if binding is None else (project.binding(binding),)
+    except NovaError as error:
+        if not moved:
+            raise
+        remark(f"only bindings that have run are shown: {error.what}")
+        return []
+    if binding is not None and project is None and not moved:
+        deployment.require_project(f"nova cursors {binding}")
+    known = {(c.binding, c.channel) for c in moved}
+    return [
+        Cursor(b.name, c.name, 0, heads.get(c.name, 0))
+        for b in named
+        for c in b.cursor_channels
+        if (b.name, c.name) not in known
+    ]
+
+
+def _cursor_json(cursor: Cursor) -> dict[str, Any]:
+
+    return {
+        "binding": cursor.binding,
+        "channel": cursor.channel,
+        "partition": cursor.partition,
+        "cursor": cursor.seq,
+        "head": cursor.head,
+        "lag": cursor.lag,
+        "moved_at": iso(cursor.moved_at),
+    }
+
+
+def _show_cursors(console: Console, found: list[Cursor]) -> None:
+
+    if not found:
+        console.print("no binding has read anything yet\nnova run BINDING runs one; nova doctor says which there are")
+        return
+    columns = ("binding", "channel", "cursor", "head", "lag", "moved (UTC)")
+    shown = table(*columns, right=("cursor", "head", "lag"), shorten=("channel",))
+    for c in found:
+        name = f"{c.binding} {c.partition}".rstrip()
+        shown.add_row(name, c.channel, str(c.seq), str(c.head), str(c.lag), moment(c.moved_at))
+    console.print(shown)

@@ -1,0 +1,66 @@
+"""The ``nova`` command (DESIGN §8). A command's module is imported when the command is called, and not for ``--help``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from nova_assets import __version__
+from nova_assets.cli.options import deployment_options
+
+COMMANDS = {
+    "init": ("init", "Make the catalog and register the project's channels."),
+    "channels": ("look", "Every channel: merge model, head, rows, bytes, schema."),
+    "timeline": ("look", "What happened to a channel, oldest first."),
+    "plan": ("execute", "What running a binding would read, do and write."),
+    "run": ("execute", "Run a binding and commit what it makes."),
+    "insert": ("insert", "Put files onto a channel, as one block."),
+    "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
+    "cursors": ("look", "How far each binding has read."),
+    "doctor": ("doctor", "Which Java, Spark, catalog and warehouse are used; what is wrong."),
+}
+"""Command -> its module in this package and its line in ``nova --help``, in the order in which one needs them."""
+
+
+class Commands(click.Group):
+    """Knows the commands by name, and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"nova_assets.cli.{COMMANDS[name][0]}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=Commands,
+    params=deployment_options(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="nova %(version)s")
+def cli(**deployment: str | None) -> None:
+    """Incremental pipelines on Spark: run bindings, put data in, look at what is there.
+
+    Where everything is comes from the options below, then NOVA_PROJECT, NOVA_CATALOG and NOVA_WAREHOUSE, then
+    [tool.nova] in pyproject.toml; without any, catalog and warehouse are under .nova/ in this folder.
+
+    Every command takes --json. Exit codes: 0 done, 1 failed, 2 wrong use. NOVA_DEBUG=1 shows tracebacks.
+    """
+
+
+def main() -> None:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no Δ shows its number instead of failing
+    cli(prog_name="nova")

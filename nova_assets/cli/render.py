@@ -1,0 +1,178 @@
+"""How answers look: tables, sizes, moments, blocks. Shared by all commands.
+
+On a terminal a table may shorten its widest column. In a pipe nothing is ever cut: lines are as long as they have to be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from nova_assets.model.block import Block
+from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
+from nova_assets.plan.reads import Chain, Diff, Inserts, Read, Snapshot, describe
+
+_ENDLESS = 1_000_000
+"""As wide as any line in a pipe."""
+
+_SHOWN_BLOCKS = 4
+"""So many blocks of one read are named on a terminal; of more, the first and the last."""
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether a person reads this stream."""
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+@contextlib.contextmanager
+def on_stdout() -> Iterator[Console]:
+    """A console for answers. In a pipe it has no width, no colours and no blanks at the ends of lines."""
+    if is_terminal(sys.stdout):
+        yield Console(markup=False, highlight=False, emoji=False)
+        return
+    console = Console(width=_ENDLESS, markup=False, highlight=False, emoji=False, color_system=None, record=False)
+    with console.capture() as captured:
+        yield console
+    click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
+
+
+def stderr_console() -> Console:
+    """A console for progress and remarks."""
+    return Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=not is_terminal(sys.stderr))
+
+
+@contextlib.contextmanager
+def progress(text: str, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A line that says what is being done, on a terminal; nothing in a pipe, and nothing with ``--json``.
+
+    Gives a function that changes the line.
+    """
+    if quiet or not is_terminal(sys.stderr):
+        yield lambda text: None
+        return
+    with stderr_console().status(text) as status:
+        yield status.update
+
+
+def table(*columns: str, right: Sequence[str] = (), shorten: Sequence[str] = ()) -> Table:
+    """A table without lines.
+
+    Args:
+        right: columns of numbers.
+        shorten: columns that may lose their ends on a narrow terminal; the others keep what they hold.
+    """
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", padding=(0, 1))
+    for name in columns:
+        made.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if name in shorten else len(name),
+            ratio=None,
+        )
+    return made
+
+
+def number(value: int | None) -> str:
+    """A count: ``1,204``; a dash where it is not known."""
+    return "–" if value is None else f"{value:,}"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def size(count: int | None) -> str:
+    """Bytes as people say them: ``12.3 KiB``."""
+    if count is None:
+        return "–"
+    value, units = float(count), iter(("B", "KiB", "MiB", "GiB", "TiB"))
+    unit = next(units)
+    for larger in units:
+        if value < 1023.95:
+            break
+        value, unit = value / 1024, larger
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def seconds(value: float) -> str:
+    """A duration: ``0.4 s``, ``3 min 20 s``."""
+    return f"{value:.1f} s" if value < 60 else f"{int(value) // 60} min {int(value) % 60} s"
+
+
+def moment(at: datetime | None) -> str:
+    """A moment in UTC, to the second; ``never`` for none."""
+    return "never" if at is None else _utc(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def iso(at: datetime | None) -> str | None:
+    """A moment for JSON: ISO 8601, in UTC."""
+    return None if at is None else _utc(at).isoformat()
+
+
+def _utc(at: datetime) -> datetime:
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+def model(merge: MergeModel) -> str:
+    """A merge model in a few words: ``Upsert(site, block)``."""
+    order = f" by {', '.join(merge.order_by)}" if merge.order_by else ""
+    if isinstance(merge, Upsert):
+        return f"Upsert({', '.join(merge.key)}{order})"
+    if isinstance(merge, Keyed):
+        combined = ", ".join(f"{f.rpartition(':')[2]} {c}" for c, f in merge.combine)
+        return f"Keyed({', '.join(merge.key)}{order}; {combined})"
+    if isinstance(merge, Custom):
+        return f"Custom({merge.merge_ref})"
+    return merge.kind.capitalize()
+
+
+def block_json(block: Block) -> dict[str, Any]:
+    """A block for JSON; its files are counted, not listed."""
+    return {
+        "channel": block.channel,
+        "range": block.range,
+        "kind": block.kind,
+        "lo": block.lo,
+        "hi": block.hi,
+        "origin": block.origin,
+        "partition": block.partition,
+        "rows": block.rows,
+        "deletes": block.manifest.deletes,
+        "bytes": block.bytes,
+        "files": len(block.manifest.files),
+        "id": block.id,
+    }
+
+
+def read_as(read: Read, whole: bool) -> str:
+    """A read in Nova's notation. A long chain is named by its ends, unless ``whole``."""
+    if whole:
+        return describe(read)
+    if isinstance(read, Inserts):
+        return f"{read_as(read.snapshot, whole)} as inserts"
+    if isinstance(read, Diff):
+        return f"diff({read_as(read.old, whole)}, {read_as(read.new, whole)})"
+    if isinstance(read, Snapshot | Chain) and len(read.deltas) > _SHOWN_BLOCKS:
+        sign = " · " if isinstance(read, Chain) else " ⊕ "
+        base = [read.base.range] if isinstance(read, Snapshot) and read.base is not None else []
+        left_out = f"({len(read.deltas) - 2} more)"
+        return sign.join([*base, read.deltas[0].range, left_out, read.deltas[-1].range])
+    return describe(read)
+
+
+def in_one_line(text: str) -> str:
+    """Text that cannot break a line or command a terminal: everything unprintable is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,190 @@
+"""The warehouse: a folder of blocks. Every path that is read, written or deleted goes through here.
+
+A block's files lie in ``blocks/<block id>/`` under the root and nowhere else. Folders are made, filled once, and deleted
+whole; a read is told every file by the catalog and lists nothing (R16).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from nova_assets.errors import FileMissing, NotSupported, WarehouseUnavailable
+from nova_assets.model.block import DataFile
+
+BLOCKS = "blocks"
+_FOLDER = re.compile(r"blocks/[A-Za-z0-9_-]+")
+
+
+class Warehouse:
+    """A local folder that holds the files of all blocks.
+
+    Args:
+        root: its path, or a ``file:`` URL. It is made when the first block is.
+
+    Raises:
+        NotSupported: the URL is of another kind.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = _local(str(root))
+
+    def folder(self, name: str) -> Path:
+        """The folder of a block. Raises WarehouseUnavailable for a name that is not ``blocks/<block id>``."""
+        if not _FOLDER.fullmatch(name):
+            raise WarehouseUnavailable(
+                f"{name!r} is no folder of a block", expected=f"{BLOCKS}/<block id> under {self.root}", folder=name
+            )
+        return self.root / name
+
+    def make(self, name: str) -> Path:
+        """Make a block's folder, empty.
+
+        Raises:
+            WarehouseUnavailable: the warehouse cannot be written.
+        """
+        folder = self.folder(name)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.iterdir():  # of an attempt that died here; the folder is this block's alone
+                left.unlink() if not left.is_dir() else shutil.rmtree(left)
+        except OSError as error:
+            raise self._unavailable("be written", error) from error
+        return folder
+
+    def delete(self, name: str) -> None:
+        """Remove a block's folder with all that is in it; no matter if it is gone already.
+
+        Raises:
+            WarehouseUnavailable: the name is no block's folder and something is there, or it cannot be removed.
+        """
+        if not _FOLDER.fullmatch(name) and _is_plain(name) and not os.path.lexists(self.root / name):
+            return
+        folder = self.folder(name)
+        try:
+            if folder.parent.is_symlink() or folder.is_symlink():
+                raise OSError(f"{folder} leads elsewhere")
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unavailable("be cleaned up", error) from error
+
+    def path(self, file: DataFile) -> Path:
+        """Where a listed file is. Raises FileMissing for a path that leads out of the warehouse."""
+        folder, _, name = file.path.rpartition("/")
+        if not _FOLDER.fullmatch(folder) or name in ("", ".", ".."):
+            raise FileMissing(
+                f"the path {file.path!r} is not one of this warehouse",
+                expected=f"{BLOCKS}/<block id>/<file> under {self.root}",
+                path=file.path,
+            )
+        return self.root / file.path
+
+    def paths(self, files: Iterable[DataFile]) -> list[str]:
+        """Where listed files are, each seen to be there with the size that the catalog has of it.
+
+        Raises:
+            FileMissing: one is gone, or has another size.
+        """
+        return [str(self._seen(file)) for file in files]
+
+    def check(self) -> str:
+        """One line about the warehouse.
+
+        Raises:
+            WarehouseUnavailable: it cannot be written.
+        """
+        blocks = self.root / BLOCKS
+        made = blocks.is_dir()
+        probe = blocks / f".probe-{os.getpid()}"
+        try:
+            blocks.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"")
+            probe.unlink()
+            free = shutil.disk_usage(blocks).free
+        except OSError as error:
+            raise self._unavailable("be written", error) from error
+        return f"{self.root} ({'in use' if made else 'new'}, {_gigabytes(free)} free)"
+
+    def _seen(self, file: DataFile) -> Path:
+        path = self.path(file)
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise FileMissing(
+                f"the file {file.path} is listed in the catalog and not in the warehouse",
+                found=error.strerror,
+                expected=f"{file.bytes} bytes at {path}",
+                next="nova doctor; then restore the file from a backup",
+                path=file.path,
+            ) from error
+        if size != file.bytes:
+            raise FileMissing(
+                f"the file {file.path} was changed after it was committed",
+                found=f"{size} bytes",
+                expected=f"{file.bytes} bytes at {path}",
+                next="nova doctor; then restore the file from a backup",
+                path=file.path,
+            )
+        return path
+
+    def _unavailable(self, what: str, error: OSError) -> WarehouseUnavailable:
+        return WarehouseUnavailable(
+            f"the warehouse {self.root} cannot {what}",
+            found=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
+            expected="a folder that this user can write",
+            next="mend its permissions, or set NOVA_WAREHOUSE to another folder",
+            warehouse=str(self.root),
+        )
+
+
+def settle(folder: Path) -> list[Path]:
+    """Leave a written folder with its Parquet files alone, on disk for good, in order of their names.
+
+    Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest lists.
+    """
+    for other in folder.iterdir():
+        if other.is_dir():
+            shutil.rmtree(other)
+        elif other.suffix != ".parquet" or other.name.startswith((".", "_")):
+            other.unlink()
+    files = sorted(folder.iterdir())
+    for path in (*files, folder):
+        _sync(path)
+    return files
+
+
+def _sync(path: Path) -> None:
+    """What a commit lists has to outlast a power cut, as the commit does."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _local(root: str) -> Path:
+    url = urlparse(root)
+    if url.scheme == "file":
+        return Path(unquote(url.path)).absolute()
+    if "://" in root:
+        raise NotSupported(
+            f"the warehouse {root!r} is not a local folder",
+            expected="a path or a file:// URL",
+            next="set NOVA_WAREHOUSE to a folder; one that is mounted on every machine of a cluster will do",
+        )
+    return Path(root).expanduser().absolute()
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name stays where it is put."""
+    return not os.path.isabs(name) and ".." not in name.split("/")
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,109 @@
+"""What Parquet footers tell of a file: exact rows and bytes, key ranges, nulls (R16). No data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from nova_assets.model.block import DataFile
+
+_LONGEST = 512
+"""A bound that is longer than this many characters is left out: the catalog is no place for documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """One file, as its footer describes it.
+
+    Args:
+        nulls: column -> rows that are null in it; None where the file does not say.
+    """
+
+    path: Path
+    rows: int
+    bytes: int
+    ranges: dict[str, tuple[Any, Any]]
+    nulls: dict[str, int | None]
+
+    def as_file(self, root: Path) -> DataFile:
+        return DataFile(self.path.relative_to(root).as_posix(), self.rows, self.bytes, self.ranges)
+
+
+def read_footer(path: Path, ranges_of: Sequence[str] = (), nulls_of: Sequence[str] = ()) -> Footer:
+    """Read one footer.
+
+    Args:
+        path: a Parquet file.
+        ranges_of: columns whose least and greatest values are wanted; those that have none are left out.
+        nulls_of: columns whose nulls are to be counted.
+    """
+    metadata = pq.read_metadata(path)
+    ranges = {c: r for c in ranges_of if (r := _range(_chunks(metadata, c))) is not None}
+    nulls = {c: _nulls(_chunks(metadata, c)) for c in nulls_of}
+    return Footer(path, metadata.num_rows, path.stat().st_size, ranges, nulls)
+
+
+def total_nulls(footers: Iterable[Footer], column: str) -> int | None:
+    """Nulls of one column in all files; None where one of them does not say."""
+    counts = [f.nulls[column] for f in footers]
+    return None if None in counts else sum(c for c in counts if c is not None)
+
+
+def _chunks(metadata: pq.FileMetaData, column: str) -> list[Any] | None:
+    """Statistics of a top-level column, by row group; None where it is nested, absent, or has none."""
+    schema = metadata.schema
+    leaves = (i for i in range(metadata.num_columns) if schema.column(i).path == column)
+    # A field "b" of a struct "a" has the same path as a column "a.b", but more levels.
+    index = next((i for i in leaves if schema.column(i).max_definition_level <= 1), None)
+    if index is None or schema.column(index).max_repetition_level:
+        return None
+    found = [metadata.row_group(g).column(index).statistics for g in range(metadata.num_row_groups)]
+    return None if any(s is None for s in found) else found
+
+
+def _nulls(chunks: list[Any] | None) -> int | None:
+    if chunks is None or not all(s.has_null_count for s in chunks):
+        return None
+    return sum(s.null_count for s in chunks)
+
+
+def _range(chunks: list[Any] | None) -> tuple[Any, Any] | None:
+    if not chunks:
+        return None
+    bounds = list(_bounds(chunks))
+    if not bounds:
+        return None
+    try:
+        low, high = _plain(min(b[0] for b in bounds)), _plain(max(b[1] for b in bounds))
+    except TypeError:
+        return None
+    return None if low is None or high is None else (low, high)
+
+
+def _bounds(chunks: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Least and greatest of each row group; nothing at all if one that has values does not give them."""
+    found = []
+    for chunk in chunks:
+        if chunk.has_min_max:
+            found.append((chunk.min, chunk.max))
+        elif not (chunk.has_null_count and chunk.num_values == 0):
+            return
+    yield from found
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; None for what JSON cannot hold, what is too long to keep, and floats, whose bounds leave
+    out any NaN."""
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else None
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else None

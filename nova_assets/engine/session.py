@@ -1,0 +1,149 @@
+"""The Spark session: the only place that builds one. One that is given (by Dagster, by a user) is used as it is.
+
+Two kinds of settings: those that a session has to be *built* with (memory, logs), and those that can be changed while it
+runs. What the engine's correctness or speed depends on is of the second kind, and is set around each use, so that it
+holds on a given session, too, and leaves that session's own settings alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nova_assets.engine.java import use_java
+from nova_assets.errors import EngineUnavailable, NovaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+READING: Mapping[str, str] = {
+    # Above this many paths Spark starts a job that looks at each; the catalog has told us already (DESIGN §6).
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # A sum that overflows has to fail, not to wrap round.
+    "spark.sql.ansi.enabled": "true",
+}
+"""Settings under which files are opened and blocks are combined."""
+
+WRITING: Mapping[str, str] = {
+    **READING,
+    "spark.sql.parquet.compression.codec": "zstd",
+    # The default, INT96, has no statistics, and other readers take it for nanoseconds.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Settings under which blocks are written."""
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def spark_config() -> dict[str, str]:
+    """How a session for this package is built, as Spark's settings: here, and for dagster-pyspark's resource.
+
+    The master is ``local[*]`` unless the environment variable ``MASTER`` names another.
+    """
+    master = os.environ.get("MASTER") or "local[*]"
+    config = {
+        **WRITING,
+        "spark.master": master,
+        "spark.app.name": "nova_assets",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        # Names of columns differ in more than case (model/schema), as SQL has it.
+        "spark.sql.caseSensitive": "false",
+        # Inputs known to be this small are sent to every core instead of being shuffled, with what they are joined to.
+        "spark.sql.autoBroadcastJoinThreshold": str(64 * 1024 * 1024),
+        "spark.sql.adaptive.enabled": "true",
+        # A small result becomes one file, not one per core.
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        config |= {
+            "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
+            "spark.driver.memory": "2g",
+            # Works in containers and on laptops whose own name does not resolve.
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        }
+    return config
+
+
+class Session:
+    """A Spark session when it is first needed, and not before.
+
+    Args:
+        given: a session, a function of no arguments that gives one, or None to build one.
+    """
+
+    def __init__(self, given: SparkSession | Callable[[], SparkSession] | None = None) -> None:
+        self._given = given
+        self._session: SparkSession | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def started(self) -> bool:
+        return self._session is not None
+
+    def get(self) -> SparkSession:
+        """The session. Raises EngineUnavailable when there can be none."""
+        with self._lock:
+            if self._session is None:
+                if self._given is None:
+                    self._session = _build()
+                elif callable(self._given):
+                    self._session = self._given()
+                else:
+                    self._session = self._given
+            return self._session
+
+
+@contextmanager
+def using(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Some settings of a session, for the time of a block."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    changed = {name: value for name, value in settings.items() if before[name] != value}
+    try:
+        for name, value in changed.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name in changed:
+            old = before[name]
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def _build() -> SparkSession:
+    try:
+        from pyspark.sql import SparkSession
+
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            return running
+        if os.environ.get("SPARK_REMOTE"):
+            return SparkSession.builder.getOrCreate()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        use_java()
+        builder: Any = SparkSession.builder
+        for name, value in spark_config().items():
+            builder = builder.config(name, value)
+        session: SparkSession = builder.getOrCreate()
+        return session
+    except NovaError:
+        raise
+    except Exception as error:
+        raise EngineUnavailable(
+            "Spark cannot be started",
+            found=f"{type(error).__name__}: {str(error).strip() or 'no reason given'}"[:2000],
+            expected="a Spark session",
+            next="nova doctor",
+        ) from error

@@ -1,0 +1,81 @@
+"""Schemas and Spark's StructTypes, each as the other. Needs no session."""
+
+from __future__ import annotations
+
+from pyspark.sql import types as t
+
+from nova_assets.errors import SchemaMismatch
+from nova_assets.model.schema import DataType, Field, Schema
+
+_SIMPLE: dict[str, t.DataType] = {
+    "boolean": t.BooleanType(),
+    "tinyint": t.ByteType(),
+    "smallint": t.ShortType(),
+    "int": t.IntegerType(),
+    "bigint": t.LongType(),
+    "float": t.FloatType(),
+    "double": t.DoubleType(),
+    "string": t.StringType(),
+    "binary": t.BinaryType(),
+    "date": t.DateType(),
+    "timestamp": t.TimestampType(),
+    "timestamp_ntz": t.TimestampNTZType(),
+}
+_NAMES = {type(kind): name for name, kind in _SIMPLE.items()} | {t.VarcharType: "string", t.CharType: "string"}
+
+
+def to_struct(schema: Schema) -> t.StructType:
+    """The schema as Spark takes it, to read files with or to cast to."""
+    return t.StructType([t.StructField(f.name, to_spark(f.type), f.nullable) for f in schema.fields])
+
+
+def to_spark(type_: DataType) -> t.DataType:
+    if type_.name == "decimal":
+        return t.DecimalType(*type_.args)
+    if type_.name == "array":
+        return t.ArrayType(to_spark(type_.fields[0].type))
+    if type_.name == "map":
+        return t.MapType(to_spark(type_.fields[0].type), to_spark(type_.fields[1].type))
+    if type_.name == "struct":
+        return t.StructType([t.StructField(f.name, to_spark(f.type), f.nullable) for f in type_.fields])
+    return _SIMPLE[type_.name]
+
+
+def from_struct(struct: t.StructType) -> Schema:
+    """The schema of a frame. Every column may be null: what Spark infers about nulls is no promise of the author's.
+
+    Raises:
+        SchemaMismatch: a column has a type that channels do not have.
+    """
+    return Schema(tuple(Field(f.name, from_spark(f.dataType, f.name)) for f in struct.fields))
+
+
+def from_spark(type_: t.DataType, column: str) -> DataType:
+    if isinstance(type_, t.DecimalType):
+        return DataType("decimal", (type_.precision, type_.scale))
+    if isinstance(type_, t.ArrayType):
+        return DataType("array", fields=(Field("element", from_spark(type_.elementType, column)),))
+    if isinstance(type_, t.MapType):
+        key, value = from_spark(type_.keyType, column), from_spark(type_.valueType, column)
+        return DataType("map", fields=(Field("key", key, nullable=False), Field("value", value)))
+    if isinstance(type_, t.StructType):
+        fields = tuple(Field(f.name, from_spark(f.dataType, column), f.nullable) for f in type_.fields)
+        return DataType("struct", fields=fields)
+    if isinstance(type_, t.NullType):
+        raise SchemaMismatch(
+            f"column {column!r} has no type: it holds nothing but nulls",
+            found="void",
+            expected="a type",
+            next=f'F.lit(None).cast("string").alias("{column}"), or whichever type it has on the channel',
+            column=column,
+        )
+    name = _NAMES.get(type(type_))
+    if name is None:
+        raise SchemaMismatch(
+            f"column {column!r} has a type that channels do not have",
+            found=type_.simpleString(),
+            expected=f"one of {', '.join(sorted(_SIMPLE))}, decimal, array, map or struct",
+            next="cast the column first",
+            column=column,
+        )
+    return DataType(name)

@@ -1,0 +1,136 @@
+"""SIGKILL at every named point (R1 to R7): before the commit is durable nothing is visible, afterwards everything is.
+
+The whole matrix runs on the stub engine, over both catalogs; each point once on Spark over PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.runtime import CRASH_POINTS
+from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, rows
+
+RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(("sweep", "publish"))]
+INSERT_POINTS = [p for p in RUN_POINTS if p != "task.after"]
+DURABLE = ("commit.after",)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.db"
+    url: str = request.getfixturevalue("postgres_catalog_url")
+    return url
+
+
+def worker(catalog: str, warehouse: Path, engine: str, action: str, crash: str | None = None) -> int:
+    """Run the action in a process of its own; the exit code, -9 when it was killed."""
+    env = {**os.environ, **({"NOVA_CRASH_AT": crash} if crash else {})}
+    command = [
+        sys.executable,
+        "-m",
+        "nova_assets_tests.scenarios.crash_worker",
+        catalog,
+        str(warehouse),
+        engine,
+        action,
+    ]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    assert done.returncode in (0, -9), done.stderr[-3000:]
+    return done.returncode
+
+
+def keys(store: nova.Store, channel: str) -> list[int]:
+    frame = store.read(channel).to_spark()
+    got = frame if isinstance(frame, list) else [r.asDict() for r in frame.collect()]
+    return sorted(r["k"] for r in got)
+
+
+def files(warehouse: Path) -> set[str]:
+    return {
+        p.relative_to(warehouse).as_posix() for p in warehouse.glob("blocks/*/*") if not p.name.startswith((".", "_"))
+    }
+
+
+def listed(store: nova.Store) -> set[str]:
+    return {
+        f.path
+        for s in store.channels()
+        for i in store.timeline(s.channel.name)
+        for b in i.blocks
+        for f in b.manifest.files
+    }
+
+
+def crash_and_recover(catalog: str, warehouse: Path, engine: str, action: str, point: str) -> None:
+    with open_store(catalog, str(warehouse), engine) as store:
+        store.register(store.project)
+        store.insert("source", rows(engine, 1, 2))
+        if action == "insert":
+            store.run("w")
+        assert worker(catalog, warehouse, engine, action, point) == -9
+
+        durable = point in DURABLE
+        if action == "run":
+            assert keys(store, "copy") == keys(store, "total") == ([1, 2] if durable else [])
+            assert {(c.channel, c.seq) for c in store.cursors() if c.seq} == (
+                {("source", 1), ("copy", 1)} if durable else set()
+            )
+        else:
+            assert keys(store, "source") == ([1, 2, 3, 4] if durable else [1, 2])
+
+        # the next run is right, whoever makes it; a dead process of this machine need not be waited for
+        assert worker(catalog, warehouse, engine, action) == 0
+        store.run("w")
+        expected = [1, 2] if action == "run" else [1, 2, 3, 4]
+        assert keys(store, "source") == keys(store, "copy") == keys(store, "total") == expected
+        assert all(c.lag == 0 for c in store.cursors())
+
+        time.sleep(LEASE + GRACE + 0.2)
+        store.runtime.sweep()
+        assert files(warehouse) == listed(store), "nothing is left after the sweep, and nothing is missing"
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", RUN_POINTS)
+def test_a_run_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
+    crash_and_recover(catalog, tmp_path / "wh", "stub", "run", point)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", INSERT_POINTS)
+def test_an_insert_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
+    crash_and_recover(catalog, tmp_path / "wh", "stub", "insert", point)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", ["sweep.before", "sweep.after"])
+def test_a_sweep_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
+    warehouse = tmp_path / "wh"
+    with open_store(catalog, str(warehouse), "stub") as store:
+        store.register(store.project)
+        store.insert("source", rows("stub", 1, 2))
+        assert worker(catalog, warehouse, "stub", "run", "commit.before") == -9
+        time.sleep(LEASE + GRACE + 0.2)
+        assert worker(catalog, warehouse, "stub", "sweep", point) == -9
+        assert worker(catalog, warehouse, "stub", "sweep") == 0
+        assert files(warehouse) == listed(store)
+        store.run("w")
+        assert keys(store, "total") == [1, 2]
+
+
+@pytest.mark.crash
+@pytest.mark.spark
+@pytest.mark.postgres
+@pytest.mark.parametrize("point", RUN_POINTS)
+def test_a_run_on_spark_and_postgresql_killed_at_each_point(
+    postgres_catalog_url: str, tmp_path: Path, point: str
+) -> None:
+    crash_and_recover(postgres_catalog_url, tmp_path / "wh", "spark", "run", point)

@@ -1,0 +1,274 @@
+"""An engine of lists of rows, so that catalog and runtime are tested without Spark: real files, real staging, no JVM.
+
+Frames are lists of dicts; blocks are JSON-lines files. It speaks the ``Engine`` protocol, down to keys and ``_deleted``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nova_assets.errors import BadKey, FileMissing, UnrepresentableChange
+from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.channel import Channel
+from nova_assets.model.function import FunctionRef
+from nova_assets.model.merge import Custom, Keyed, MergeModel
+from nova_assets.model.schema import DELETED, DataType, Field, Schema, schema_of
+from nova_assets.plan.reads import Chain, Diff, Empty, Inserts, Read, Snapshot
+
+Row = dict[str, Any]
+Change = tuple[Row | None, Row | None]
+"""What a delta does to one key: a deletion, then a live row; either may be absent."""
+
+_TYPES = {bool: "boolean", int: "bigint", float: "double", str: "string"}
+_COMBINE = {
+    "sum": lambda a, b: a + b,
+    "min": min,
+    "max": max,
+    "bool_and": lambda a, b: a and b,
+    "bool_or": lambda a, b: a or b,
+}
+
+
+class StubEngine:
+    """The ``Engine`` protocol over lists of dicts.
+
+    Args:
+        warehouse: a folder.
+        schema: DDL of frames that are empty, whose columns nothing else tells.
+    """
+
+    session: Any = None
+
+    def __init__(self, warehouse: str | Path, schema: str = "k bigint, v bigint") -> None:
+        self.root = Path(warehouse)
+        self.default = schema_of(schema)
+        self.evaluations = 0
+
+    # reading
+
+    def read(self, read: Read) -> list[Row]:
+        if isinstance(read, Snapshot):
+            return self._snapshot(read)
+        if isinstance(read, Inserts):
+            return (
+                [{**r, DELETED: False} for r in self._snapshot(read.snapshot)]
+                if _keyed(read.snapshot)
+                else self._snapshot(read.snapshot)
+            )
+        if isinstance(read, Chain):
+            return self._chain(read)
+        if isinstance(read, Diff):
+            return diff(read.new.merge, read.new.channel, self._snapshot(read.old), self._snapshot(read.new))
+        assert isinstance(read, Empty)
+        return []
+
+    def _snapshot(self, read: Snapshot) -> list[Row]:
+        rows = self._rows(read.base)
+        if isinstance(read.merge, Custom):
+            merge = FunctionRef.parse(read.merge.merge_ref).load()
+            for d in read.deltas:
+                rows = merge(rows, self._rows(d))
+            return rows
+        if not read.merge.keyed:
+            return rows + [r for d in read.deltas for r in self._rows(d)]
+        state = {_key(read.merge, r): (None, r) for r in rows}
+        for d in read.deltas:
+            state = {
+                k: v for k, v in compose_all(read.merge, state, changes_of(read.merge, self._rows(d))).items() if v[1]
+            }
+        return [live for _, live in state.values() if live is not None]
+
+    def _chain(self, read: Chain) -> list[Row]:
+        if isinstance(read.merge, Custom):
+            chain = FunctionRef.parse(read.merge.chain_ref).load()
+            rows = self._rows(read.deltas[0])
+            for d in read.deltas[1:]:
+                rows = chain(rows, self._rows(d))
+            return rows
+        if not read.merge.keyed:
+            return [r for d in read.deltas for r in self._rows(d)]
+        state: dict[tuple[Any, ...], Change] = {}
+        for d in read.deltas:
+            state = compose_all(read.merge, state, changes_of(read.merge, self._rows(d)))
+        return rows_of(state)
+
+    def _rows(self, block: Any) -> list[Row]:
+        assert block is None or isinstance(block, Block), block
+        found: list[Row] = []
+        for f in block.manifest.files if block is not None else ():
+            path = self.root / f.path
+            if not path.is_file():
+                raise FileMissing(f"{f.path} is not in the warehouse")
+            found += [json.loads(line) for line in path.read_text().splitlines()]
+        return found
+
+    def matching(self, snapshot: list[Row], keys: list[Row], on: Sequence[str]) -> list[Row]:
+        wanted = {tuple(r[c] for c in on) for r in keys}
+        return [r for r in snapshot if tuple(r[c] for c in on) in wanted]
+
+    def select(self, frame: list[Row], columns: Sequence[str]) -> list[Row]:
+        return [{c: r[c] for c in columns} for r in frame]
+
+    def to_arrow(self, frame: list[Row]) -> Any:
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(frame)
+
+    def is_empty(self, frame: list[Row]) -> bool:
+        return not frame
+
+    def schema_of(self, frame: list[Row]) -> Schema:
+        if not frame:
+            assert self.default is not None
+            return self.default
+        columns: dict[str, Field] = {}
+        for row in frame:
+            for name, value in row.items():
+                if value is not None or name not in columns:
+                    columns[name] = Field(name, DataType(_TYPES.get(type(value), "string")))
+        return Schema(tuple(columns.values()))
+
+    # writing
+
+    @contextmanager
+    def one_evaluation(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        yield frames
+
+    def take(self, data: Any, schema: Schema | None) -> list[Row]:
+        return list(data)
+
+    def write(self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+        rows = list(frame)
+        if channel is not None and channel.merge.keyed and staged.kind == "delta":
+            rows = rows_of(changes_of(channel.merge, rows))
+        elif channel is not None and channel.merge.keyed:
+            rows = [live for _, live in changes_of(channel.merge, rows).values() if live is not None]
+        folder = self.root / staged.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        if not rows:
+            return Manifest((), schema.without(DELETED))
+        path = folder / "part-0.jsonl"
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+        file = DataFile(f"{staged.folder}/part-0.jsonl", len(rows), path.stat().st_size)
+        return Manifest((file,), schema.without(DELETED), sum(bool(r.get(DELETED)) for r in rows), "jsonl")
+
+    def dropped(self, old: Snapshot, new: Manifest) -> int:
+        staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)
+        return len(_bag_minus(self._snapshot(old), self._rows(staged)))
+
+    def delete(self, folder: str) -> None:
+        path = (self.root / folder).resolve()
+        if path.is_relative_to((self.root / "blocks").resolve()):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def check(self) -> str:
+        return f"stub at {self.root}"
+
+
+def changes_of(model: MergeModel, rows: Sequence[Row]) -> dict[tuple[Any, ...], Change]:
+    """A delta's rows by key. Raises BadKey for a null key or two live rows that nothing decides between."""
+    found: dict[tuple[Any, ...], Change] = {}
+    for row in rows:
+        row = {**row, DELETED: bool(row.get(DELETED))}
+        key = _key(model, row)
+        if any(part is None for part in key):
+            raise BadKey("a key is null", found=key)
+        deletion, live = found.get(key, (None, None))
+        if row[DELETED]:
+            found[key] = (row, live)
+        elif live is None:
+            found[key] = (deletion, row)
+        elif model.order_by and _order(model, live) != _order(model, row):
+            found[key] = (deletion, compose(model, (None, live), (None, row))[1])
+        else:
+            raise BadKey("several live rows of one key", found=key)
+    if model.kind == "upsert" and not model.order_by:
+        return {k: (None, live) if live is not None else (d, None) for k, (d, live) in found.items()}
+    return found
+
+
+def compose(model: MergeModel, first: Change, then: Change) -> Change:
+    """Two changes of one key, one after the other."""
+    if model.kind == "upsert" and not model.order_by:
+        return then
+    if then[0] is not None or first[1] is None or then[1] is None:
+        deletion = then[0] or first[0]
+        return (deletion, then[1] if then[0] is not None or then[1] is not None else first[1])
+    later = then[1] if not model.order_by or _order(model, then[1]) >= _order(model, first[1]) else first[1]
+    row = dict(later)
+    for column, function in model.combine if isinstance(model, Keyed) else ():
+        a, b = first[1][column], then[1][column]
+        row[column] = b if a is None else a if b is None else _COMBINE[function](a, b)
+    return (first[0], row)
+
+
+def compose_all(
+    model: MergeModel, first: Mapping[tuple[Any, ...], Change], then: Mapping[tuple[Any, ...], Change]
+) -> dict[tuple[Any, ...], Change]:
+    return {**first, **{k: compose(model, first[k], c) if k in first else c for k, c in then.items()}}
+
+
+def rows_of(changes: Mapping[tuple[Any, ...], Change]) -> list[Row]:
+    rows = []
+    for deletion, live in changes.values():
+        rows += [{**deletion, DELETED: True}] if deletion is not None else []
+        rows += [{**live, DELETED: False}] if live is not None else []
+    return rows
+
+
+def diff(model: MergeModel, channel: str, old: list[Row], new: list[Row]) -> list[Row]:
+    if isinstance(model, Custom):
+        rows: list[Row] = FunctionRef.parse(model.diff_ref).load()(old, new)
+        return rows
+    if not model.keyed:
+        lost = _bag_minus(old, new)
+        if lost:
+            raise UnrepresentableChange(
+                f"channel {channel!r} lost {len(lost)} rows", channel=channel, dropped=len(lost)
+            )
+        return _bag_minus(new, old)
+    before, after = ({_key(model, r): _bare(r) for r in rows} for rows in (old, new))
+    found = [{**r, DELETED: True} for k, r in before.items() if k not in after]
+    for k, r in after.items():
+        if before.get(k) != r:
+            found += [{**before[k], DELETED: True}] if k in before and isinstance(model, Keyed) else []
+            found.append({**r, DELETED: False})
+    return found
+
+
+def _bare(row: Row) -> Row:
+    return {c: v for c, v in row.items() if c != DELETED}
+
+
+def _bag_minus(rows: Sequence[Row], other: Sequence[Row]) -> list[Row]:
+    left = [json.dumps(r, sort_keys=True) for r in other]
+    kept = []
+    for row in rows:
+        text = json.dumps(row, sort_keys=True)
+        if text in left:
+            left.remove(text)
+        else:
+            kept.append(row)
+    return kept
+
+
+def _key(model: MergeModel, row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(c) for c in model.key)
+
+
+def _order(model: MergeModel, row: Row) -> tuple[Any, ...]:
+    return tuple((row[c] is not None, row[c]) for c in model.order_by)
+
+
+def _keyed(read: Snapshot) -> bool:
+    return read.merge.keyed
+
+
+def strip(rows: Sequence[Row]) -> list[Row]:
+    """Rows without ``_deleted``, sorted: how a test compares snapshots."""
+    return sorted((_bare(r) for r in rows), key=lambda r: json.dumps(r, sort_keys=True))
