@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.executions import abort, forget_skipped, lock_execution
 from nova_assets.catalog.history import consumers, read_blocks
 from nova_assets.catalog.tables import (
@@ -276,9 +276,7 @@ def _read(c: Connection, where: Any) -> Commit | None:
     row = c.execute(select(commits).where(where)).mappings().first()
     if row is None:
         return None
-    taken = dict(
-        c.execute(select(numbers.c.channel, numbers.c.seq).where(numbers.c.commit_id == row["id"])).tuples().all()
-    )
+    taken = pairs(c, select(numbers.c.channel, numbers.c.seq).where(numbers.c.commit_id == row["id"]))
     return Commit(
         row["id"],
         row["execution_id"],

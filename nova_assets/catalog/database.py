@@ -25,6 +25,11 @@ PATIENCE = 60.0
 _RETRIED = {"40001", "40P01", "55P03"}  # PostgreSQL: serialization failure, deadlock, lock not available
 
 
+def pairs(c: Connection, query: Any) -> dict[Any, Any]:
+    """The rows of a query of two columns, as a dict."""
+    return {row[0]: row[1] for row in c.execute(query)}
+
+
 def utc_now() -> datetime:
     return datetime.now(UTC)
 

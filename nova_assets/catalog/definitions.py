@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.tables import bindings, blocks, channels, commits, numbers
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
@@ -78,9 +78,7 @@ class Definitions:
 
     def _all_known(self, c: Connection, given: dict[str, Any], bound: dict[str, Any]) -> bool:
         for table, rows in ((channels, given), (bindings, bound)):
-            known = dict(
-                c.execute(select(table.c.name, table.c.fingerprint).where(table.c.name.in_(list(rows)))).tuples().all()
-            )
+            known = pairs(c, select(table.c.name, table.c.fingerprint).where(table.c.name.in_(list(rows))))
             if any(known.get(name) != fingerprint(definition) for name, definition in rows.items()):
                 return False
         return True

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, insert, select, update
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins, staged
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive

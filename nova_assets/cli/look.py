@@ -18,6 +18,7 @@ from nova_assets.plan.reads import Snapshot
 from nova_assets.settings import hide_password
 from nova_assets.store import Store
 
+
 @click.command(cls=NovaCommand)
 @click.pass_obj
 def channels(deployment: Deployment) -> Answer:
@@ -61,7 +62,9 @@ def _show_channels(console: Console, deployment: Deployment, found: list[tuple[C
     if not found:
         console.print(_nothing_yet(deployment, "no channels are registered"))
         return
-    shown = table("channel", "merge", "head", "rows", "bytes", "schema", right=("head", "rows", "bytes"), shorten=("schema",))
+    shown = table(
+        "channel", "merge", "head", "rows", "bytes", "schema", right=("head", "rows", "bytes"), shorten=("schema",)
+    )
     for state, head in found:
         opened = reads.as_json(head)
         schema = "(the first block gives it)" if state.schema is None else str(state.schema)
@@ -148,7 +151,9 @@ def cursors(deployment: Deployment, binding: str | None) -> Answer:
     return Answer(data, lambda console: _show_cursors(console, found))
 
 
-def _never_moved(deployment: Deployment, binding: str | None, moved: list[Cursor], heads: dict[str, int]) -> list[Cursor]:
+def _never_moved(
+    deployment: Deployment, binding: str | None, moved: list[Cursor], heads: dict[str, int]
+) -> list[Cursor]:
     """Cursors of the project's bindings that have not run: they stand at 0, and the catalog has no row of them."""
 
     try:

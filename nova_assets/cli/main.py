@@ -62,5 +62,7 @@ def main() -> None:
     """The entry point."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that has no Δ shows its number instead of failing
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal that has no Δ shows its number instead of failing
     cli(prog_name="nova")

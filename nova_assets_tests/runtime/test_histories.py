@@ -95,12 +95,12 @@ class Histories(RuleBasedStateMachine):
         self.cursor = 0
         self.consumed = False
         self.has_dropped = False
-        self.stores: list[Store] = []
+        self.catalog = open_catalog("sqlite://")
         self.reopen()
 
     def teardown(self) -> None:
-        for store in getattr(self, "stores", []):
-            store.close()
+        if hasattr(self, "catalog"):
+            self.catalog.close()
         if hasattr(self, "folder"):
             self.folder.cleanup()
 
@@ -108,9 +108,8 @@ class Histories(RuleBasedStateMachine):
     def reopen(self) -> None:
         """Another process: nothing is remembered but what the catalog says."""
         root = Path(self.folder.name)
-        config = load_settings(start=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
-        self.store = Store(config, self.project(), open_catalog(config.catalog), StubEngine(root / "wh"))
-        self.stores.append(self.store)
+        config = load_settings(start=root, catalog="sqlite://", warehouse=str(root / "wh"))
+        self.store = Store(config, self.project(), self.catalog, StubEngine(root / "wh"))
         self.store.register(self.store.project)
 
     def project(self) -> nova.Project:
