@@ -54,15 +54,19 @@ class Selection:
 
     def to_spark(self) -> DataFrame:
         """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
-        return self._frame()  # type: ignore[no-any-return]
+        frame: DataFrame = self._frame()
+        return frame
 
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
-        return self._engine.to_arrow(self._frame())
+        table: pa.Table = self._engine.to_arrow(self._frame())
+        return table
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows, as a pandas DataFrame in memory."""
-        return self.to_arrow().to_pandas()
+        table: pa.Table = self.to_arrow()
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
 
 
 class Store:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.executions import abort, forget_skipped, lock_execution
@@ -130,7 +130,7 @@ class Commits:
         return None if first is None else replace(first, repeated=True)
 
     def _require(
-        self, c: Connection, request: CommitRequest, execution: Mapping[str, Any] | None, state: Mapping[str, Any]
+        self, c: Connection, request: CommitRequest, execution: RowMapping | None, state: Mapping[str, Any]
     ) -> None:
         """Everything that the execution relied on is as it was (R6)."""
         if execution is None or execution["state"] != "running" or execution["epoch"] != request.epoch:
@@ -235,10 +235,11 @@ class Commits:
             c.execute(update(firings).where(firings.c.id == execution["firing_id"]).values(state="committed"))
 
 
-def lock_channels(c: Connection, request: CommitRequest) -> dict[str, Mapping[str, Any]]:
+def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping]:
     """All channels concerned, locked in the order of their names, so that no two commits wait for each other."""
     names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
-    names |= {x.channel for x in (*request.heads, *request.no_consumers, *request.schemas)}
+    names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
+    names |= {s.channel for s in request.schemas}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
     return {r["name"]: r for r in c.execute(query).mappings()}
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, case, delete, func, insert, select, update
 
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
@@ -201,9 +200,9 @@ def forget_skipped(c: Connection, execution_id: str) -> None:
     c.execute(delete(staged).where(staged.c.execution_id == execution_id, staged.c.folder == SKIPPED))
 
 
-def lock_execution(c: Connection, execution_id: str) -> Mapping[str, Any] | None:
+def lock_execution(c: Connection, execution_id: str) -> RowMapping | None:
     """The row of an execution, held until the transaction ends."""
-    row: Mapping[str, Any] | None = (
+    row: RowMapping | None = (
         c.execute(select(executions).where(executions.c.id == execution_id).with_for_update()).mappings().first()
     )
     return row
@@ -213,7 +212,7 @@ def _held(execution_id: str, epoch: int) -> tuple[Any, ...]:
     return (executions.c.id == execution_id, executions.c.epoch == epoch, executions.c.state == "running")
 
 
-def _row(c: Connection, execution_id: str, lock: bool = False) -> Mapping[str, Any]:
+def _row(c: Connection, execution_id: str, lock: bool = False) -> RowMapping:
     query = select(executions).where(executions.c.id == execution_id)
     row = c.execute(query.with_for_update() if lock else query).mappings().first()
     if row is None:
@@ -223,18 +222,27 @@ def _row(c: Connection, execution_id: str, lock: bool = False) -> Mapping[str, A
     return row
 
 
-def _execution(c: Connection, row: Mapping[str, Any]) -> Execution:
+def _execution(c: Connection, row: RowMapping) -> Execution:
     found = c.execute(select(pins).where(pins.c.execution_id == row["id"])).mappings().all()
-    names = ("id", "binding", "partition", "state", "epoch")
-    later = ("owner", "started_at", "lease_until", "finished_at", "error", "commit_id", "run_id", "firing_id")
     return Execution(
-        *(row[n] for n in names),
-        {p["channel"]: Pin(p["channel"], p["head"], p["cursor"], p["partition"]) for p in found},
-        *(row[n] for n in later),
+        id=row["id"],
+        binding=row["binding"],
+        partition=row["partition"],
+        state=row["state"],
+        epoch=row["epoch"],
+        pins={p["channel"]: Pin(p["channel"], p["head"], p["cursor"], p["partition"]) for p in found},
+        owner=row["owner"],
+        started_at=row["started_at"],
+        lease_until=row["lease_until"],
+        finished_at=row["finished_at"],
+        error=row["error"],
+        commit_id=row["commit_id"],
+        run_id=row["run_id"],
+        firing_id=row["firing_id"],
     )
 
 
-def _in_progress(row: Mapping[str, Any]) -> ExecutionInProgress:
+def _in_progress(row: RowMapping) -> ExecutionInProgress:
     return ExecutionInProgress(
         f"binding {row['binding']!r} is being executed by {row['owner']}",
         found=f"execution {row['id']}, whose lease lasts until {row['lease_until']:%Y-%m-%d %H:%M:%S} UTC",
@@ -247,7 +255,7 @@ def _in_progress(row: Mapping[str, Any]) -> ExecutionInProgress:
     )
 
 
-def _not_live(row: Mapping[str, Any]) -> ExecutionNotLive:
+def _not_live(row: RowMapping) -> ExecutionNotLive:
     why = f" ({row['error']})" if row["error"] else ""
     return ExecutionNotLive(
         f"execution {row['id']} of {row['binding'] or 'an insert'} cannot go on: it is {row['state']}{why}",

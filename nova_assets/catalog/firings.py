@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.database import Database
@@ -84,5 +84,5 @@ def _last(c: Connection, binding: str) -> Firing | None:
     return None if row is None else _firing(row)
 
 
-def _firing(row: Mapping[str, Any]) -> Firing:
+def _firing(row: RowMapping) -> Firing:
     return Firing(row["id"], row["binding"], row["n"], row["positions"], row["attempt"], row["state"], row["at"])

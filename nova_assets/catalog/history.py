@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Select, or_, select
+from sqlalchemy import Connection, RowMapping, Select, or_, select
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
@@ -136,7 +136,7 @@ def read_blocks(c: Connection, query: Select[Any]) -> list[Block]:
     return [_block(r, by_block.get(r["id"], ())) for r in rows]
 
 
-def _block(row: Mapping[str, Any], found: Iterable[DataFile]) -> Block:
+def _block(row: RowMapping, found: Iterable[DataFile]) -> Block:
     manifest = Manifest(tuple(found), Schema.from_json(row["schema"]), row["deletes"], row["format"], row["keeps_all"])
     return Block(
         row["id"],

@@ -44,7 +44,7 @@ def upgrade(database: Database) -> None:
 def _current(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    row = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).first()  # noqa: S608  a constant
+    row = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).first()
     return None if row is None else str(row[0])
 
 

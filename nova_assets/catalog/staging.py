@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.executions import SKIPPED, Executions
@@ -95,7 +94,7 @@ class StagingArea:
             self.database.write(lambda c: c.execute(delete(staged).where(staged.c.id.in_(list(block_ids)))))
 
 
-def _staged(row: Mapping[str, Any]) -> StagedBlock:
+def _staged(row: RowMapping) -> StagedBlock:
     manifest = None if row["manifest"] is None else Manifest.from_json(row["manifest"])
     return StagedBlock(
         row["id"],

@@ -1,7 +1,7 @@
 """What all commands share: their answers, and what becomes of errors.
 
-A command is a function that gives an ``Answer``. Here it is decided whether that is printed for a person or as JSON, where
-errors go, and with which code the process ends: 0 done, 1 failed, 2 wrong use.
+A command is a function that gives an ``Answer``. Here it is decided whether that is printed for a person or as JSON,
+where errors go, and with which code the process ends: 0 done, 1 failed, 2 wrong use.
 """
 
 from __future__ import annotations

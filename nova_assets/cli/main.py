@@ -1,4 +1,4 @@
-"""The ``nova`` command (DESIGN §8). A command's module is imported when the command is called, and not for ``--help``."""
+"""The ``nova`` command (DESIGN §8). A command's module is imported when it is called, and not for ``--help``."""
 
 from __future__ import annotations
 

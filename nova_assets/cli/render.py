@@ -1,6 +1,6 @@
 """How answers look: tables, sizes, moments, blocks. Shared by all commands.
 
-On a terminal a table may shorten its widest column. In a pipe nothing is ever cut: lines are as long as they have to be.
+On a terminal a table may shorten its widest column. In a pipe nothing is ever cut: lines are as long as they must be.
 """
 
 from __future__ import annotations
@@ -36,9 +36,17 @@ def is_terminal(stream: Any) -> bool:
 def on_stdout() -> Iterator[Console]:
     """A console for answers. In a pipe it has no width, no colours and no blanks at the ends of lines."""
     if is_terminal(sys.stdout):
-        yield Console(markup=False, highlight=False, emoji=False)
+        yield Console(force_terminal=True, markup=False, highlight=False, emoji=False)
         return
-    console = Console(width=_ENDLESS, markup=False, highlight=False, emoji=False, color_system=None, record=False)
+    console = Console(
+        width=_ENDLESS,
+        force_terminal=False,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        color_system=None,
+        record=False,
+    )
     with console.capture() as captured:
         yield console
     click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)

@@ -38,15 +38,22 @@ def clock() -> TestClock:
     return TestClock()
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The whole suite runs over each catalog."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.db"
+    url: str = request.getfixturevalue("postgres_catalog_url")
+    return url
+
+
 @pytest.fixture
-def opened(tmp_path: Path, clock: TestClock) -> Iterator[Opener]:
+def opened(catalog_url: str, tmp_path: Path, clock: TestClock) -> Iterator[Opener]:
     """``opened(project)`` gives a store; called again, another store on the same catalog and warehouse."""
     stores: list[Store] = []
 
     def opener(project: nova.Project | None = None, lease: float = 100.0, owner: str | None = None) -> Store:
-        settings = load_settings(
-            start=tmp_path, catalog=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "wh"), lease=lease
-        )
+        settings = load_settings(start=tmp_path, catalog=catalog_url, warehouse=str(tmp_path / "wh"), lease=lease)
         store = Store(settings, project, open_catalog(settings.catalog, clock=clock), StubEngine(tmp_path / "wh"))
         store.runtime._owner = owner
         stores.append(store)

@@ -1,0 +1,71 @@
+"""``nova doctor``: what is used, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.checks import Finding, Status, look_at_everything
+from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.render import progress
+
+_MARKS: dict[Status, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "warning": ("warning", "yellow"),
+    "wrong": ("WRONG", "bold red"),
+}
+
+
+@click.command(cls=NovaCommand)
+@click.option("--spark", "start_spark", is_flag=True, help="Really start Spark and run a small job.")
+@click.pass_obj
+def doctor(deployment: Deployment, start_spark: bool) -> Answer:
+    """Say which Python, Java, Spark, Dagster, catalog, warehouse and project are used, and what is wrong with them.
+
+    Makes and changes nothing. Exits with 1 if something is wrong.
+
+    \b
+    JSON: {"status": "ok"|"warning"|"wrong",
+           "checks": [{"name", "status", "says", "next" or null, "facts": {...}}]}
+    """
+    found = []
+    with progress("looking", deployment.quiet) as say:
+        for finding in look_at_everything(deployment, start_spark):
+            found.append(finding)
+            say(f"looked at {finding.name}")
+    worst = max((f.status for f in found), key=list(_MARKS).index)
+    data = {"status": worst, "checks": [_as_json(f) for f in found]}
+    return Answer(data, lambda console: _show(console, found), code=1 if worst == "wrong" else 0)
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "name": finding.name,
+        "status": finding.status,
+        "says": finding.says,
+        "next": finding.next,
+        "facts": finding.facts,
+    }
+
+
+def _show(console: Console, found: list[Finding]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table.grid(padding=(0, 2))
+    for column in range(3):
+        shown.add_column(no_wrap=column < 2, overflow="fold")
+    for f in found:
+        mark, style = _MARKS[f.status]
+        says = f.says if f.next is None else f"{f.says}\n→ {f.next}"
+        shown.add_row(f.name, Text(mark, style=style), says)
+    console.print(shown)
+    wrong = sum(f.status == "wrong" for f in found)
+    warnings = sum(f.status == "warning" for f in found)
+    if wrong:
+        console.print(f"\n{wrong} wrong, {warnings} to look at")
+    else:
+        console.print("\nnothing is wrong" + (f", {warnings} to look at" if warnings else ""))

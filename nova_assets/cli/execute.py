@@ -1,0 +1,264 @@
+"""``nova plan`` and ``nova run``: what a binding would do, and doing it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.render import (
+    block_json,
+    iso,
+    number,
+    progress,
+    read_as,
+    seconds,
+    size,
+    table,
+)
+from nova_assets.errors import NovaError
+from nova_assets.model.execution import Execution, TaskReport
+from nova_assets.plan import reads
+from nova_assets.plan.reads import FromPort, Port, Read
+from nova_assets.plan.run import Input, RunPlan, Step
+from nova_assets.store import Store
+
+
+@click.command(cls=NovaCommand)
+@click.argument("binding")
+@click.pass_obj
+def plan(deployment: Deployment, binding: str) -> Answer:
+    """Show what running BINDING now would do: its tasks in order, what each reads, what it writes, and what the commit
+    moves and requires. Nothing is opened, pinned or changed.
+
+    \b
+    JSON: {"binding", "partition", "pins": {CHANNEL: {"head", "cursor"}},
+           "steps": [{"task", "after", "reads": [{"input", "channel", "mode", "by": {MODE:
+             {"read", "as", "blocks", "files", "rows", "bytes"}}}], "writes": [{"port",
+             "channel", "kind", "handover"}]}],
+           "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
+    """
+    return _plan(deployment, binding, "plan")
+
+
+def _plan(deployment: Deployment, binding: str, command: str) -> Answer:
+    deployment.require_project(f"nova {command} {binding}")
+    with deployment.look(with_project=True) as store:
+        planned = store.plan(binding)
+    return Answer(planned.as_json(), lambda console: _show_plan(console, planned))
+
+
+@click.command(cls=NovaCommand)
+@click.argument("binding")
+@click.option("--resume", metavar="ID", help="Go on with a failed execution, with what it had pinned and staged.")
+@click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does; change nothing.")
+@click.pass_obj
+def run(deployment: Deployment, binding: str, resume: str | None, dry_run: bool) -> Answer:
+    """Run BINDING once, whether or not it is due, and commit what it makes.
+
+    If a task fails, nothing of the execution is visible and no cursor has moved; it can be resumed.
+
+    \b
+    JSON: {"execution", "binding", "partition", "state", "started_at", "finished_at", "seconds",
+           "commit": ID, "consumed": {CHANNEL: {"cursor", "head"}}, "numbers": {CHANNEL: SEQ},
+           "blocks": [{"channel", "range", "kind", "rows", "deletes", "bytes", "files", ...}],
+           "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped"}]}
+    With --dry-run: as nova plan.
+    """
+    if resume is not None and dry_run:
+        raise click.UsageError("--resume and --dry-run do not go together")
+    if dry_run:
+        return _plan(deployment, binding, "run --dry-run")
+    deployment.require_project(f"nova run {binding}")
+    with deployment.open() as store:
+        if resume is not None:
+            _check_binding(store, binding, resume)
+        done = _run(store, binding, resume, deployment.quiet)
+    return Answer(_execution_json(done), lambda console: _show_execution(console, done))
+
+
+def _check_binding(store: Store, binding: str, execution_id: str) -> None:
+    of = store.catalog.execution(execution_id).binding
+    if of != binding:
+        whose = "an insert" if of is None else f"binding {of!r}"
+        raise click.UsageError(f"execution {execution_id} is one of {whose}, not of binding {binding!r}")
+
+
+def _run(store: Store, binding: str, resume: str | None, quiet: bool) -> Execution:
+    tasks = [t.name for t in store.project.binding(binding).workflowette.in_order()]
+    begun: list[Execution] = []
+    done: list[str] = []
+    with progress(f"{binding}: starting", quiet) as say:
+
+        def observe(event: str, subject: Any) -> None:
+            if event == "begin":
+                begun.append(subject)
+            elif event == "task":
+                done.append(subject.task)
+            current = tasks.index(done[-1]) + 1 if done else 0
+            doing = f"{tasks[current]} ({current + 1} of {len(tasks)})" if current < len(tasks) else "committing"
+            say(f"{binding}: {doing}")
+
+        try:
+            return store.run(binding, resume=resume, observer=observe)
+        except NovaError as error:
+            _offer_to_resume(store, error, begun)
+            raise
+        except KeyboardInterrupt:
+            _say_interrupted(store, binding, begun)
+            raise
+
+
+def _offer_to_resume(store: Store, error: NovaError, begun: list[Execution]) -> None:
+    """Say how to go on with an execution that failed and can be resumed (R4)."""
+    if begun and _has_failed(store, begun[-1]):
+        way = f"nova run {begun[-1].binding} --resume {begun[-1].id}"
+        error.next = f"{way} goes on where it failed, with the same data" + (
+            "" if error.next is None else f"; or {error.next}"
+        )
+
+
+def _say_interrupted(store: Store, binding: str, begun: list[Execution]) -> None:
+    if begun and _has_failed(store, begun[-1]):
+        click.echo(
+            f"\nInterrupted; nothing was committed. To go on: nova run {binding} --resume {begun[-1].id}", err=True
+        )
+
+
+def _has_failed(store: Store, execution: Execution) -> bool:
+    with contextlib.suppress(NovaError):
+        return store.catalog.execution(execution.id).state == "failed"
+    return False
+
+
+# what is printed
+
+
+def _show_plan(console: Console, planned: RunPlan) -> None:
+    for n, step in enumerate(planned.steps, start=1):
+        after = f", after {', '.join(step.after)}" if step.after else ""
+        skip = "; left out if nothing is new" if step.skip_if_no_new else ""
+        console.print(f"{n}. {step.task}{after}{skip}", style="bold")
+        console.print(_step_table(step, whole=not console.is_terminal))
+        console.print()
+    console.print(f"The commit {_moves(planned)}.")
+    if planned.heads:
+        held = ", ".join(f"{h.channel} is still at {h.seq}" for h in planned.heads)
+        console.print(f"It requires that {held}.")
+
+
+def _step_table(step: Step, whole: bool) -> Any:
+    columns = ("", "port", "mode", "blocks", "files", "rows", "bytes")
+    shown = table(*columns, right=("files", "rows", "bytes"), shorten=("blocks",))
+    first = "reads"
+    for given in step.inputs:
+        for mode, read in given.reads.items():
+            shown.add_row(first, _input_name(given), _mode(given, mode), read_as(read, whole), *_sizes(read))
+            first = ""
+    first = "writes"
+    for output in step.outputs:
+        name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
+        how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
+        shown.add_row(first, name, output.kind, how, "", "", "")
+        first = ""
+    return shown
+
+
+def _input_name(given: Input) -> str:
+    return given.port if given.channel in (None, given.port) else f"{given.port} = {given.channel}"
+
+
+def _mode(given: Input, mode: str) -> str:
+    if given.mode == "matching":
+        return f"all, keys of {given.keys_of}"
+    return mode
+
+
+def _sizes(read: Read) -> tuple[str, str, str]:
+    """Files, rows and bytes of what is there already; of a staged block nothing is known yet."""
+    if isinstance(read, Port):
+        return "", "", ""
+    known = reads.as_json(read)
+    more = "+?" if any(isinstance(s, FromPort) for s in reads.sources(read)) else ""
+    return str(len(known["files"])) + more, number(known["rows"]) + more, size(known["bytes"]) + more
+
+
+def _moves(planned: RunPlan) -> str:
+    moves = [
+        f"{c.channel} from {c.expected} to {'the number that it takes itself' if c.own else c.to}"
+        for c in planned.cursors
+    ]
+    return f"moves the cursors {', '.join(moves)}" if moves else "moves no cursor"
+
+
+def _execution_json(done: Execution) -> dict[str, Any]:
+    commit = done.commit
+    return {
+        "execution": done.id,
+        "binding": done.binding,
+        "partition": done.partition,
+        "state": done.state,
+        "started_at": iso(done.started_at),
+        "finished_at": iso(done.finished_at),
+        "seconds": _duration(done),
+        "commit": done.commit_id,
+        "consumed": {c: {"cursor": cursor, "head": head} for c, (cursor, head) in commit.consumed.items()}
+        if commit
+        else {},
+        "numbers": dict(commit.numbers) if commit else {},
+        "blocks": [block_json(b) for b in commit.blocks] if commit else [],
+        "tasks": [_task_json(t) for t in done.tasks],
+    }
+
+
+def _task_json(task: TaskReport) -> dict[str, Any]:
+    return {
+        "task": task.task,
+        "seconds": round(task.seconds, 3),
+        "read": dict(task.read),
+        "wrote": dict(task.wrote),
+        "skipped": task.skipped,
+    }
+
+
+def _duration(done: Execution) -> float | None:
+    return None if done.finished_at is None else round((done.finished_at - done.started_at).total_seconds(), 3)
+
+
+def _show_execution(console: Console, done: Execution) -> None:
+    took = _duration(done)
+    console.print(f"{done.binding} {done.state}" + ("" if took is None else f" in {seconds(took)}") + f"  ({done.id})")
+    commit = done.commit
+    consumed = commit.consumed.items() if commit else ()
+    console.print(f"read  {', '.join(_pin(c, *pin) for c, pin in consumed) or 'nothing'}")
+    tasks = table("task", "time", "rows read", "rows written", right=("time",), shorten=("rows read", "rows written"))
+    for t in done.tasks:
+        if t.skipped:
+            tasks.add_row(t.task, "", "nothing new", "left out")
+        else:
+            tasks.add_row(t.task, seconds(t.seconds), _counts(t.read), _counts(t.wrote))
+    if done.tasks:
+        console.print()
+        console.print(tasks)
+    console.print()
+    if commit is None or not commit.blocks:
+        console.print("No channel was changed: there was nothing to write.")
+        return
+    blocks = table("channel", "block", "rows", "deleted", "bytes", right=("rows", "deleted", "bytes"))
+    for b in commit.blocks:
+        blocks.add_row(b.channel, b.range, number(b.rows), number(b.manifest.deletes), size(b.bytes))
+    console.print(blocks)
+
+
+def _pin(channel: str, cursor: int | None, head: int) -> str:
+    if cursor is None:
+        return f"{channel} at {head}"
+    return f"{channel} ({cursor}→{head})" if cursor != head else f"{channel} at {head}, nothing new"
+
+
+def _counts(rows: Any) -> str:
+    return ", ".join(f"{name} {'handed on' if n is None else number(n)}" for name, n in rows.items())

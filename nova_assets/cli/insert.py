@@ -1,0 +1,104 @@
+"""``nova insert``: files onto a channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.render import block_json, plural, progress, size, table
+from nova_assets.insert import InsertCheck
+from nova_assets.model.block import Kind
+from nova_assets.model.commit import Commit
+from nova_assets.model.schema import quoted
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--kind",
+    type=click.Choice(["delta", "base"]),
+    default="delta",
+    show_default=True,
+    help="delta adds to the channel; base replaces what it holds.",
+)
+@click.option("--key", metavar="KEY", help="Idempotency key: a second insert with it changes nothing.")
+@click.option("--dry-run", is_flag=True, help="Check the files against the channel; change nothing.")
+@click.pass_obj
+def insert(
+    deployment: Deployment, channel: str, files: tuple[str, ...], kind: Kind, key: str | None, dry_run: bool
+) -> Answer:
+    """Put FILEs (Parquet, CSV or JSON lines) onto CHANNEL, as one block: all of them, or nothing.
+
+    On keyed channels, rows with _deleted true are deletions. A file that cannot be read, or has other columns than the
+    channel, is refused, and the channel stays as it was.
+
+    \b
+    JSON: {"channel", "seq", "head", "repeated", "commit",
+           "blocks": [{"range", "kind", "rows", "deletes", "bytes", "files", ...}]}
+    With --dry-run: {"dry_run": true, "channel", "kind", "head", "schema": [{"name", "type", "nullable"}]}
+    """
+    if dry_run:
+        checked = _check(deployment, channel, list(files), kind)
+        return Answer(_check_json(checked), lambda console: _show_check(console, checked, len(files)))
+    with (
+        deployment.open() as store,
+        progress(f"inserting {plural(len(files), 'file')} into {channel}", deployment.quiet),
+    ):
+        commit = store.insert(channel, list(files), kind, key)
+    return Answer(_commit_json(channel, commit), lambda console: _show_commit(console, channel, commit, key))
+
+
+def _check(deployment: Deployment, channel: str, files: list[str], kind: Kind) -> InsertCheck:
+    """The check changes nothing, so a channel that the project defines and nobody has registered is tried on an empty
+    catalog of its own."""
+    with deployment.look(with_project=True) as store:
+        registered = {s.channel.name for s in store.channels()}
+        if channel in registered or channel not in {c.name for c in store.project.channels}:
+            return store.check_insert(channel, files, kind)
+    with deployment.scratch() as store:
+        return store.check_insert(channel, files, kind)
+
+
+def _check_json(checked: InsertCheck) -> dict[str, Any]:
+    return {
+        "dry_run": True,
+        "channel": checked.channel,
+        "kind": checked.kind,
+        "head": checked.head,
+        "schema": checked.schema.as_json(),
+    }
+
+
+def _show_check(console: Console, checked: InsertCheck, files: int) -> None:
+    block = f"B{checked.head + 1}" if checked.kind == "base" else f"Δ({checked.head}→{checked.head + 1})"
+    console.print(f"{plural(files, 'file')} would become {checked.channel} {block}, with the columns")
+    shown = table("column", "type")
+    for field in checked.schema.fields:
+        shown.add_row(quoted(field.name), str(field.type) + ("" if field.nullable else " NOT NULL"))
+    console.print(shown)
+
+
+def _commit_json(channel: str, commit: Commit) -> dict[str, Any]:
+    return {
+        "channel": channel,
+        "seq": commit.numbers.get(channel),
+        "head": commit.heads.get(channel, commit.numbers.get(channel)),
+        "repeated": commit.repeated,
+        "commit": commit.id,
+        "blocks": [block_json(b) for b in commit.blocks],
+    }
+
+
+def _show_commit(console: Console, channel: str, commit: Commit, key: str | None) -> None:
+    if not commit.blocks:
+        console.print(f"{channel} stays at {commit.seq}: the files hold no rows")
+        return
+    for b in commit.blocks:
+        deleted = f", {b.manifest.deletes:,} of them deletions" if b.manifest.deletes else ""
+        said = f"{channel} {b.range}: {plural(b.rows, 'row')}{deleted}, {size(b.bytes)}"
+        console.print(f"{said}; inserted before with the key {key!r}, nothing changed" if commit.repeated else said)

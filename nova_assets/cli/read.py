@@ -1,0 +1,186 @@
+"""``nova read``: rows of a channel, on the terminal, in a pipe, or in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.render import in_one_line, is_terminal, plural, progress, size, table
+from nova_assets.cli.values import plain, text
+from nova_assets.errors import NotSupported, NovaError
+from nova_assets.plan import reads
+from nova_assets.store import Selection, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCREENFUL = 20
+"""Rows shown on a terminal, unless --limit says otherwise."""
+
+
+def _output(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix not in _WRITERS:
+        raise click.BadParameter(f"{value} ends in {value.suffix!r}; expected one of {', '.join(_WRITERS)}")
+    return value
+
+
+def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+    names = None if value is None else [name.strip() for name in value.split(",")]
+    if names is not None and not all(names):
+        raise click.BadParameter(f"{value!r} names an empty column; expected names with commas between: a,b")
+    return names
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.option("--at", type=click.IntRange(0), metavar="N", help="The version; the head by default.")
+@click.option(
+    "--since", type=click.IntRange(0), metavar="N", help="The changes after version N, instead of a snapshot."
+)
+@click.option("--columns", callback=_columns, metavar="A,B", help="These columns only.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help=f"At most N rows; {SCREENFUL} on a terminal, otherwise all."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_output,
+    metavar="FILE",
+    help="Write to FILE.parquet, FILE.csv or FILE.jsonl.",
+)
+@click.pass_obj
+def read(
+    deployment: Deployment,
+    channel: str,
+    at: int | None,
+    since: int | None,
+    columns: list[str] | None,
+    limit: int | None,
+    output: Path | None,
+) -> Answer:
+    """Show rows of CHANNEL: the snapshot at its head or --at a version, or the changes --since one, which on keyed
+    channels say _deleted of each row. In a pipe the rows come whole, with tabs between the columns.
+
+    Rows are collected in memory first; reading starts Spark.
+
+    \b
+    JSON: {"channel", "at", "since" or null, "blocks": NOTATION, "columns": [NAME], "rows": [{COLUMN: VALUE}]}
+    With --output: {"channel", "at", "since", "blocks", "columns", "output": FILE, "count": ROWS, "bytes"}
+    """
+    for_the_eye = output is None and not deployment.quiet and is_terminal(sys.stdout)
+    wanted = limit if limit is not None or not for_the_eye else SCREENFUL
+    with deployment.look(with_project=True) as store:
+        selection = store.read(channel, at, since=since, columns=columns)
+        head = store.catalog.channel(channel).head
+        with progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet):
+            found = _rows(store, selection, None if wanted is None else wanted + 1)
+    more = wanted is not None and found.num_rows > wanted
+    rows = found.slice(0, wanted) if wanted is not None else found
+    data: dict[str, Any] = {
+        "channel": channel,
+        "at": head if at is None else at,
+        "since": since,
+        "blocks": reads.describe(selection.plan),
+        "columns": rows.column_names,
+    }
+    if output is not None:
+        written = _write(rows, output)
+        said = f"{output}: {plural(rows.num_rows, 'row')}, {size(written)}"
+        data |= {"output": str(output), "count": rows.num_rows, "bytes": written}
+        return Answer(data, lambda console: console.print(said, soft_wrap=True))
+    if deployment.quiet:
+        data["rows"] = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
+    return Answer(data, lambda console: _show(console, rows, more))
+
+
+def _rows(store: Store, selection: Selection, limit: int | None) -> pa.Table:
+    """The rows, and no more of them than are wanted."""
+    if limit is None:
+        return selection.to_arrow()
+    return store.engine.to_arrow(selection.to_spark().limit(limit))
+
+
+def _show(console: Console, rows: pa.Table, more: bool) -> None:
+    if not console.is_terminal:
+        console.print("\t".join(in_one_line(name) for name in rows.column_names))
+        for row in rows.to_pylist():
+            console.print("\t".join(in_one_line(text(value)) for value in row.values()))
+        return
+    shown = table(*rows.column_names, shorten=rows.column_names)
+    for row in rows.to_pylist():
+        shown.add_row(*(in_one_line(text(value)) for value in row.values()))
+    console.print(shown)
+    if more:
+        console.print(f"{rows.num_rows} rows; there are more: --limit N shows N, --output FILE writes all")
+    else:
+        console.print(plural(rows.num_rows, "row"))
+
+
+# files
+
+
+def _write(rows: pa.Table, file: Path) -> int:
+    """Write the rows beside the file, then put it in place whole. Gives its size."""
+    try:
+        with _replacing(file) as out:
+            _WRITERS[file.suffix](rows, out)
+        return file.stat().st_size
+    except OSError as error:
+        raise NovaError(
+            f"{file} cannot be written", found=error.strerror or str(error), next="name another file with --output"
+        ) from error
+
+
+@contextlib.contextmanager
+def _replacing(file: Path) -> Iterator[IO[bytes]]:
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with open(handle, "wb") as out:
+            yield out
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, file)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _parquet(rows: pa.Table, out: IO[bytes]) -> None:
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(rows, out, compression="zstd")
+
+
+def _csv(rows: pa.Table, out: IO[bytes]) -> None:
+    import pyarrow.csv
+    import pyarrow.types as t
+
+    nested = [f.name for f in rows.schema if t.is_nested(f.type) or t.is_map(f.type) or t.is_binary(f.type)]
+    if nested:
+        raise NotSupported(
+            f"CSV cannot hold the columns {', '.join(nested)}: they are nested or binary",
+            next="name a .parquet or .jsonl file with --output, or leave them out with --columns",
+            columns=nested,
+        )
+    pyarrow.csv.write_csv(rows, out)
+
+
+def _json_lines(rows: pa.Table, out: IO[bytes]) -> None:
+    for row in rows.to_pylist():
+        line = {name: plain(value) for name, value in row.items()}
+        out.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+
+
+_WRITERS: dict[str, Callable[[Any, IO[bytes]], None]] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _json_lines}

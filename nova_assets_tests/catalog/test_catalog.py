@@ -1,0 +1,273 @@
+"""What the catalog itself promises, over SQLite and PostgreSQL: versions, registration, races, lost connections."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.engine import make_url
+
+import nova_assets as nova
+from nova_assets.catalog import schema_version
+from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.catalog.tables import metadata
+from nova_assets.model.block import DataFile, Manifest
+from nova_assets.model.commit import CommitRequest, MoveCursor, Publish
+from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.merge import Append
+from nova_assets.model.schema import parse_ddl
+
+SCHEMA = parse_ddl("k bigint")
+channel = nova.Channel("c", schema="k bigint")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.db"
+    found: str = request.getfixturevalue("postgres_catalog_url")
+    return found
+
+
+@pytest.fixture
+def catalog(url: str) -> Iterator[SqlCatalog]:
+    made = open_catalog(url)
+    made.register([channel])
+    yield made
+    made.close()
+
+
+def begun(catalog: SqlCatalog, name: str = "c") -> Execution:
+    return catalog.begin(Begin(uuid.uuid4().hex, None, heads=(name,), owner="test"))
+
+
+def request_of(execution: Execution, rows: int = 1, key: str | None = None) -> CommitRequest:
+    block = uuid.uuid4().hex
+    manifest = Manifest((DataFile(f"blocks/{block}/0", rows, 10, {"k": (1, 5)}, bucket=3),) if rows else (), SCHEMA)
+    publish = (Publish(block, "c", "delta", manifest, Append(), origin="insert"),)
+    return CommitRequest(
+        uuid.uuid4().hex, execution.id, execution.epoch, None, publish, idempotency=None if key is None else ("c", key)
+    )
+
+
+def test_the_version_is_the_newest_migration(tmp_path: Path) -> None:
+    versions = sorted(
+        p.name.split("_")[0] for p in (Path(schema_version.__file__).parent / "migrations/versions").glob("0*.py")
+    )
+    assert versions[-1] == schema_version.HEAD
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
+    open_catalog(url).close()
+    engine = create_engine(url)
+    looked = inspect(engine)
+    for table in metadata.tables.values():
+        columns = {c["name"]: bool(c["nullable"]) for c in looked.get_columns(table.name)}
+        assert columns == {c.name: bool(c.nullable) for c in table.columns}, table.name
+        indexes = {i["name"] for i in looked.get_indexes(table.name)}
+        assert {i.name for i in table.indexes} <= indexes, table.name
+    engine.dispose()
+
+
+def test_a_newer_catalog_is_refused(url: str) -> None:
+    open_catalog(url).close()
+    engine = create_engine(url)
+    with engine.begin() as c:
+        c.execute(text("UPDATE nova_version SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(nova.CatalogVersion, match="made by a newer version") as met:
+        open_catalog(url)
+    assert met.value.found == "catalog version 9999" and "pip install" in str(met.value.next)
+
+
+def test_a_file_that_is_no_catalog_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_text("hello, I am a text file and not a database at all" * 50)
+    with pytest.raises(nova.CatalogVersion, match="is no catalog"):
+        open_catalog(f"sqlite:///{tmp_path}/x.db")
+    assert (tmp_path / "x.db").read_text().startswith("hello")
+
+
+def test_a_catalog_that_is_down_is_told_without_its_password() -> None:
+    with pytest.raises(nova.CatalogUnavailable, match="does not answer") as met:
+        open_catalog("postgresql+psycopg://me:secret@127.0.0.1:1/x")
+    assert "secret" not in str(met.value) and "me:***@127.0.0.1" in str(met.value)
+
+
+@pytest.mark.parametrize("wrong", ["mysql://x/y", "nonsense", "postgresql+nothing://x"])
+def test_urls_that_are_none(wrong: str) -> None:
+    with pytest.raises(nova.CatalogUnavailable):
+        open_catalog(wrong)
+
+
+def test_several_processes_may_open_a_new_catalog_at_once(url: str) -> None:
+    program = f"from nova_assets.catalog.catalog import open_catalog as o; o({url!r}).check()"
+    running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(6)]
+    for process in running:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors[-2000:]
+
+
+def test_registering_again_is_silent_and_another_definition_is_refused(catalog: SqlCatalog) -> None:
+    catalog.register([channel])
+    other = nova.Channel("c", merge=nova.Upsert(key="k"), schema="k bigint")
+    with pytest.raises(nova.DefinitionConflict, match="different: merge") as met:
+        catalog.register([other])
+    assert "replace" in str(met.value.next)
+    assert catalog.channel("c").channel == channel
+    catalog.register([other], replace=True)
+    assert catalog.channel("c").channel == other
+
+
+def test_manifests_come_back_exactly(catalog: SqlCatalog) -> None:
+    request = request_of(begun(catalog))
+    catalog.commit(request)
+    (block,) = catalog.history("c").blocks
+    assert block.manifest == request.publish[0].manifest
+    assert block.manifest.files[0].ranges == {"k": (1, 5)} and block.manifest.files[0].bucket == 3
+    assert (block.lo, block.hi, block.range) == (0, 1, "Δ(0→1)")
+
+
+def test_r1_numbers_have_no_holes_when_threads_race(catalog: SqlCatalog) -> None:
+    def work() -> None:
+        for _ in range(10):
+            catalog.commit(request_of(begun(catalog)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [i.seq for i in catalog.timeline("c")] == list(range(1, 41))
+    assert catalog.channel("c").head == 40
+
+
+def test_an_idempotency_key_has_one_winner(catalog: SqlCatalog) -> None:
+    got: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: got.append(catalog.commit(request_of(begun(catalog), key="k"))))
+        for _ in range(5)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len({c.id for c in got}) == 1 and sorted(c.repeated for c in got) == [False, True, True, True, True]
+    assert catalog.channel("c").head == 1
+
+
+def test_r6_a_cursor_that_moved_refuses_the_commit(catalog: SqlCatalog) -> None:
+    first, second = begun(catalog), begun(catalog)
+
+    def moving(execution: Execution) -> CommitRequest:
+        return CommitRequest(uuid.uuid4().hex, execution.id, 1, "b", (), cursors=(MoveCursor("b", "c", 0, 1),))
+
+    catalog.commit(request_of(begun(catalog)))
+    catalog.commit(moving(first))
+    with pytest.raises(nova.CommitConflict) as met:
+        catalog.commit(moving(second))
+    assert (met.value.reason, met.value.found, met.value.expected) == ("cursor", 1, 0)
+    assert [c.seq for c in catalog.cursors()] == [1]
+
+
+def test_r7_a_look_up_of_what_was_not_committed_makes_a_late_commit_fail(catalog: SqlCatalog) -> None:
+    execution = begun(catalog)
+    assert catalog.settle(execution.id) is None
+    with pytest.raises(nova.CommitConflict) as met:
+        catalog.commit(request_of(execution))
+    assert met.value.reason == "execution" and catalog.channel("c").head == 0
+
+
+def test_firings_are_compare_and_set(catalog: SqlCatalog) -> None:
+    first = catalog.fire("b", 0, {"on_data(c)": 1})
+    assert first is not None and first.run_key == "b#1#1"
+    assert catalog.fire("b", 0, {}) is None, "another made it"
+    assert catalog.fire("b", 1, {}) is None, "the last is still under way"
+    again = catalog.retry_firing(first.id, 1)
+    assert again is not None and again.run_key == "b#1#2" and catalog.retry_firing(first.id, 1) is None
+    catalog.end_firing(first.id, "committed")
+    second = catalog.fire("b", 1, {"on_data(c)": 2})
+    assert second is not None and second.n == 2
+
+
+class CuttingProxy:
+    """A TCP proxy to PostgreSQL that cuts the line when COMMIT is sent: before it arrives, or before its answer does."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """``host`` is an address, or the folder of a socket file."""
+        self.target = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
+        self.cut: str | None = None
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX if isinstance(self.target, str) else socket.AF_INET)
+            server.connect(self.target)
+            threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, outward: bool) -> None:
+        swallow = False
+        try:
+            while data := source.recv(65536):
+                if outward and self.cut and b"COMMIT" in data:
+                    if self.cut == "after":
+                        sink.sendall(data)
+                        threading.Event().wait(0.3)  # the server commits; its answer is never seen
+                    self.cut = None
+                    swallow = True
+                if swallow:
+                    source.close()
+                    sink.close()
+                    return
+                sink.sendall(data)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self.listener.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_r7_a_connection_lost_during_commit(postgres_catalog_url: str, when: str) -> None:
+    real = make_url(postgres_catalog_url)
+    host = str(real.query.get("host") or real.host or "127.0.0.1")
+    proxy = CuttingProxy(host, real.port or 5432)
+    through = real.set(host="127.0.0.1", port=proxy.port, query={"sslmode": "disable"}).render_as_string(hide_password=False)
+    catalog = open_catalog(through)
+    catalog.register([channel])
+    execution = begun(catalog)
+    proxy.cut = when
+    with pytest.raises(nova.CommitOutcomeUnknown):
+        catalog.commit(request_of(execution))
+    commit = catalog.settle(execution.id)
+    assert (commit is not None) == (when == "after")
+    assert catalog.channel("c").head == (1 if when == "after" else 0)
+    if when == "before":
+        with pytest.raises(nova.CommitConflict):
+            catalog.commit(request_of(execution))
+    catalog.close()
+    proxy.close()
+
+
+def test_times_are_in_utc(url: str) -> None:
+    moment = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+    catalog = open_catalog(url, clock=lambda: moment)
+    catalog.register([channel])
+    assert begun(catalog).started_at == moment
+    catalog.close()
