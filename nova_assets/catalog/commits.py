@@ -1,4 +1,4 @@
-"""The commit transaction: check everything that was relied on, give numbers, publish, move cursors (R1, R2, R5, R6, R7)."""
+"""The commit transaction: check what was relied on, give numbers, publish, move cursors (R1, R2, R5, R6, R7)."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Commits:
                 )
         for unread in request.no_consumers:
             if consumers(c, unread.channel, request.execution_id):
-                what = f"channel {unread.channel!r} has a consumer of changes now, so the base must be compared with what it replaces"
+                what = f"channel {unread.channel!r} has a consumer of changes now: the base must be compared with what it replaces"
                 raise _conflict(what, "consumers", "a consumer", "none", unread.channel)
 
     def _require_head(
@@ -224,7 +224,7 @@ class Commits:
                 who = {"binding": cursor.binding, "partition": cursor.partition, "channel": cursor.channel}
                 c.execute(insert(cursors).values(channel_partition=cursor.channel_partition, **who, **values))
 
-    def _finish(self, c: Connection, request: CommitRequest, execution: Mapping[str, Any]) -> None:
+    def _finish(self, c: Connection, request: CommitRequest, execution: RowMapping | dict[str, Any]) -> None:
         if request.idempotency is not None:
             channel, key = request.idempotency
             c.execute(insert(keys).values(channel=channel, key=key, commit_id=request.id))

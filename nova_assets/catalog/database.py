@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,10 +182,8 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _roll_back(transaction: Any) -> None:
-    try:
+    with suppress(SQLAlchemyError):  # raised when the connection is gone, and the transaction with it
         transaction.rollback()
-    except SQLAlchemyError:  # the connection is gone, and the transaction with it
-        pass
 
 
 def _is_busy(error: SQLAlchemyError) -> bool:

@@ -1,11 +1,12 @@
-"""The tables of the catalog. ``migrations/`` makes them; a test holds the two to each other.
-
-All names begin with ``nova_``, so that the catalog can share a PostgreSQL database with Dagster's own storage.
-"""
+"""The catalog's tables. Their history is in ``migrations/``; a test compares the two."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -13,210 +14,210 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    String,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
 
-from nova_assets.catalog.types import Json, MergeText, SchemaText, UtcTime
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment as microseconds since 1970 in UTC: the same in every database, and compared as a number."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else (value - EPOCH) // timedelta(microseconds=1)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        return None if value is None else EPOCH + timedelta(microseconds=int(value))
+
 
 metadata = MetaData(
     naming_convention={
-        "pk": "%(table_name)s_pk",
-        "fk": "%(table_name)s_%(column_0_name)s_fk",
-        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
     }
 )
+"""All names begin with ``nova_``, so that the catalog can share a database with others, Dagster's among them."""
 
-# SQLite counts rows by itself only in a column that is exactly INTEGER PRIMARY KEY.
-Ordinal = BigInteger().with_variant(Integer, "sqlite")
+VERSION_TABLE = "nova_version"
 
-# ``schema`` is the channel's current one, ``definition`` what was declared: they differ once blocks have given or
-# widened columns.
 channels = Table(
     "nova_channels",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("definition", Json, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("head", BigInteger, nullable=False),
-    Column("schema", SchemaText),
-    Column("registered_at", UtcTime, nullable=False),
-    Column("updated_at", UtcTime),
+    Column("name", String(128), primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("head", Integer, nullable=False, default=0),
+    Column("schema", JSON(none_as_null=True)),
+    Column("registered_at", Moment, nullable=False),
 )
 
 bindings = Table(
     "nova_bindings",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("definition", Json, nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("registered_at", UtcTime, nullable=False),
+    Column("name", String(256), primary_key=True),
+    Column("definition", JSON, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("registered_at", Moment, nullable=False),
 )
 
-# ``binding`` is a name, not a reference: a consumer may keep cursors without being registered.
 executions = Table(
     "nova_executions",
     metadata,
-    Column("n", Ordinal, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False),
-    Column("binding", Text),
+    Column("id", String(64), primary_key=True),
+    Column("binding", String(256)),
     Column("partition", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("state", String(16), nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("run_id", Text),
-    Column("firing_id", Text),
-    Column("started_at", UtcTime, nullable=False),
-    Column("lease_until", UtcTime, nullable=False),
-    Column("finished_at", UtcTime),
+    Column("started_at", Moment, nullable=False),
+    Column("lease_until", Moment, nullable=False),
+    Column("finished_at", Moment),
     Column("error", Text),
-    Column("commit_id", Text),
-    UniqueConstraint("id"),
+    Column("commit_id", String(64)),
+    Column("run_id", String(64)),
+    Column("firing_id", String(64)),
+    Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
+    Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
+    # R6: one live execution per binding and partition.
+    Index(
+        "uq_nova_executions_live",
+        "binding",
+        "partition",
+        unique=True,
+        sqlite_where=text("state = 'running' AND binding IS NOT NULL"),
+        postgresql_where=text("state = 'running' AND binding IS NOT NULL"),
+    ),
 )
-# R6. An insert has no binding, and nulls are never equal: any number of inserts may be live.
-Index(
-    "nova_executions_one_running",
-    executions.c.binding,
-    executions.c.partition,
-    unique=True,
-    sqlite_where=text("state = 'running'"),
-    postgresql_where=text("state = 'running'"),
-)
-Index("nova_executions_state", executions.c.state, executions.c.lease_until)
 
 pins = Table(
     "nova_pins",
     metadata,
-    Column("execution_id", Text, ForeignKey("nova_executions.id"), primary_key=True),
-    Column("channel", Text, ForeignKey("nova_channels.name"), primary_key=True),
+    Column("execution_id", ForeignKey("nova_executions.id", ondelete="CASCADE"), primary_key=True),
+    Column("channel", String(128), primary_key=True),
     Column("partition", Text, primary_key=True),
-    Column("head", BigInteger, nullable=False),
-    Column("cursor", BigInteger),
+    Column("head", Integer, nullable=False),
+    Column("cursor", Integer),
+    Index("ix_nova_pins_channel", "channel"),
 )
-Index("nova_pins_channel", pins.c.channel)
 
-# What was staged and is no block (yet). ``dropped``: its task ran again; its files go with the execution.
 staged = Table(
     "nova_staged",
     metadata,
-    Column("n", Ordinal, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False),
-    Column("execution_id", Text, ForeignKey("nova_executions.id"), nullable=False),
-    Column("channel", Text),
-    Column("port", Text, nullable=False),
-    Column("kind", Text, nullable=False),
+    Column("id", String(64), primary_key=True),
+    Column("execution_id", ForeignKey("nova_executions.id", ondelete="CASCADE"), nullable=False),
+    Column("channel", String(128)),
+    Column("port", String(128), nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("kind", String(8), nullable=False),
     Column("folder", Text, nullable=False),
     Column("epoch", Integer, nullable=False),
-    Column("partition", Text, nullable=False),
-    Column("manifest", Json),
-    Column("dropped", Boolean, nullable=False),
-    Column("recorded_at", UtcTime, nullable=False),
-    UniqueConstraint("id"),
+    Column("manifest", JSON(none_as_null=True)),
+    Column("dropped", Boolean, nullable=False, default=False),
+    Column("at", Moment, nullable=False),
+    Index("ix_nova_staged_execution_id", "execution_id"),
+    Index("ix_nova_staged_channel", "channel"),
 )
-Index("nova_staged_execution", staged.c.execution_id)
-Index("nova_staged_channel", staged.c.channel)
 
 commits = Table(
     "nova_commits",
     metadata,
-    Column("n", Ordinal, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False),
-    Column("execution_id", Text, ForeignKey("nova_executions.id"), nullable=False),
-    Column("binding", Text),
-    Column("at", UtcTime, nullable=False),
-    Column("heads", Json, nullable=False),
-    Column("consumed", Json, nullable=False),
-    Column("details", Json, nullable=False),
-    Column("published_at", UtcTime),
-    UniqueConstraint("id"),
-    UniqueConstraint("execution_id"),
-)
-Index(
-    "nova_commits_unpublished",
-    commits.c.n,
-    sqlite_where=text("published_at IS NULL"),
-    postgresql_where=text("published_at IS NULL"),
+    Column("id", String(64), primary_key=True),
+    Column("execution_id", String(64), nullable=False, unique=True),
+    Column("binding", String(256)),
+    Column("at", Moment, nullable=False),
+    Column("heads", JSON, nullable=False),
+    Column("consumed", JSON, nullable=False),
+    Column("details", JSON, nullable=False),
+    Column("published_at", Moment),
+    Index("ix_nova_commits_published_at_at", "published_at", "at"),
 )
 
-# ``schema`` is the channel's as of this number, for time travel (R18).
-commit_numbers = Table(
-    "nova_commit_numbers",
+numbers = Table(
+    "nova_numbers",
     metadata,
-    Column("channel", Text, ForeignKey("nova_channels.name"), primary_key=True),
-    Column("seq", BigInteger, primary_key=True),
-    Column("commit_id", Text, ForeignKey("nova_commits.id"), nullable=False),
-    Column("schema", SchemaText),
-    UniqueConstraint("commit_id", "channel"),
+    Column("commit_id", ForeignKey("nova_commits.id"), primary_key=True),
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    Column("seq", Integer, nullable=False),
+    UniqueConstraint("channel", "seq"),  # R1
 )
 
 blocks = Table(
     "nova_blocks",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("commit_id", Text, ForeignKey("nova_commits.id"), nullable=False),
-    Column("position", Integer, nullable=False),
-    Column("channel", Text, ForeignKey("nova_channels.name"), nullable=False),
+    Column("id", String(64), primary_key=True),
+    Column("channel", ForeignKey("nova_channels.name"), nullable=False),
     Column("partition", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("lo", BigInteger, nullable=False),
-    Column("hi", BigInteger, nullable=False),
-    Column("origin", Text, nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("lo", Integer, nullable=False),
+    Column("hi", Integer, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("deletes", BigInteger, nullable=False),
-    Column("format", Text, nullable=False),
-    Column("schema", SchemaText, nullable=False),
-    Column("merge", MergeText, nullable=False),
+    Column("schema", JSON, nullable=False),
+    Column("format", String(32), nullable=False),
     Column("keeps_all", Boolean, nullable=False),
-    Column("collected_at", UtcTime),
-    UniqueConstraint("commit_id", "channel", "partition", "kind"),
+    Column("merge", JSON, nullable=False),
+    Column("origin", String(16), nullable=False),
+    Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
+    Column("collected_at", Moment),
+    Index("ix_nova_blocks_channel_partition_hi", "channel", "partition", "hi"),
+    Index("ix_nova_blocks_commit_id", "commit_id"),
 )
-Index("nova_blocks_channel", blocks.c.channel, blocks.c.partition, blocks.c.hi)
 
 files = Table(
     "nova_files",
     metadata,
-    Column("block_id", Text, ForeignKey("nova_blocks.id"), primary_key=True),
-    Column("position", Integer, primary_key=True),
+    Column("block_id", ForeignKey("nova_blocks.id", ondelete="CASCADE"), primary_key=True),
+    Column("ordinal", Integer, primary_key=True),
     Column("path", Text, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Column("ranges", Json, nullable=False),
+    Column("ranges", JSON, nullable=False),
     Column("bucket", Integer),
+    Index("ix_nova_files_path", "path"),
 )
 
 cursors = Table(
     "nova_cursors",
     metadata,
-    Column("binding", Text, primary_key=True),
+    Column("binding", String(256), primary_key=True),
     Column("partition", Text, primary_key=True),
-    Column("channel", Text, ForeignKey("nova_channels.name"), primary_key=True),
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
     Column("channel_partition", Text, primary_key=True),
-    Column("seq", BigInteger, nullable=False),
-    Column("moved_at", UtcTime, nullable=False),
-    Column("commit_id", Text, ForeignKey("nova_commits.id"), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
+    Column("moved_at", Moment, nullable=False),
+    Index("ix_nova_cursors_channel", "channel"),
 )
-Index("nova_cursors_channel", cursors.c.channel)
 
-idempotency = Table(
-    "nova_idempotency",
+keys = Table(
+    "nova_keys",
     metadata,
-    Column("channel", Text, ForeignKey("nova_channels.name"), primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("commit_id", Text, ForeignKey("nova_commits.id"), nullable=False),
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    Column("key", String(512), primary_key=True),
+    Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
 )
 
 firings = Table(
     "nova_firings",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("binding", Text, nullable=False),
+    Column("id", String(64), primary_key=True),
+    Column("binding", String(256), nullable=False),
     Column("n", Integer, nullable=False),
-    Column("positions", Json, nullable=False),
+    Column("positions", JSON, nullable=False),
     Column("attempt", Integer, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("at", UtcTime, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("at", Moment, nullable=False),
     UniqueConstraint("binding", "n"),
 )

@@ -1,17 +1,9 @@
-"""Run by Alembic: applies the versions on the connection, and in the transaction, that ``upgrade.py`` hands over."""
-
-from __future__ import annotations
+"""Run by Alembic inside the transaction that ``schema_version`` has opened."""
 
 from alembic import context
 
-from nova_assets.catalog.tables import metadata
-from nova_assets.catalog.upgrade import VERSION_TABLE
+from nova_assets.catalog.tables import VERSION_TABLE, metadata
 
-context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=metadata,
-    version_table=VERSION_TABLE,
-    transactional_ddl=True,
-)
-with context.begin_transaction():
-    context.run_migrations()
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=metadata, version_table=VERSION_TABLE, transactional_ddl=False)
+context.run_migrations()
