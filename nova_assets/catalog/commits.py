@@ -23,7 +23,7 @@ from nova_assets.catalog.tables import (
     numbers,
     staged,
 )
-from nova_assets.errors import CommitConflict, NovaError
+from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError
 from nova_assets.model.commit import Commit, CommitRequest, MoveCursor, Publish
 from nova_assets.model.schema import Schema
 
@@ -214,6 +214,7 @@ class Commits:
         ]
         if rows:
             c.execute(insert(files), rows)
+        if added:
             c.execute(delete(staged).where(staged.c.id.in_([p.block_id for p in added])))
 
     def _move(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
@@ -241,7 +242,10 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
     names |= {s.channel for s in request.schemas}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
-    return {r["name"]: r for r in c.execute(query).mappings()}
+    found = {r["name"]: r for r in c.execute(query).mappings()}
+    for name in sorted(names - set(found)):
+        raise ChannelNotFound(f"no channel is called {name!r}", next="nova channels", channel=name)
+    return found
 
 
 def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -47,6 +48,8 @@ class Database:
         self.shown = hide_password(url)
         self.clock = clock
         self.engine = _engine(url, self.shown)
+        # A database in memory is one connection, whose transactions must not mix.
+        self._one_at_a_time: Any = RLock() if isinstance(self.engine.pool, StaticPool) else nullcontext()
 
     @property
     def is_sqlite(self) -> bool:
@@ -89,7 +92,7 @@ class Database:
                 time.sleep(random.uniform(0.005, 0.05) * (1 + lost * 5))
 
     def _once(self, work: Callable[[Connection], T], write: bool, before_commit: Callable[[], None] | None) -> T:
-        with self.engine.connect().execution_options(nova_write=write) as connection:
+        with self._one_at_a_time, self.engine.connect().execution_options(nova_write=write) as connection:
             transaction = connection.begin()
             try:
                 result = work(connection)
@@ -137,7 +140,9 @@ def _engine(url: str, shown: str) -> Engine:
         if parsed.get_backend_name() == "sqlite":
             return _sqlite(parsed)
         if parsed.get_backend_name() == "postgresql":
-            return create_engine(parsed, pool_pre_ping=True, pool_size=3, connect_args={"connect_timeout": 10})
+            return create_engine(
+                parsed, pool_pre_ping=True, pool_size=3, connect_args={"connect_timeout": 10, "options": _WAITS}
+            )
     except (ArgumentError, NoSuchModuleError) as error:
         raise CatalogUnavailable(
             f"the catalog's URL cannot be read: {shown}", found=str(error).split("\n")[0], expected=_URLS
@@ -148,6 +153,9 @@ def _engine(url: str, shown: str) -> Engine:
         ) from error
     raise CatalogUnavailable(f"the catalog is of an unknown kind: {shown}", expected=_URLS)
 
+
+_WAITS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=300s"
+"""A lock that is not given is asked for again, for as long as ``PATIENCE``; a session that hangs gives its locks back."""
 
 _URLS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 

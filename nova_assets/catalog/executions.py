@@ -78,7 +78,12 @@ class Executions:
     def fail(self, execution_id: str, epoch: int, error: str) -> None:
         """It failed; pins and staged files are kept for a while (R4)."""
         now = self.database.clock()
-        values = {"state": "failed", "error": error, "lease_until": now + KEEP_FAILED, "finished_at": now}
+        values = {
+            "state": "failed",
+            "error": error.replace("\x00", ""),
+            "lease_until": now + KEEP_FAILED,
+            "finished_at": now,
+        }
         self.database.write(lambda c: c.execute(update(executions).where(*_held(execution_id, epoch)).values(**values)))
 
     def abort(self, execution_id: str, reason: str, epoch: int | None = None) -> None:

@@ -38,7 +38,21 @@ def upgrade(database: Database) -> None:
             expected=f"{HEAD} or older",
             next="pip install --upgrade nova-assets",
         )
+    if found is None and database.is_sqlite:
+        _refuse_foreign(database)
     database.write(_migrate)
+
+
+def _refuse_foreign(database: Database) -> None:
+    """A SQLite file of another program is left alone; a PostgreSQL database may be shared."""
+    others = database.read(lambda c: inspect(c).get_table_names())
+    if others:
+        raise CatalogVersion(
+            f"{database.shown} is the database of another program",
+            found=f"tables {', '.join(others[:5])}",
+            expected="a SQLite file made by nova init, or none",
+            next="name another file with --catalog or NOVA_CATALOG",
+        )
 
 
 def _current(connection: Connection) -> str | None:

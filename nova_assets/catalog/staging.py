@@ -10,6 +10,7 @@ from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.executions import SKIPPED, Executions
 from nova_assets.catalog.tables import executions, staged
+from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.block import Manifest, StagedBlock
 
 
@@ -44,9 +45,19 @@ class StagingArea:
         self.database.write(lambda c: c.execute(insert(staged), rows))
 
     def fill(self, block_id: str, manifest: Manifest) -> None:
-        """The block's files are complete."""
-        change = update(staged).where(staged.c.id == block_id).values(manifest=manifest.as_json())
-        self.database.write(lambda c: c.execute(change))
+        """The block's files are complete. Raises ExecutionNotLive when the execution has gone on without us."""
+        current = select(executions.c.epoch).where(
+            executions.c.id == staged.c.execution_id, executions.c.state == "running"
+        )
+        mine = (staged.c.id == block_id, staged.c.epoch == current.scalar_subquery())
+        change = update(staged).where(*mine).values(manifest=manifest.as_json())
+        if not self.database.write(lambda c: c.execute(change).rowcount):
+            raise ExecutionNotLive(
+                "the execution was taken over by another process while this one wrote a block",
+                expected="to be the one that holds it (R6)",
+                next="nothing: what was written here is swept",
+                block_id=block_id,
+            )
 
     def drop_staged(self, execution_id: str, ports: Iterable[str]) -> None:
         """What was staged on these ports is void: their tasks run again."""

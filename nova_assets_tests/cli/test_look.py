@@ -1,0 +1,139 @@
+"""``nova channels``, ``nova timeline`` and ``nova cursors``, over a history that a stub engine made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nova_assets.store import Store
+from nova_assets_tests.cli.conftest import Nova
+
+ORDERS = [{"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": "jam", "price": 4.0}]
+
+
+@pytest.fixture
+def sold(stub_store: Store) -> Store:
+    """Orders sold once, and one more since; stock counted, and one item gone."""
+    stub_store.register(stub_store.project)
+    stub_store.insert("orders", ORDERS)
+    stub_store.insert("stock", [{"item": "tea", "count": 7}, {"item": "jam", "count": 1}])
+    stub_store.insert("stock", [{"item": "jam", "count": 0, "_deleted": True}])
+    stub_store.run("sell")
+    stub_store.run("take_stock")
+    stub_store.insert("orders", ORDERS[:1])
+    return stub_store
+
+
+def test_where_no_catalog_is_looking_makes_none(nova: Nova, folder: Path) -> None:
+    said = nova("channels")
+    assert said.code == 0
+    assert "no channels are registered yet: there is no catalog at" in said.out and "nova init" in said.out
+    assert nova("channels", "--json").json["channels"] == []
+    assert nova("timeline", "orders").code == 1
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("sold")
+def test_channels_shows_model_head_rows_bytes_and_schema(nova: Nova) -> None:
+    said = nova("channels")
+    assert said.code == 0
+    shown = {line.split()[0]: line for line in said.out.splitlines()[2:]}
+    assert shown["orders"].split()[1:4] == ["Append", "2", "3"]
+    assert shown["orders"].endswith("id bigint, item string, price double")
+    assert shown["stock"].split()[1:3] == ["Upsert(item)", "2"]
+
+
+def test_channels_counts_what_the_head_is_read_from_not_what_a_base_replaced(nova: Nova, sold: Store) -> None:
+    sold.run("take_stock")
+    latest = next(c for c in nova("channels", "--json").json["channels"] if c["name"] == "latest")
+    assert (latest["head"], latest["rows"], latest["files"]) == (2, 1, 1)
+    assert latest["merge"] == {"kind": "upsert", "key": ["item"], "order_by": []}
+    assert latest["schema"][0] == {"name": "item", "type": "string", "nullable": True}
+
+
+@pytest.mark.usefixtures("sold")
+def test_in_a_pipe_no_line_is_cut_and_none_ends_in_blanks(nova: Nova, stub_store: Store) -> None:
+    import nova_assets
+
+    wide = ", ".join(f"a_column_with_a_long_name_{n} string" for n in range(60))
+    stub_store.register(nova_assets.Channel("wide", schema=wide))
+    out = nova("channels").out
+    assert wide in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+@pytest.mark.usefixtures("sold")
+def test_timeline_shows_each_instant_in_novas_notation(nova: Nova) -> None:
+    out = nova("timeline", "stock").out.splitlines()
+    assert out[0].split() == ["seq", "block", "rows", "deleted", "bytes", "by", "time", "(UTC)"]
+    assert out[2].split()[:4] == ["1", "Δ(0→1)", "2", "0"] and "insert" in out[2]
+    assert out[3].split()[:4] == ["2", "Δ(1→2)", "1", "1"]
+    assert nova("timeline", "latest").out.splitlines()[2].split()[:2] == ["1", "B1"]
+    assert "take_stock" in nova("timeline", "latest").out
+
+
+@pytest.mark.usefixtures("sold")
+def test_timeline_as_json_has_the_same_and_more(nova: Nova) -> None:
+    found = nova("timeline", "orders", "--json").json
+    assert (found["channel"], found["head"]) == ("orders", 2)
+    first, second = found["instants"]
+    assert (first["action"], first["state"], first["seq"], first["binding"]) == ("commit", "complete", 1, None)
+    assert first["at"].endswith("+00:00")
+    assert second["blocks"][0] | {"bytes": 0, "id": ""} == {
+        "channel": "orders",
+        "range": "Δ(1→2)",
+        "kind": "delta",
+        "lo": 1,
+        "hi": 2,
+        "origin": "insert",
+        "partition": "",
+        "rows": 1,
+        "deletes": 0,
+        "bytes": 0,
+        "files": 1,
+        "id": "",
+    }
+
+
+@pytest.mark.usefixtures("sold")
+def test_an_unknown_channel_lists_the_known_ones(nova: Nova) -> None:
+    said = nova("timeline", "order")
+    assert said.code == 1 and said.out == ""
+    assert said.err.startswith("[NOVA-CHANNEL-NOT-FOUND] no channel is called 'order'\n")
+    assert "archive, latest, orders, stock" in said.err and "nova channels" in said.err
+
+
+@pytest.mark.usefixtures("sold", "with_shop")
+def test_cursors_shows_how_far_behind_each_binding_is(nova: Nova) -> None:
+    row = nova("cursors").out.splitlines()[2].split()
+    assert row[:5] == ["sell", "orders", "1", "2", "1"]
+    assert nova("cursors", "sell", "--json").json["cursors"][0]["lag"] == 1
+
+
+@pytest.mark.usefixtures("with_shop")
+def test_cursors_of_bindings_that_never_ran_stand_at_0(nova: Nova) -> None:
+    found = nova("cursors", "--json").json["cursors"]
+    assert [(c["binding"], c["channel"], c["cursor"], c["moved_at"]) for c in found] == [("sell", "orders", 0, None)]
+
+
+@pytest.mark.usefixtures("with_shop")
+def test_cursors_of_an_unknown_binding_lists_the_known_ones(nova: Nova) -> None:
+    said = nova("cursors", "sells")
+    assert said.code == 1
+    assert "no binding is called 'sells'" in said.err and "sell, take_stock" in said.err
+
+
+@pytest.mark.usefixtures("sold")
+def test_cursors_are_shown_even_if_the_project_is_broken(nova: Nova, folder: Path) -> None:
+    (folder / "broken_shop.py").write_text("import a_module_of_nowhere")
+    said = nova("cursors", "--project", "broken_shop:project")
+    assert said.code == 0 and "orders" in said.out
+    assert "only bindings that have run are shown" in said.err
+
+
+@pytest.mark.usefixtures("sold")
+def test_channels_and_timeline_do_not_need_the_project(nova: Nova, folder: Path) -> None:
+    (folder / "broken_shop.py").write_text("1/0")
+    assert nova("--project", "broken_shop:project", "channels").code == 0
+    assert nova("--project", "broken_shop:project", "timeline", "orders").code == 0
