@@ -14,7 +14,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -79,6 +79,7 @@ class Runtime:
         grace: seconds that staged files of a dead execution are left for a process that has not noticed yet.
         owner: who signs; this process by default. Dagster signs by run, since its steps may be several processes.
         attempts: how often an execution is planned again after a conflict (R6).
+        frames: private rows that are passed on within this process; shared by runtimes that take turns.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Runtime:
         grace: float = 60.0,
         owner: str | None = None,
         attempts: int = 5,
+        frames: MutableMapping[tuple[str, str], Any] | None = None,
     ) -> None:
         self.catalog = catalog
         self.engine = engine
@@ -100,7 +102,7 @@ class Runtime:
         self.attempts = attempts
         self._owner = owner
         self.staging = Staging(catalog, engine, crash_point)
-        self._frames: dict[tuple[str, str], Any] = {}
+        self.frames: MutableMapping[tuple[str, str], Any] = {} if frames is None else frames
         self._runs: dict[tuple[str, int], Run] = {}
 
     @property
@@ -319,8 +321,8 @@ class Runtime:
         ports = [e.port for t in workflowette.tasks if t.name in affected for e in t.produces]
         self.staging.void(run.execution, ports)
         for port in ports:
-            self._frames.pop((run.execution.id, port), None)
-        return TaskRun(self.engine, self.staging, run, self._frames, crash_point).carry_out(step.task)
+            self.frames.pop((run.execution.id, port), None)
+        return TaskRun(self.engine, self.staging, run, self.frames, crash_point).carry_out(step.task)
 
     def _with_retries(self, run: Run, step: Step) -> TaskReport:
         """A task, tried again as often as it says, with the same pins (R4)."""
@@ -352,8 +354,8 @@ class Runtime:
 
     def _forget(self, execution: Execution) -> None:
         self._runs.pop((execution.id, execution.epoch), None)
-        for key in [k for k in self._frames if k[0] == execution.id]:
-            del self._frames[key]
+        for key in [k for k in self.frames if k[0] == execution.id]:
+            del self.frames[key]
 
 
 def _delay(task: Task, attempt: int) -> float:

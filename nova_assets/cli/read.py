@@ -113,9 +113,8 @@ def _rows(store: Store, selection: Selection, limit: int | None) -> pa.Table:
 
 def _show(console: Console, rows: pa.Table, more: bool) -> None:
     if not console.is_terminal:
-        console.print("\t".join(in_one_line(name) for name in rows.column_names))
-        for row in rows.to_pylist():
-            console.print("\t".join(in_one_line(text(value)) for value in row.values()))
+        for line in (rows.column_names, *(map(text, row.values()) for row in rows.to_pylist())):
+            click.echo("\t".join(map(in_one_line, line)))
         return
     shown = table(*rows.column_names, shorten=rows.column_names)
     for row in rows.to_pylist():

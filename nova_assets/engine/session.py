@@ -122,6 +122,12 @@ def using(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
+def prepare_environment() -> None:
+    """What Spark takes from the environment when it starts: this Python, and a Java that it can use."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    use_java()
+
+
 def _build() -> SparkSession:
     try:
         from pyspark.sql import SparkSession
@@ -131,8 +137,7 @@ def _build() -> SparkSession:
             return running
         if os.environ.get("SPARK_REMOTE"):
             return SparkSession.builder.getOrCreate()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        use_java()
+        prepare_environment()
         builder: Any = SparkSession.builder
         for name, value in spark_config().items():
             builder = builder.config(name, value)

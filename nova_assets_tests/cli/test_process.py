@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.e
 def on_a_terminal(*arguments: str, columns: int = 80) -> str:
     """What a command shows on a terminal of that width."""
     main, other = pty.openpty()
-    environment = {**ENVIRONMENT, "COLUMNS": str(columns), "TERM": "dumb"}
+    environment = {**ENVIRONMENT, "COLUMNS": str(columns), "TERM": "xterm"}
     running = subprocess.Popen([*NOVA, *arguments], env=environment, stdin=other, stdout=other, stderr=other)
     os.close(other)
     shown = b""
@@ -36,7 +37,7 @@ def on_a_terminal(*arguments: str, columns: int = 80) -> str:
         shown += part
     os.close(main)
     assert running.wait(timeout=60) == 0, shown
-    return shown.decode().replace("\r\n", "\n")
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).replace("\r\n", "\n")
 
 
 def test_exit_codes(nova_process: Nova) -> None:

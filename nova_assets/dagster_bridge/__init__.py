@@ -1,0 +1,7 @@
+"""Channels, bindings and triggers as Dagster assets, graphs and sensors."""
+
+from nova_assets.dagster_bridge.definitions import build_definitions
+from nova_assets.dagster_bridge.io_manager import NovaIOManager
+from nova_assets.dagster_bridge.resources import NovaResource
+
+__all__ = ["NovaIOManager", "NovaResource", "build_definitions"]

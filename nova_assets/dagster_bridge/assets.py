@@ -1,0 +1,121 @@
+"""Channels and bindings as Dagster assets (DESIGN §5): a binding is a graph-backed multi-asset, ``begin → tasks → commit``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    AssetSpec,
+    DependencyDefinition,
+    GraphDefinition,
+    InputMapping,
+    OutputMapping,
+)
+
+from nova_assets.dagster_bridge.materializations import table_schema
+from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, commit_op, task_op
+from nova_assets.model.binding import Binding
+from nova_assets.model.channel import Channel
+from nova_assets.model.project import Project
+
+KINDS = {"spark", "parquet"}
+IO_MANAGER = "nova_io_manager"
+
+
+def bound_asset(binding: Binding) -> AssetsDefinition:
+    """A binding as the multi-asset of the channels that it writes."""
+    written = {c.name for c in binding.writes}
+    upstream = [c.name for c in binding.reads if c.name not in written]
+    specs = [channel_spec(c, deps=_lineage(binding)[c.name], group=binding.name) for c in binding.writes]
+    graph = _graph(binding, upstream)
+    made = AssetsDefinition.from_graph(
+        graph,
+        keys_by_input_name={c: AssetKey(c) for c in upstream},
+        keys_by_output_name={c: AssetKey(c) for c in sorted(written)},
+        internal_asset_deps={c: {AssetKey(d) for d in deps} for c, deps in _lineage(binding).items()},
+        group_name=None,
+        can_subset=False,
+    )
+    by_key = {s.key: s for s in specs}
+
+    def dressed(spec: AssetSpec) -> AssetSpec:
+        own = by_key[spec.key]
+        return spec.replace_attributes(
+            description=own.description,
+            metadata={**spec.metadata, **own.metadata},
+            group_name=own.group_name,
+            kinds=own.kinds,
+            owners=list(own.owners),
+            tags={**spec.tags, **own.tags},
+        )
+
+    return made.map_asset_specs(dressed)
+
+
+def external_assets(project: Project) -> list[AssetSpec]:
+    """Channels that no binding writes: fed by inserts, seen by Dagster as external assets."""
+    return [
+        channel_spec(c, deps=(), group=None).with_io_manager_key(IO_MANAGER)
+        for c in project.channels
+        if project.writer(c.name) is None
+    ]
+
+
+def channel_spec(channel: Channel, deps: Any, group: str | None) -> AssetSpec:
+    """How a channel is described in the catalogue of assets."""
+    model = channel.merge.as_json()
+    metadata: dict[str, Any] = {"nova/merge": model["kind"], "nova/key": ", ".join(channel.merge.key) or "(none)"}
+    if channel.schema is not None:
+        metadata["dagster/column_schema"] = table_schema(channel.schema)
+    return AssetSpec(
+        AssetKey(channel.name),
+        deps=[AssetKey(d) for d in deps],
+        description=channel.description,
+        metadata=metadata,
+        group_name=channel.group or group,
+        owners=list(channel.owners),
+        tags=dict(channel.tags),
+        kinds=KINDS,
+    )
+
+
+def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
+    begin, commit = begin_op(binding, upstream), commit_op(binding)
+    order = binding.workflowette.in_order()
+    tasks = {t.name: task_op(binding, t, binding.workflowette.upstream(t)) for t in order}
+    execution = DependencyDefinition(begin.name, EXECUTION)
+    dependencies: dict[str, dict[str, DependencyDefinition]] = {begin.name: {}}
+    for t in order:
+        after = {f"after_{u}": DependencyDefinition(tasks[u].name, "report") for u in binding.workflowette.upstream(t)}
+        dependencies[tasks[t.name].name] = {EXECUTION: execution, **after}
+    waits = {f"after_{t.name}": DependencyDefinition(tasks[t.name].name, "report") for t in order}
+    dependencies[commit.name] = {EXECUTION: execution, **waits}
+    return GraphDefinition(
+        name=binding.name,
+        description=binding.description,
+        node_defs=[begin, *tasks.values(), commit],
+        dependencies=dependencies,
+        input_mappings=[
+            InputMapping(graph_input_name=c, mapped_node_name=begin.name, mapped_node_input_name=c) for c in upstream
+        ],
+        output_mappings=[
+            OutputMapping(graph_output_name=c.name, mapped_node_name=commit.name, mapped_node_output_name=c.name)
+            for c in binding.writes
+        ],
+    )
+
+
+def _lineage(binding: Binding) -> Mapping[str, set[str]]:
+    """Written channel -> the channels that it is made from, following the tasks; never itself."""
+    made_from: dict[str, set[str]] = {}
+    for task in binding.workflowette.in_order():
+        inputs: set[str] = set()
+        for edge in task.consumes:
+            channel = binding.channel(edge.port)
+            inputs |= {channel.name} if channel is not None else made_from.get(edge.port, set())
+        for out in task.produces:
+            made_from[out.port] = inputs
+    return {ch.name: made_from[p] - {ch.name} for p, ch in binding.channels.items() if p in made_from}

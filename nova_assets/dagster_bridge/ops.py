@@ -1,0 +1,131 @@
+"""The steps of a bound workflowette: begin, one per task, commit. All that passes between them is a small description of
+the execution, which Dagster keeps: a run that starts again from its failure goes on with the same pins (R4).
+
+(Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dagster import In, Nothing, OpDefinition, OpExecutionContext, Out, Output, RetryPolicy, op
+
+from nova_assets.dagster_bridge.materializations import describe, output_of
+from nova_assets.errors import CommitConflict
+from nova_assets.model.binding import Binding
+from nova_assets.model.commit import Commit
+from nova_assets.model.execution import Execution
+from nova_assets.model.task import Task
+from nova_assets.runtime import Runtime, crash_point
+from nova_assets.store import Store
+
+FIRING_TAG = "nova/firing"
+EXECUTION = "execution"
+
+
+def step_name(binding: Binding, step: str) -> str:
+    """Names of steps are unique in a code location, so they begin with the binding's."""
+    return f"{binding.name}__{step}"
+
+
+def begin_op(binding: Binding, upstream: list[str]) -> OpDefinition:
+    """Pins heads and cursors. The channels that are read are inputs without data: the runtime reads by pins."""
+
+    @op(
+        name=step_name(binding, "begin"),
+        ins={c: In(Nothing) for c in upstream},
+        out={EXECUTION: Out(dict)},
+        required_resource_keys={"nova"},
+        description=f"Pin what {binding.name} reads.",
+    )
+    def begin(context: OpExecutionContext) -> Iterator[Output[dict[str, Any]]]:
+        runtime = _runtime(context)
+        runtime.sweep()
+        firing = context.run.tags.get(FIRING_TAG)
+        execution = runtime.begin(binding.name, run_id=context.run_id, firing_id=firing)
+        pins = {c: {"head": p.head, "cursor": p.cursor} for c, p in execution.pins.items()}
+        context.log.info(f"execution {execution.id} pins {pins}")
+        yield Output(
+            {"id": execution.id, "binding": binding.name},
+            EXECUTION,
+            metadata={"nova/execution": execution.id, "nova/pins": pins},
+        )
+
+    return begin
+
+
+def task_op(binding: Binding, task: Task, after: tuple[str, ...]) -> OpDefinition:
+    """Reads, calls and stages one task."""
+    retries = RetryPolicy(max_retries=task.retries, delay=task.retry_delay or None) if task.retries else None
+
+    @op(
+        name=step_name(binding, task.name),
+        ins={EXECUTION: In(dict), **{f"after_{t}": In(Nothing) for t in after}},
+        out={"report": Out(dict)},
+        required_resource_keys={"nova"},
+        retry_policy=retries,
+        description=task.description,
+    )
+    def run_task(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[dict[str, Any]]]:
+        runtime = _runtime(context)
+        report = runtime.run_task(runtime.attach(execution["id"]), task.name)
+        shown = {"read": dict(report.read), "wrote": dict(report.wrote), "skipped": report.skipped}
+        context.log.info(f"task {task.name}: {shown} in {report.seconds:.1f} s")
+        rows = {f"rows in {port}": n for port, n in report.wrote.items() if n is not None}
+        yield Output(shown, "report", metadata={"seconds": report.seconds, "nova/report": shown, **rows})
+
+    return run_task
+
+
+def commit_op(binding: Binding) -> OpDefinition:
+    """Publishes everything in one transaction; then the blocks appear as materializations, upstream first."""
+    ports = [e.port for t in binding.workflowette.in_order() for e in t.produces]
+    order = {binding.channels[p].name: n for n, p in enumerate(ports) if p in binding.channels}
+
+    @op(
+        name=step_name(binding, "commit"),
+        ins={EXECUTION: In(dict), **{f"after_{t.name}": In(Nothing) for t in binding.tasks}},
+        out={c.name: Out(Nothing, is_required=False) for c in binding.writes},
+        required_resource_keys={"nova"},
+        description=f"Publish what {binding.name} staged, and move its cursors, at once or not at all.",
+    )
+    def commit(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[None]]:
+        store: Store = context.resources.nova.store()
+        made = _commit(context, _runtime(context), store.catalog.execution(execution["id"]))
+        context.log.info(describe(made))
+        crash_point("publish.before")
+        for block in sorted(made.blocks, key=lambda b: order[b.channel]):
+            yield output_of(made, block, store.settings.warehouse)
+        crash_point("publish.after")
+        store.catalog.mark_published(made.id)
+
+    return commit
+
+
+def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution) -> Commit:
+    if execution.state == "committed" and execution.commit_id is not None:
+        context.log.info("the commit was made before; it is reported again")
+        return runtime.catalog.commit_by_id(execution.commit_id)
+    try:
+        return runtime.commit(runtime.attach(execution.id))
+    except CommitConflict as conflict:
+        context.log.warning(f"{conflict}\nthe binding is planned and run again, within this step")
+        again = runtime.run(
+            execution.binding or "", execution.partition, run_id=context.run_id, firing_id=execution.firing_id
+        )
+        assert again.commit is not None
+        return again.commit
+
+
+def _runtime(context: OpExecutionContext) -> Runtime:
+    """The store's runtime, signing for this run: its steps may be several processes."""
+    store: Store = context.resources.nova.store()
+    settings = store.settings
+    return Runtime(
+        store.catalog,
+        store.engine,
+        store.project,
+        lease=settings.lease,
+        grace=settings.grace,
+        owner=f"dagster:{context.run_id}",
+        frames=store.runtime.frames,
+    )

@@ -1,0 +1,74 @@
+"""The sensor that tells Dagster of commits that no step has reported: inserts from outside, and what a crash cut off (R17).
+
+Its events are written before its tick is complete, so a commit counts as published only once Dagster is seen to have it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    DefaultSensorStatus,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+)
+
+from nova_assets.dagster_bridge.materializations import event_of
+from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.model.commit import Commit
+from nova_assets.store import Store
+
+LEAVE_TO_RUN = timedelta(seconds=60)
+"""For how long a commit is left to the run that made it."""
+
+_LOOK_BACK = 100
+
+
+def publisher(nova: NovaResource) -> SensorDefinition:
+    """The sensor ``nova_publish``. It also sweeps what dead executions left."""
+
+    def on_tick(context: SensorEvaluationContext) -> SensorResult:
+        store = nova.store()
+        store.runtime.sweep()
+        events = publish(store, context.instance)
+        return SensorResult(asset_events=events, skip_reason=None if events else "every commit is published")
+
+    return SensorDefinition(
+        name="nova_publish",
+        evaluation_fn=on_tick,
+        minimum_interval_seconds=10,
+        default_status=DefaultSensorStatus.RUNNING,
+        description="Shows commits made outside of Dagster, or cut off by a crash, as materializations.",
+    )
+
+
+def publish(store: Store, instance: DagsterInstance) -> list[AssetMaterialization]:
+    """Events for what Dagster lacks; what it has is marked in the catalog."""
+    events = []
+    for commit in store.catalog.unpublished():
+        if _left_to_its_run(store, commit):
+            continue
+        missing = [b for b in commit.blocks if not _is_known(instance, b.channel, commit.id)]
+        if not missing:
+            store.catalog.mark_published(commit.id)
+        events += [event_of(commit, b, store.settings.warehouse) for b in missing]
+    return events
+
+
+def _left_to_its_run(store: Store, commit: Commit) -> bool:
+    by_dagster = store.catalog.execution(commit.execution_id).run_id is not None
+    return by_dagster and datetime.now(UTC) - commit.at < LEAVE_TO_RUN
+
+
+def _is_known(instance: DagsterInstance, channel: str, commit_id: str) -> bool:
+    found = instance.fetch_materializations(AssetKey(channel), limit=_LOOK_BACK).records
+    for record in found:
+        event = record.asset_materialization
+        known = event.metadata.get("nova/commit") if event is not None else None
+        if known is not None and known.value == commit_id:
+            return True
+    return False

@@ -1,0 +1,59 @@
+"""The Dagster resource: one open store per process, with a Spark session that starts when data is touched."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from dagster import ConfigurableResource
+
+from nova_assets.model.project import Project
+from nova_assets.settings import load_settings
+from nova_assets.store import Store
+from nova_assets.store import open as open_store
+
+_projects: dict[str, Project] = {}
+_stores: dict[tuple[str, str, str], Store] = {}
+_lock = threading.Lock()
+
+
+def remember(project: Project) -> str:
+    """A name under which a resource finds the project again: resources carry configuration, not objects."""
+    name = f"project-{id(project)}"
+    _projects[name] = project
+    return name
+
+
+class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
+    """Where catalog and warehouse are. What is left out comes from ``NOVA_*`` and ``[tool.nova]``.
+
+    Args:
+        catalog: SQLAlchemy URL.
+        warehouse: folder.
+        project: ``package.module:attribute``; ``build_definitions`` fills it in.
+        spark_config: further settings of the Spark session, built by dagster-pyspark's lazy resource.
+    """
+
+    catalog: str | None = None
+    warehouse: str | None = None
+    project: str | None = None
+    spark_config: dict[str, Any] = {}  # noqa: RUF012  a field of a pydantic model
+
+    def store(self) -> Store:
+        """The open store of this process. Opening one starts no Spark."""
+        known = _projects.get(self.project or "")
+        named = None if known is not None else self.project
+        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=named)
+        key = (settings.catalog, settings.warehouse, self.project or "")
+        with _lock:
+            if key not in _stores:
+                _stores[key] = open_store(known, spark=self._session, settings=settings)
+            return _stores[key]
+
+    def _session(self) -> Any:
+        from dagster_pyspark import LazyPySparkResource
+
+        from nova_assets.engine.session import prepare_environment, spark_config
+
+        prepare_environment()
+        return LazyPySparkResource(spark_config={**spark_config(), **self.spark_config}).spark_session
