@@ -109,13 +109,18 @@ def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
 
 
 def _lineage(binding: Binding) -> Mapping[str, set[str]]:
-    """Written channel -> the channels that it is made from, following the tasks; never itself."""
+    """Written channel -> the channels that it is made from, following the tasks.
+
+    What a task reads of its own outputs is what they were before: no edge, since Dagster's graph has no yesterday.
+    """
     made_from: dict[str, set[str]] = {}
     for task in binding.workflowette.in_order():
+        own = {e.port for e in task.produces}
         inputs: set[str] = set()
         for edge in task.consumes:
             channel = binding.channel(edge.port)
-            inputs |= {channel.name} if channel is not None else made_from.get(edge.port, set())
+            if edge.port not in own:
+                inputs |= {channel.name} if channel is not None else made_from.get(edge.port, set())
         for out in task.produces:
             made_from[out.port] = inputs
     return {ch.name: made_from[p] - {ch.name} for p, ch in binding.channels.items() if p in made_from}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from dagster import (
     TableColumn,
     TableSchema,
 )
+from dagster._utils.warnings import BetaWarning
 
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
@@ -49,6 +51,12 @@ def metadata_of(commit: Commit, block: Block, warehouse: str) -> dict[str, Any]:
 
 def output_of(commit: Commit, block: Block, warehouse: str) -> Output[None]:
     """A block as the output of the commit step."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BetaWarning)  # data_version
+        return _output(commit, block, warehouse)
+
+
+def _output(commit: Commit, block: Block, warehouse: str) -> Output[None]:
     return Output(
         None, block.channel, metadata=metadata_of(commit, block, warehouse), data_version=DataVersion(str(block.hi))
     )

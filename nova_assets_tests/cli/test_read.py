@@ -11,16 +11,17 @@ import pytest
 
 from nova_assets_tests.cli.conftest import Nova, lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("with_shop")]
+pytestmark = pytest.mark.spark
 
 TEA, JAM = {"item": "tea", "count": 7}, {"item": "jam", "count": 1}
 
 
 @pytest.fixture
-def stocked(nova: Nova, folder: Path) -> None:
+def stocked(with_shop: None, nova: Nova, folder: Path) -> None:
     """Stock at version 2: tea and jam came, then the tea changed and the jam went."""
     nova("insert", "stock", lines(folder / "1.jsonl", TEA, JAM))
-    nova("insert", "stock", lines(folder / "2.jsonl", {**TEA, "count": 6}, {**JAM, "_deleted": True}))
+    then = lines(folder / "2.jsonl", {**TEA, "count": 6}, {**JAM, "_deleted": True})
+    assert nova("insert", "stock", then, "--json").json["seq"] == 2
 
 
 @pytest.mark.usefixtures("stocked")
