@@ -127,7 +127,8 @@ class EmptyInput(NovaError):
 
 
 class UnrepresentableChange(NovaError):
-    """The channel's merge model cannot carry this change to its consumers; accepting it would lose rows silently (R10)."""
+    """The channel's merge model cannot carry this change to its consumers; accepting it would lose rows silently
+    (R10)."""
 
     code = "NOVA-UNREPRESENTABLE-CHANGE"
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nova_assets.errors import CommitConflict, DefinitionError, NovaError, NotSupported
+from nova_assets.errors import CommitConflict, DefinitionError, NotSupported, NovaError
 from nova_assets.lease import heartbeat
-from nova_assets.model.block import Kind, Manifest
+from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.execution import Execution
 from nova_assets.model.ports import Frame
@@ -91,7 +91,7 @@ class Inserts:
         execution = self.runtime.begin_insert(channel)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
-                manifest, request = self._stage(execution, channel, frame, kind, key)
+                request = self._stage(execution, channel, frame, kind, key)
                 commit = self.runtime.commit_insert(request)
         except BaseException as error:
             self._undo(execution, f"{type(error).__name__}: {error}")
@@ -100,9 +100,7 @@ class Inserts:
             self._tidy(execution)
         return commit
 
-    def _stage(
-        self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None
-    ) -> tuple[Manifest, CommitRequest]:
+    def _stage(self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None) -> CommitRequest:
         head = execution.pins[channel].head
         history = self.catalog.history(channel, head)
         definition = self.catalog.channel(channel).channel
@@ -119,7 +117,7 @@ class Inserts:
             idempotency=None if key is None else (channel, key),
             **requirements(published, {channel: history}),
         )
-        return manifest, request
+        return request
 
     def _undo(self, execution: Execution, reason: str) -> None:
         """Leave nothing: the caller is told, so nobody will resume this. Refused by the catalog if it was committed."""

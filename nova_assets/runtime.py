@@ -3,8 +3,8 @@
     trigger ─► begin ─► read ─► task ─► stage ─► … ─► commit ─► materializations
               (pin)    (plan)   (user)  (engine)      (catalog)    (Dagster)
 
-The runtime decides nothing about data (that is ``plan/``), computes nothing (that is the engine) and keeps nothing (that
-is the catalog): an execution can be taken up by another process from the catalog alone.
+The runtime decides nothing about data (that is ``plan/``), computes nothing (that is the engine) and keeps nothing
+(that is the catalog): an execution can be taken up by another process from the catalog alone.
 """
 
 from __future__ import annotations

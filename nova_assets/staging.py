@@ -137,8 +137,8 @@ class Staging:
     def _compare_with_old(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
         """An Append channel cannot tell its consumers that rows have gone, so a base is compared before it is accepted.
 
-        While nobody consumes changes there is nobody to tell, and the comparison is saved; the commit then requires that
-        it is still so.
+        While nobody consumes changes there is nobody to tell, and the comparison is saved; the commit then requires
+        that it is still so.
         """
         if not isinstance(channel.merge, Append) or history.head == 0 or not self.catalog.has_consumers(channel.name):
             return manifest
@@ -157,13 +157,12 @@ class Staging:
 
 
 def requirements(published: Iterable[Publish], histories: Mapping[str, History]) -> dict[str, Any]:
-    """What publishing these blocks requires beyond cursors and heads: schemas as they were, no consumer of lost rows."""
+    """What publishing these blocks requires beyond cursors and heads: schemas as they were, no consumer of lost
+    rows."""
     schemas, unread = [], []
     for block in published:
         history = histories[block.channel]
-        if not isinstance(history.merge, Custom):
-            schemas.append(SchemaAt(block.channel, history.schema, block.manifest.schema))
-        elif block.kind == "base" or history.schema is None:
+        if not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
             schemas.append(SchemaAt(block.channel, history.schema, block.manifest.schema))
         replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
         if replaces_rows and not block.manifest.keeps_all:

@@ -1,4 +1,5 @@
-"""What ``nova.open()`` gives: catalog, engine and runtime of one deployment, wired. Spark is loaded when data is touched."""
+"""What ``nova.open()`` gives: catalog, engine and runtime of one deployment, wired. Spark is loaded when data is
+touched."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, Frame
 from nova_assets.model.project import Project
+from nova_assets.model.reads import Read, describe
 from nova_assets.model.timeline import Instant
 from nova_assets.plan import modes
-from nova_assets.plan.reads import Read, describe
 from nova_assets.plan.run import RunPlan
 from nova_assets.runtime import Runtime
 from nova_assets.settings import Settings, load_settings
@@ -131,7 +132,8 @@ class Store:
 
         Args:
             channel: its name; one that the project defines is registered by its first use.
-            data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or one or several paths of Parquet, CSV or
+            data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or one or several paths of Parquet, CSV
+            or
                 JSON-lines files. Deletions on keyed channels are rows with ``_deleted`` true.
             kind: ``delta`` adds, ``base`` replaces.
             idempotency_key: a second insert with the same key changes nothing and gives back the first commit.
@@ -163,7 +165,8 @@ class Store:
         Args:
             channel: its name.
             at: the version; the head by default.
-            since: the changes after that version, up to ``at``, instead of a snapshot; keyed channels with ``_deleted``.
+            since: the changes after that version, up to ``at``, instead of a snapshot; keyed channels with
+            ``_deleted``.
             partition: one partition only.
             columns: these columns only.
             keys: a frame or table with the channel's key columns: these keys only.

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nova_assets.errors import NovaError, TaskFailed
+from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
 from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.ports import Engine, Frame
+from nova_assets.model.reads import Port, Read
 from nova_assets.model.task import Context, Task
 from nova_assets.model.timeline import History
 from nova_assets.model.view import View
-from nova_assets.plan import reads
-from nova_assets.plan.reads import Port, Read
 from nova_assets.plan.run import Input, Output, RunPlan, Step, plan_run
 from nova_assets.staging import Staging
 

@@ -1,4 +1,5 @@
-"""For users' own tests: a deployment in a temporary folder, and checks of the laws that models and tasks have to keep."""
+"""For users' own tests: a deployment in a temporary folder, and checks of the laws that models and tasks have to
+keep."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """An engine of lists of rows, so that catalog and runtime are tested without Spark: real files, real staging, no JVM.
 
-Frames are lists of dicts; blocks are JSON-lines files. It speaks the ``Engine`` protocol, down to keys and ``_deleted``.
+Frames are lists of dicts; blocks are JSON-lines files. It speaks the ``Engine`` protocol, down to keys and
+``_deleted``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot
 from nova_assets.model.schema import DELETED, DataType, Field, Schema, schema_of
-from nova_assets.plan.reads import Chain, Diff, Empty, Inserts, Read, Snapshot
 
 Row = dict[str, Any]
 Change = tuple[Row | None, Row | None]

@@ -156,7 +156,7 @@ class Commits:
                 )
         for unread in request.no_consumers:
             if consumers(c, unread.channel, request.execution_id):
-                what = f"channel {unread.channel!r} has a consumer of changes now: the base must be compared with what it replaces"
+                what = f"channel {unread.channel!r} has a consumer now: the base must be compared with what it replaces"
                 raise _conflict(what, "consumers", "a consumer", "none", unread.channel)
 
     def _require_head(

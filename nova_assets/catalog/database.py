@@ -155,7 +155,8 @@ def _engine(url: str, shown: str) -> Engine:
 
 
 _WAITS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=300s"
-"""A lock that is not given is asked for again, for as long as ``PATIENCE``; a session that hangs gives its locks back."""
+"""A lock that is not given is asked for again, for as long as ``PATIENCE``; a session that hangs gives its locks
+back."""
 
 _URLS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 

@@ -22,9 +22,9 @@ from nova_assets.cli.render import (
     table,
 )
 from nova_assets.errors import NovaError
+from nova_assets.model import reads
 from nova_assets.model.execution import Execution, TaskReport
-from nova_assets.plan import reads
-from nova_assets.plan.reads import FromPort, Port, Read
+from nova_assets.model.reads import FromPort, Port, Read
 from nova_assets.plan.run import Input, RunPlan, Step
 from nova_assets.store import Store
 

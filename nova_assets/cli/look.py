@@ -11,10 +11,11 @@ from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import block_json, iso, model, moment, number, size, table
 from nova_assets.errors import NovaError
+from nova_assets.model import reads
 from nova_assets.model.ports import ChannelState, Cursor
+from nova_assets.model.reads import Snapshot
 from nova_assets.model.timeline import Instant
-from nova_assets.plan import modes, reads
-from nova_assets.plan.reads import Snapshot
+from nova_assets.plan import modes
 from nova_assets.settings import hide_password
 from nova_assets.store import Store
 

@@ -19,7 +19,7 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import in_one_line, is_terminal, plural, progress, size, table
 from nova_assets.cli.values import plain, text
 from nova_assets.errors import NotSupported, NovaError
-from nova_assets.plan import reads
+from nova_assets.model import reads
 from nova_assets.store import Selection, Store
 
 if TYPE_CHECKING:

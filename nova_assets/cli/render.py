@@ -18,7 +18,7 @@ from rich.table import Table
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
-from nova_assets.plan.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe
 
 _ENDLESS = 1_000_000
 """As wide as any line in a pipe."""

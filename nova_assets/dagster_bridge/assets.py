@@ -1,4 +1,5 @@
-"""Channels and bindings as Dagster assets (DESIGN §5): a binding is a graph-backed multi-asset, ``begin → tasks → commit``."""
+"""Channels and bindings as Dagster assets (DESIGN §5): a binding is a graph-backed multi-asset, ``begin → tasks →
+commit``."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.reads import Read
 from nova_assets.model.view import View
 from nova_assets.plan import modes
-from nova_assets.plan.reads import Read
 from nova_assets.store import Store
 
 MODES = ("all", "new", "old", "changes")

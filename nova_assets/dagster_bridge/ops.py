@@ -1,4 +1,5 @@
-"""The steps of a bound workflowette: begin, one per task, commit. All that passes between them is a small description of
+"""The steps of a bound workflowette: begin, one per task, commit. All that passes between them is a small description
+of
 the execution, which Dagster keeps: a run that starts again from its failure goes on with the same pins (R4).
 
 (Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)

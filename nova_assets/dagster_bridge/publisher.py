@@ -1,6 +1,8 @@
-"""The sensor that tells Dagster of commits that no step has reported: inserts from outside, and what a crash cut off (R17).
+"""The sensor that tells Dagster of commits that no step has reported: inserts from outside, and what a crash cut off
+(R17).
 
-Its events are written before its tick is complete, so a commit counts as published only once Dagster is seen to have it.
+Its events are written before its tick is complete, so a commit counts as published only once Dagster is seen to have
+it.
 """
 
 from __future__ import annotations

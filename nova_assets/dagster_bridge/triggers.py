@@ -1,5 +1,5 @@
-"""Triggers as sensors and schedules. They decide by ``plan/due`` alone; a firing is a row in the catalog before its run is
-requested, so that a daemon that dies in between loses and repeats nothing."""
+"""Triggers as sensors and schedules. They decide by ``plan/due`` alone; a firing is a row in the catalog before its run
+is requested, so that a daemon that dies in between loses and repeats nothing."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def facts_of(binding: Binding, store: Store, now: datetime | None = None) -> Fac
 
 
 def _under_way(firing: Firing, store: Store, instance: DagsterInstance) -> RunRequest | SkipReason:
-    """A firing whose run is not known to Dagster is requested again under the same key; a failed run counts an attempt."""
+    """A firing whose run is not known to Dagster is requested again under the same key; a failed run counts an
+    attempt."""
     runs = instance.get_runs(RunsFilter(tags={FIRING_TAG: firing.id}), limit=ATTEMPTS + 1)
     mine = [r for r in runs if r.tags.get("dagster/run_key") == firing.run_key]
     if not mine:

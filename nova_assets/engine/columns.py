@@ -20,7 +20,8 @@ def struct(names: Iterable[str]) -> Column:
 
 
 def comparable(value: Column, type_: t.DataType) -> Column:
-    """A value that is equal when and only when the given one is; Spark compares no maps, so they become sorted lists."""
+    """A value that is equal when and only when the given one is; Spark compares no maps, so they become sorted
+    lists."""
     if not _has_map(type_):
         return value
     if isinstance(type_, t.MapType):

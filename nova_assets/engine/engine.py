@@ -12,13 +12,13 @@ import pyarrow as pa
 from nova_assets.engine import arrow
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.session import READING, Session, using
-from nova_assets.engine.take import take
+from nova_assets.engine.take import LargeParquet, take
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
+from nova_assets.model.reads import Read, Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.plan.reads import Read, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +105,8 @@ class SparkEngine:
         return self._writer.write(frame, staged, channel, schema)
 
     def take(self, data: Any, schema: Schema | None) -> Any:
-        return take(data, schema)
+        taken = take(data, schema)
+        return self.session.read.parquet(*map(str, taken.paths)) if isinstance(taken, LargeParquet) else taken
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.merge import dropped

@@ -1,7 +1,7 @@
 """The warehouse: a folder of blocks. Every path that is read, written or deleted goes through here.
 
-A block's files lie in ``blocks/<block id>/`` under the root and nowhere else. Folders are made, filled once, and deleted
-whole; a read is told every file by the catalog and lists nothing (R16).
+A block's files lie in ``blocks/<block id>/`` under the root and nowhere else. Folders are made, filled once, and
+deleted whole; a read is told every file by the catalog and lists nothing (R16).
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class Warehouse:
 def settle(folder: Path) -> list[Path]:
     """Leave a written folder with its Parquet files alone, on disk for good, in order of their names.
 
-    Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest lists.
+    Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest
+    lists.
     """
     for other in folder.iterdir():
         if other.is_dir():

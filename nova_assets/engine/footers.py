@@ -70,7 +70,7 @@ def _chunks(metadata: pq.FileMetaData, column: str) -> list[Any] | None:
 def _nulls(chunks: list[Any] | None) -> int | None:
     if chunks is None or not all(s.has_null_count for s in chunks):
         return None
-    return sum(s.null_count for s in chunks)
+    return sum(int(s.null_count) for s in chunks)
 
 
 def _range(chunks: list[Any] | None) -> tuple[Any, Any] | None:

@@ -92,7 +92,7 @@ def _greatest(rows: Sequence[Row], model: MergeModel, channel: str) -> Row:
 def _combine(function: str, values: Sequence[Any], channel: str) -> Any:
     if function not in _COMBINE:
         raise NotSupported(
-            f"channel {channel!r}: several rows of one key in one delta would be combined by {function}, which needs Spark",
+            f"channel {channel!r}: rows of one key in one delta are combined by {function}, which needs Spark",
             next="insert a Spark DataFrame, or one row per key",
         )
     there = [v for v in values if v is not None]

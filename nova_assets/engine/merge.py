@@ -1,9 +1,9 @@
 """Merge, chain and diff on Spark: what the merge models say (model/merge), carried out.
 
-The change that a delta makes to one key is a pair (deletion?, live row?), the deletion first. Pairs compose: of two, the
-later's deletion wins over everything before it; otherwise the live rows are combined. ``fold`` composes all changes of a
-key, and serves chain and merge alike. The base is never shuffled for a small delta: its untouched rows are what is left by
-an anti-join with the delta's keys (DESIGN §6).
+The change that a delta makes to one key is a pair (deletion?, live row?), the deletion first. Pairs compose: of two,
+the later's deletion wins over everything before it; otherwise the live rows are combined. ``fold`` composes all changes
+of a key, and serves chain and merge alike. The base is never shuffled for a small delta: its untouched rows are what is
+left by an anti-join with the delta's keys (DESIGN §6).
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def bag_difference(old: DataFrame, new: DataFrame, channel: str, known_to_keep: 
         lost = _lost(counted)
         if lost:
             raise UnrepresentableChange(
-                f"channel {channel!r} is append-only, and a base dropped {lost} of its rows; that cannot be told as new rows",
+                f"channel {channel!r} is append-only, and a base dropped {lost} of its rows (R10)",
                 found=f"{lost} rows are gone",
                 expected="a base that keeps every row",
                 next="declare the channel with merge=nova.Upsert(key=...), or read it as all",

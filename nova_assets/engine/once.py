@@ -1,9 +1,9 @@
 """Several outputs of one task, from one evaluation (R4).
 
 Frames are lazy: writing two that descend from one evaluates what they share twice, and a function that draws random
-numbers, reads a clock, or picks any of several rows gives something else each time. So the largest plans that the outputs
-share are found in their analysed plans and kept while the outputs are written; Spark then puts the kept rows wherever such
-a plan occurs. Its Python interface shows no plans, so this file, alone, asks the JVM.
+numbers, reads a clock, or picks any of several rows gives something else each time. So the largest plans that the
+outputs share are found in their analysed plans and kept while the outputs are written; Spark then puts the kept rows
+wherever such a plan occurs. Its Python interface shows no plans, so this file, alone, asks the JVM.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from nova_assets.errors import NotSupported
 def one_evaluation(frames: Mapping[str, DataFrame]) -> Iterator[Mapping[str, DataFrame]]:
     """The frames, such that what they share is evaluated once while the block runs.
 
-    Rows are kept in memory and spill to disk. A worker that is lost takes its part with it; what is evaluated again then
-    is as deterministic as the task.
+    Rows are kept in memory and spill to disk. A worker that is lost takes its part with it; what is evaluated again
+    then is as deterministic as the task.
 
     Raises:
         NotSupported: on Spark Connect, which shows no plans.
@@ -32,7 +32,7 @@ def one_evaluation(frames: Mapping[str, DataFrame]) -> Iterator[Mapping[str, Dat
     if any(not hasattr(f, "_jdf") or f._jdf is None for f in given):
         raise NotSupported(
             "several outputs of one task from one evaluation need a classic Spark session",
-            next="say @nova.task(..., deterministic=True) if evaluating again gives the same rows, or use a classic session",
+            next="say deterministic=True on the task if evaluating again gives the same rows, or use a classic one",
         )
     with ExitStack() as kept:
         for plan in shared_plans([f._jdf.queryExecution().analyzed() for f in given]):

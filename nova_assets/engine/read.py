@@ -15,8 +15,8 @@ from nova_assets.engine.types import to_struct
 from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, MergeModel
+from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source
 from nova_assets.model.schema import DELETED, Schema
-from nova_assets.plan.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source
 
 BROADCAST_ROWS = 10_000_000
 BROADCAST_BYTES = 256 * 2**20

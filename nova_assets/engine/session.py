@@ -1,7 +1,7 @@
 """The Spark session: the only place that builds one. One that is given (by Dagster, by a user) is used as it is.
 
-Two kinds of settings: those that a session has to be *built* with (memory, logs), and those that can be changed while it
-runs. What the engine's correctness or speed depends on is of the second kind, and is set around each use, so that it
+Two kinds of settings: those that a session has to be *built* with (memory, logs), and those that can be changed while
+it runs. What the engine's correctness or speed depends on is of the second kind, and is set around each use, so that it
 holds on a given session, too, and leaves that session's own settings alone.
 """
 

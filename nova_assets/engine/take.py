@@ -1,169 +1,241 @@
-"""What a user gives to ``insert``, as an Arrow table or a Spark frame; nothing here starts Spark."""
+"""What users give to ``insert``, as an Arrow table or a Spark DataFrame. Spark is not started for any of it.
+
+Only Parquet files that are too big for memory, and frames that are Spark's already, stay with Spark.
+"""
 
 from __future__ import annotations
 
-import gzip
+import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from nova_assets.engine.arrow import adapt
+from nova_assets.engine import text
+from nova_assets.engine.arrow import adapt, schema_of
 from nova_assets.engine.values import coerced
-from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
+from nova_assets.errors import BadRecord, EmptyInput, NovaError, SchemaMismatch
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.schema import DELETED, DataType, Schema
 
-SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
+LARGE = 512 * 1024 * 1024
+"""Parquet files of more bytes than this together are read by Spark."""
+
+SUFFIXES = (".parquet", ".csv", ".jsonl", ".ndjson", ".json")
+_KINDS = "an Arrow table, a pandas or Spark DataFrame, a list of dicts, or paths of Parquet, CSV or JSON-lines files"
+
+
+class LargeParquet:
+    """Parquet files, seen to be whole, that Spark is to read."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = tuple(paths)
+
+
+def is_spark(frame: Any) -> bool:
+    """Whether something is a Spark DataFrame, classic or Connect. Loads no Spark to find out."""
+    return "pyspark" in sys.modules and any(
+        c.__name__ == "DataFrame" and c.__module__.startswith("pyspark.sql") for c in type(frame).__mro__
+    )
 
 
 def take(data: Any, schema: Schema | None) -> Any:
-    """An Arrow table, or the Spark frame as it came.
-
-    Args:
-        data: an Arrow table or batches, a pandas or Spark DataFrame, a list of dicts, or one or several paths.
-        schema: the channel's, by which text is parsed and Python values are typed; None to infer.
+    """A Spark DataFrame as it is; anything else as an Arrow table, in the declared types where it means the same.
 
     Raises:
-        BadRecord: a file is not what its suffix says, or a value is not of its column's type.
-        EmptyInput: no paths, or a file without a byte.
-        SchemaMismatch: a column cannot be of the declared type.
+        EmptyInput: nothing was given, or a file without a record. (A table without rows is a legal, empty block.)
+        BadRecord: a file that is missing, cut short, or not what its name says.
+        SchemaMismatch: a value or type that cannot be a channel's.
     """
-    if isinstance(data, pa.Table):
-        return adapt(data, schema, by_value=False)
-    if isinstance(data, pa.RecordBatch):
-        return adapt(pa.Table.from_batches([data]), schema, by_value=False)
-    if isinstance(data, pa.RecordBatchReader):
-        return adapt(data.read_all(), schema, by_value=False)
-    if isinstance(data, str | PathLike):
-        return _files([data], schema)
-    module = type(data).__module__
-    if module.startswith("pandas."):
-        return adapt(pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(), schema, by_value=True)
-    if module.startswith("pyspark."):
+    if is_spark(data):
         return data
-    if isinstance(data, Sequence) and not data:
-        raise EmptyInput("nothing was given to insert", found="an empty list", expected="rows, or paths of files")
-    if isinstance(data, Sequence) and all(isinstance(d, str | PathLike) for d in data):
-        return _files(data, schema)
-    if isinstance(data, Sequence) and all(isinstance(d, Mapping) for d in data):
-        return adapt(_rows(data, schema), schema, by_value=True)
-    raise BadRecord(
-        "this kind of data cannot be inserted",
-        found=type(data).__name__,
-        expected="an Arrow table, a pandas or Spark DataFrame, a list of dicts, or paths of files",
-    )
+    if _are_paths(data):
+        return _from_paths([Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema)
+    if data is None or (isinstance(data, Sequence) and not data):
+        raise EmptyInput("nothing was given to insert", found=repr(data), expected=_KINDS)
+    if isinstance(data, Sequence) and all(isinstance(r, Mapping) for r in data):
+        return _finished(_from_rows(data, schema), schema, by_value=True)
+    if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+        return _finished(_from_pandas(data), schema, by_value=True)
+    return _finished(_from_arrow(data), schema, by_value=False)
 
 
-def _rows(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.Table:
-    """Rows as a table, each value checked against its column, so that the one that does not fit is named."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns: dict[str, Any] = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        if schema is not None and name in schema:
-            type_ = schema.field(name).type
-            columns[name] = pa.array([_value(v, type_, name, n) for n, v in enumerate(values, 1)], arrow_type(type_))
-        else:
-            try:
-                columns[name] = pa.array(values, pa.bool_() if name == DELETED else None)
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise BadRecord(f"the values of column {name!r} are of several types", found=str(error)) from error
-    return pa.table(columns)
+def _finished(table: pa.Table, schema: Schema | None, *, by_value: bool) -> pa.Table:
+    schema_of(table)  # refuses twin names and types that Spark lacks
+    return _with_deletions(adapt(table, schema, by_value=by_value), schema)
 
 
-def _value(value: Any, type_: Any, name: str, row: int) -> Any:
-    try:
-        return coerced(value, type_)
-    except ValueError as error:
+def _with_deletions(table: pa.Table, schema: Schema | None) -> pa.Table:
+    """A deletion needs no more than its key: the other columns of a table of nothing but deletions are null."""
+    if schema is None or DELETED not in table.column_names or not table.num_rows:
+        return table
+    marks = table.column(DELETED)
+    if marks.null_count or marks.to_pylist().count(True) < table.num_rows:
+        return table
+    for field in schema.fields:
+        if field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(table.num_rows, arrow_type(field.type)))
+    return table
+
+
+# tables
+
+
+def _from_arrow(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):  # polars, duckdb and others
+        return pa.table(data)
+    if hasattr(data, "to_table"):  # pyarrow's datasets and scanners
+        return data.to_table()
+    raise SchemaMismatch("this is no kind of data that can be inserted", found=type(data).__name__, expected=_KINDS)
+
+
+def _from_pandas(data: Any) -> pa.Table:
+    if not all(isinstance(c, str) for c in data.columns):
         raise SchemaMismatch(
-            f"row {row}, column {name!r}: {error}", found=repr(value)[:200], expected=str(type_), row=row, column=name
+            "a pandas DataFrame has columns whose names are no text",
+            found=", ".join(repr(c) for c in data.columns if not isinstance(c, str)),
+            next="data.columns = data.columns.astype(str)",
+        )
+    try:
+        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
+    except pa.ArrowException as error:
+        raise SchemaMismatch(
+            "a column of the pandas DataFrame holds values of different types",
+            found=" ".join(str(a) for a in error.args),
+            next="convert the column to one type first",
         ) from error
 
 
-def _files(paths: Sequence[str | PathLike[str]], schema: Schema | None) -> pa.Table:
-    tables = [adapt(_file(Path(p), schema), schema, by_value=False) for p in paths]
+def _from_rows(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.Table:
+    """Dicts; one that lacks a name that others have is null there."""
+    declared = {f.name: f.type for f in schema.fields} if schema is not None else {}
+    declared[DELETED] = DataType("boolean")
+    names = dict.fromkeys(n for row in rows for n in row)
+    return pa.table({n: _column_of_rows(n, [row.get(n) for row in rows], declared.get(n)) for n in names})
+
+
+def _column_of_rows(name: str, values: list[Any], type_: DataType | None) -> pa.Array:
+    if type_ is None:
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError) as error:
+            raise SchemaMismatch(
+                f"column {name!r} has values of different types", found=str(error), column=name
+            ) from error
+    found = []
+    for number, value in enumerate(values, start=1):
+        try:
+            found.append(coerced(value, type_))
+        except ValueError as error:
+            raise SchemaMismatch(
+                f"row {number} has a value of another type in column {name!r}",
+                found=str(error),
+                expected=str(type_),
+                column=name,
+                row=number,
+            ) from error
+    return pa.array(found, arrow_type(type_))
+
+
+# files
+
+
+def _are_paths(data: Any) -> bool:
+    if isinstance(data, str | PathLike):
+        return True
+    return isinstance(data, list | tuple) and bool(data) and all(isinstance(p, str | PathLike) for p in data)
+
+
+def _from_paths(paths: list[Path], schema: Schema | None) -> Any:
+    formats = [_format(p) for p in paths]
+    for path in paths:
+        _check_there(path)
+    if set(formats) == {".parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
+        for path in paths:
+            _parquet(path, pq.ParquetFile)
+        return LargeParquet(paths)
+    tables = [_from_file(p, f, schema) for p, f in zip(paths, formats, strict=True)]
+    return _joined(tables, paths)
+
+
+def _from_file(path: Path, format_: str, schema: Schema | None) -> pa.Table:
+    if format_ == ".parquet":
+        # partitioning would add columns that stand in the path and not in the file
+        table = _parquet(path, partial(pq.read_table, partitioning=None))
+    else:
+        table = (text.read_csv if format_ == ".csv" else text.read_json)(path, schema)
     try:
-        return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise SchemaMismatch(
-            "the files have different columns", found=str(error), next="insert them one by one"
+        return _finished(table.replace_schema_metadata(None), schema, by_value=False)
+    except NovaError as error:
+        raise type(error)(
+            f"{path}: {error.what}",
+            found=error.found,
+            expected=error.expected,
+            next=error.next,
+            **{**error.fields, "file": str(path)},
         ) from error
 
 
-def _file(path: Path, schema: Schema | None) -> pa.Table:
-    suffixes = [s for s in path.suffixes if s != ".gz"]
-    kind = SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
-    if kind is None:
+def _parquet(path: Path, read: Any) -> Any:
+    try:
+        return read(path)
+    except (pa.ArrowException, OSError) as error:
+        raise text.bad(
+            path,
+            "the file is no whole Parquet file",
+            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            expected="a Parquet file with its footer",
+            next="fetch the file again: it looks cut short, or is of another format",
+        ) from error
+
+
+def _format(path: Path) -> str:
+    suffixes = [s.lower() for s in path.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+        if suffixes and suffixes[-1] == ".parquet":
+            suffixes.clear()
+    if not suffixes or suffixes[-1] not in SUFFIXES:
         raise BadRecord(
-            f"the format of {path} is not known by its name",
+            f"{path}: the file's name does not say what it holds",
             found=path.name,
-            expected=f"a name that ends in {', '.join(SUFFIXES)} (text also in .gz)",
+            expected=f"a name that ends in {', '.join(SUFFIXES)} (all but .parquet also with .gz)",
             file=str(path),
         )
-    try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder")
-        content = (
-            b""
-            if size == 0
-            else gzip.decompress(path.read_bytes())
-            if path.suffix == ".gz"
-            else path.read_bytes()
-            if kind != "parquet"
-            else None
-        )
-    except (OSError, EOFError) as error:
-        raise BadRecord(
-            f"the file {path} cannot be read",
-            found=str(error),
-            next="check the path, or fetch the file again",
-            file=str(path),
-        ) from error
-    if content is not None and not content.strip():
-        raise EmptyInput(f"the file {path} is empty", found="no content", expected=f"{kind} records", file=str(path))
-    try:
-        return {"parquet": _parquet, "csv": _csv, "json": _json}[kind](path, content, schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OSError, UnicodeDecodeError) as error:
-        raise BadRecord(
-            f"the file {path} is not readable as {_NAMES[kind]}: it is damaged, cut off, or of another kind",
-            found=str(error).split("\n")[0][:500],
-            expected=f"{_NAMES[kind]}{f' of {schema}' if schema is not None and kind != 'parquet' else ''}",
-            next="mend or replace the file; nothing of it was inserted",
-            file=str(path),
-        ) from error
+    return suffixes[-1]
 
 
-_NAMES = {"parquet": "Parquet", "csv": "CSV with a header line", "json": "JSON lines (one object a line)"}
+def _check_there(path: Path) -> None:
+    if path.is_dir():
+        raise text.bad(path, "this is a folder", expected="files", next=f"name them: {path}/*")
+    if not path.is_file():
+        raise text.bad(path, "there is no such file", next="check the path")
+    if path.stat().st_size == 0:
+        raise text.empty(path)
 
 
-def _parquet(path: Path, content: bytes | None, schema: Schema | None) -> pa.Table:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(path).read().replace_schema_metadata()
-
-
-def _csv(path: Path, content: bytes | None, schema: Schema | None) -> pa.Table:
-    from pyarrow import csv
-
-    types = {f.name: arrow_type(f.type) for f in schema.fields if not f.type.fields} if schema is not None else {}
-    convert = csv.ConvertOptions(
-        column_types={**types, DELETED: pa.bool_()},
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
-    parse = csv.ParseOptions(newlines_in_values=True)
-    # One thread: an error then names its row.
-    return csv.read_csv(pa.BufferReader(content), csv.ReadOptions(use_threads=False), parse, convert)
-
-
-def _json(path: Path, content: bytes | None, schema: Schema | None) -> pa.Table:
-    from pyarrow import json
-
-    fields = [pa.field(f.name, arrow_type(f.type)) for f in schema.fields] if schema is not None else []
-    options = json.ParseOptions(explicit_schema=pa.schema(fields) if fields else None)
-    return json.read_json(pa.BufferReader(content), json.ReadOptions(use_threads=False), options)
+def _joined(tables: list[pa.Table], paths: list[Path]) -> pa.Table:
+    """The rows of all files; one that lacks a column that others have is null there."""
+    joined = tables[0]
+    for table, path in zip(tables[1:], paths[1:], strict=True):
+        try:
+            joined = pa.concat_tables([joined, table], promote_options="default")
+        except pa.ArrowException as error:
+            raise SchemaMismatch(
+                f"{path} does not have the types of {paths[0]}",
+                found=str(schema_of(table)),
+                expected=str(schema_of(joined)),
+                next="insert the files one by one, or declare the channel's schema",
+                file=str(path),
+            ) from error
+    return joined

@@ -6,6 +6,7 @@ For rows given as dicts, and for text that the fast parsers refuse or cannot typ
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -13,14 +14,17 @@ from typing import Any
 
 from nova_assets.model.schema import DataType
 
+# More than microseconds, which Python's parser would cut off without a word.
+_TOO_FINE = re.compile(r"[.,]\d{6}\d*[1-9]")
+
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
 def coerced(value: Any, type_: DataType) -> Any:
     """A value as ``pyarrow.array(..., type=...)`` takes it for that type, meaning exactly the same.
 
-    Text is read where the type is not text: numbers, dates and times in ISO form. Times without a zone are UTC where the
-    type is ``timestamp``.
+    Text is read where JSON has nothing better: decimals, dates and times in ISO form. Times without a zone are UTC
+    where the type is ``timestamp``.
 
     Raises:
         ValueError: it is no value of that type.
@@ -40,16 +44,13 @@ def _wrong(value: Any, type_: DataType) -> ValueError:
 def _boolean(value: Any, type_: DataType) -> bool:
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
     raise _wrong(value, type_)
 
 
 def _integer(value: Any, type_: DataType) -> int:
     number = _number(value, type_)
-    if number != number.to_integral_value() or not -(2 ** (_BITS[type_.name] - 1)) <= number < 2 ** (
-        _BITS[type_.name] - 1
-    ):
+    limit = 2 ** (_BITS[type_.name] - 1)
+    if isinstance(value, str) or number != number.to_integral_value() or not -limit <= number < limit:
         raise _wrong(value, type_)
     return int(number)
 
@@ -57,7 +58,9 @@ def _integer(value: Any, type_: DataType) -> int:
 def _floating(value: Any, type_: DataType) -> float:
     if isinstance(value, float):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+    if value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise _wrong(value, type_)
     try:
         found = float(value)
@@ -78,7 +81,7 @@ def _decimal(value: Any, type_: DataType) -> Decimal:
 
 
 def _number(value: Any, type_: DataType) -> Decimal:
-    """Any finite number, exactly as it is written."""
+    """Any finite number, exactly as it is written; a number in quotes, too."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise _wrong(value, type_)
     try:
@@ -111,23 +114,23 @@ def _date(value: Any, type_: DataType) -> date:
         raise _wrong(value, type_)
     if isinstance(value, date):
         return value
-    return _parsed(date.fromisoformat, value, type_)  # type: ignore[no-any-return]
+    return _parsed(date.fromisoformat, value, type_)
 
 
 def _timestamp(value: Any, type_: DataType) -> datetime:
     time = value if isinstance(value, datetime) else _parsed(datetime.fromisoformat, value, type_)
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)  # type: ignore[no-any-return]
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def _timestamp_ntz(value: Any, type_: DataType) -> datetime:
     time = value if isinstance(value, datetime) else _parsed(datetime.fromisoformat, value, type_)
     if time.tzinfo is not None:
         raise _wrong(value, type_)
-    return time  # type: ignore[no-any-return]
+    return time
 
 
 def _parsed(parse: Callable[[str], Any], value: Any, type_: DataType) -> Any:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or _TOO_FINE.search(value):
         raise _wrong(value, type_)
     try:
         return parse(value.strip())

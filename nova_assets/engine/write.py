@@ -1,4 +1,5 @@
-"""Blocks written: Parquet with Zstandard, fitted to the channel's schema, keys checked on what was really written (R11)."""
+"""Blocks written: Parquet with Zstandard, fitted to the channel's schema, keys checked on what was really written
+(R11)."""
 
 from __future__ import annotations
 
@@ -120,8 +121,8 @@ class Writer:
     def _resolve_written(
         self, files: Sequence[Path], folder: Path, staged: StagedBlock, channel: Channel, model: MergeModel
     ) -> None:
-        """Duplicates are rare, so they are looked for in the key columns that were written, and only then resolved: from
-        the files, since evaluating the frame again might give others."""
+        """Duplicates are rare, so they are looked for in the key columns that were written, and only then resolved:
+        from the files, since evaluating the frame again might give others."""
         if not files or not repeated(_read(files, list(model.key)), model.key).true_count:
             return
         table = resolve(_read(files, None), model, channel.name)

@@ -123,25 +123,29 @@ class Binding:
             writer = self.workflowette.writer(edge.port)
             if writer is None:
                 return [
-                    f"port {edge.port!r}, which {where} reads, has no channel and no task writes it; bind it with channels={{{edge.port!r}: ...}}"
+                    f"port {edge.port!r}, which {where} reads, has no channel and no task writes it; "
+                    f"bind it with channels={{{edge.port!r}: ...}}"
                 ]
             if writer.name == task.name:
                 return [f"{where} reads and writes the private port {edge.port!r}; bind a channel to it"]
             if edge.mode in ("old", "changes", "matching"):
                 return [
-                    f"{where} consumes {edge.mode}({edge.port}) of a private port, which keeps nothing; bind a channel to it"
+                    f"{where} consumes {edge.mode}({edge.port}) of a private port, which keeps nothing; "
+                    "bind a channel to it"
                 ]
             return []
         if edge.mode == "matching" and not edge.on and not channel.merge.key:
             return [
-                f"{where} consumes matching({edge.port}), but channel {channel.name!r} has no key; name the columns with on="
+                f"{where} consumes matching({edge.port}), but channel {channel.name!r} has no key; "
+                "name the columns with on="
             ]
         return []
 
     def _produce_problems(self, task: Task, edge: Produces) -> list[str]:
         if self.channel(edge.port) is None and not self.workflowette.readers(edge.port):
             return [
-                f"port {edge.port!r}, which task {task.name!r} writes, has no channel and no task reads it; bind it with channels={{{edge.port!r}: ...}}"
+                f"port {edge.port!r}, which task {task.name!r} writes, has no channel and no task reads it; "
+                f"bind it with channels={{{edge.port!r}: ...}}"
             ]
         return []
 

@@ -29,7 +29,8 @@ class Channel:
         merge: how deltas fold into bases: Append, Upsert, Keyed or Custom.
         schema: Spark DDL, a ``pyarrow.Schema``, or nothing: then the first block gives it.
         partitions: partition dimensions, outermost first; their columns belong to the key of a keyed channel (R13).
-        on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen (R18).
+        on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
+        (R18).
         description, owners, group, tags: shown in Dagster.
 
     Raises:
@@ -82,7 +83,8 @@ class Channel:
     def _problems(self) -> list[str]:
         if not isinstance(self.merge, MergeModel):
             return [
-                f"merge is {self.merge!r}; expected nova.Append(), nova.Upsert(key=...), nova.Keyed(...) or nova.Custom(...)"
+                f"merge is {self.merge!r}; "
+                "expected nova.Append(), nova.Upsert(key=...), nova.Keyed(...) or nova.Custom(...)"
             ]
         found = self.merge.problems(self.schema)
         if self.on_schema_change not in ("freeze", "evolve"):

@@ -58,7 +58,8 @@ class MoveCursor:
 
 @dataclass(frozen=True, slots=True)
 class HeadAt:
-    """Requires that nothing was committed to the channel after ``seq`` (in the partitions named; in any, if none is)."""
+    """Requires that nothing was committed to the channel after ``seq`` (in the partitions named; in any, if none
+    is)."""
 
     channel: str
     seq: int

@@ -1,4 +1,5 @@
-"""Edges: what a task reads and writes, and how (Nova 2.2). Written as ``nova.all(c)``, ``nova.new(c)``, ``nova.delta(c)``, ..."""
+"""Edges: what a task reads and writes, and how (Nova 2.2). Written as ``nova.all(c)``, ``nova.new(c)``,
+``nova.delta(c)``, ..."""
 
 from __future__ import annotations
 

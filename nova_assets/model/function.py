@@ -82,7 +82,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def associative(function: F) -> F:
-    """Declare that ``function(function(a, b), c) == function(a, function(b, c))``, which ``Keyed(combine=...)`` needs (R11).
+    """Declare that ``function(function(a, b), c) == function(a, function(b, c))``, which ``Keyed(combine=...)`` needs
+    (R11).
 
     The function takes two values, earlier first (Spark columns in the Spark engine), and gives the combined one.
     """

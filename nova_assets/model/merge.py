@@ -77,8 +77,8 @@ class Upsert(MergeModel):
     Args:
         key: the column or columns that identify a row; never null.
         order_by: decides which of several live rows of one key stays: the one with the greatest values, wherever and
-            whenever it arrives; the later block wins ties. Nulls are least. Without it the later block wins, and two live
-            rows of one key in one delta are refused. A deletion is not ordered: it removes what came before it.
+            whenever it arrives; the later block wins ties. Nulls are least. Without it the later block wins, and two
+            live rows of one key in one delta are refused. A deletion is not ordered: it removes what came before it.
     """
 
     keys: tuple[str, ...]
@@ -165,8 +165,8 @@ class Custom(MergeModel):
         version: part of the recorded name; change it when the functions change their meaning. The change takes effect
             by a base (R18).
 
-    The functions must be importable and keep the laws of R10 (``nova_assets.testing.check_laws`` tries them). A delta may
-    have other columns than a base; ``_deleted`` means nothing here.
+    The functions must be importable and keep the laws of R10 (``nova_assets.testing.check_laws`` tries them). A delta
+    may have other columns than a base; ``_deleted`` means nothing here.
     """
 
     merge_ref: str

@@ -27,7 +27,8 @@ class Dimension:
 
     Args:
         column: its name; belongs to the key of a keyed channel.
-        kind: ``daily`` and ``hourly`` follow the calendar from ``start`` in zone ``tz``; ``static`` has fixed ``values``;
+        kind: ``daily`` and ``hourly`` follow the calendar from ``start`` in zone ``tz``; ``static`` has fixed
+        ``values``;
             ``dynamic`` takes whatever the data brings.
     """
 

@@ -22,7 +22,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant
 
 if TYPE_CHECKING:
-    from nova_assets.plan.reads import Read, Snapshot
+    from nova_assets.model.reads import Read, Snapshot
 
 Frame = Any
 """What an engine computes with: a Spark DataFrame, or a list of rows in the stub engine."""
@@ -154,7 +154,8 @@ class Engine(Protocol):
         """Frames such that what several of them share is evaluated once (R4)."""
 
     def write(self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
-        """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by`` (R11).
+        """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by``
+        (R11).
 
         ``channel`` is None for a private port, whose rows are written as they come.
 

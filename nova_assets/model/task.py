@@ -28,7 +28,7 @@ class Context:
     spark: Any = None
     partition: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
-    log: logging.Logger = logging.getLogger("nova_assets.task")
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("nova_assets.task"))
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
 
@@ -78,11 +78,13 @@ class Task:
         for e in self.consumes:
             if e.mode == "old" and e.port not in with_new:
                 found.append(
-                    f"consumes old({e.port}) without new({e.port}) beside it (R8); add new({e.port}), or take all({e.port})"
+                    f"consumes old({e.port}) without new({e.port}) beside it (R8); "
+                    f"add new({e.port}), or take all({e.port})"
                 )
             if e.mode == "matching" and e.keys_of not in names:
                 found.append(
-                    f"matching({e.port}) takes the keys of {e.keys_of!r}, which is no input of the task ({', '.join(names)})"
+                    f"matching({e.port}) takes the keys of {e.keys_of!r}, which is no input of the task "
+                    f"({', '.join(names)})"
                 )
         if not isinstance(self.retries, int) or self.retries < 0:
             found.append(f"retries is {self.retries!r}; expected 0 or more")

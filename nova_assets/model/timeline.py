@@ -48,7 +48,8 @@ class History:
         schema: the channel's schema now; None while nothing has given one.
         merge: the channel's merge model now.
         oldest: the oldest number that can still be answered.
-        numbers: the numbers at which the partition changed, where blocks were collected since; otherwise the blocks' own.
+        numbers: the numbers at which the partition changed, where blocks were collected since; otherwise the blocks'
+        own.
     """
 
     channel: str

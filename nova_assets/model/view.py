@@ -7,7 +7,8 @@ from typing import Any
 
 
 class View:
-    """One channel as a consumer sees it: ``.new`` since its cursor, ``.old`` at its cursor, ``.all`` at the pinned head.
+    """One channel as a consumer sees it: ``.new`` since its cursor, ``.old`` at its cursor, ``.all`` at the pinned
+    head.
 
     Frames are built when first asked for. ``all = old ⊕ new``, always, since the three share one pin.
     """

@@ -1,7 +1,7 @@
 """Whether a binding is due (Nova 2.3). Pure: facts in, a decision and the new positions out.
 
-A trigger keeps, for each of its leaves, the position up to which it has fired: a head, a moment, an execution. A leaf has
-fired when its fact has moved past that. The positions are written with the firing, in one compare-and-set.
+A trigger keeps, for each of its leaves, the position up to which it has fired: a head, a moment, an execution. A leaf
+has fired when its fact has moved past that. The positions are written with the firing, in one compare-and-set.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from nova_assets.errors import BlockCollected, VersionNotFound
 from nova_assets.model.block import Block
+from nova_assets.model.reads import Chain, Change, Diff, Empty, FromPort, Inserts, Snapshot
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
-from nova_assets.plan.reads import Chain, Change, Diff, Empty, FromPort, Inserts, Snapshot
 
 
 def snapshot(history: History, at: int | None = None) -> Snapshot:

@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import HeadAt, MoveCursor
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.reads import FromPort, Port, Read
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
-from nova_assets.plan import modes, reads
-from nova_assets.plan.reads import FromPort, Port, Read
+from nova_assets.plan import modes
 
 Handover = Literal["stage", "pass"]
 """How an output reaches its readers: written to staging, or handed on as a frame that is not evaluated yet."""

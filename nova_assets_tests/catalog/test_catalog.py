@@ -199,7 +199,8 @@ def test_firings_are_compare_and_set(catalog: SqlCatalog) -> None:
 
 
 class CuttingProxy:
-    """A TCP proxy to PostgreSQL that cuts the line when COMMIT is sent: before it arrives, or before its answer does."""
+    """A TCP proxy to PostgreSQL that cuts the line when COMMIT is sent: before it arrives, or before its answer
+    does."""
 
     def __init__(self, host: str, port: int) -> None:
         """``host`` is an address, or the folder of a socket file."""
@@ -252,7 +253,9 @@ def test_r7_a_connection_lost_during_commit(postgres_catalog_url: str, when: str
     real = make_url(postgres_catalog_url)
     host = str(real.query.get("host") or real.host or "127.0.0.1")
     proxy = CuttingProxy(host, real.port or 5432)
-    through = real.set(host="127.0.0.1", port=proxy.port, query={"sslmode": "disable"}).render_as_string(hide_password=False)
+    through = real.set(host="127.0.0.1", port=proxy.port, query={"sslmode": "disable"}).render_as_string(
+        hide_password=False
+    )
     catalog = open_catalog(through)
     catalog.register([channel])
     execution = begun(catalog)

@@ -10,7 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.cli import render, values
-from nova_assets.plan.reads import Chain, Empty, FromPort, Snapshot
+from nova_assets.model.reads import Chain, Empty, FromPort, Snapshot
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Short notation for histories: ``history("b1 d2 d3 c3 d4")`` is a base at 1, deltas to 2 and 3, a compacted base at 3, a delta to 4."""
+"""Short notation for histories: ``history("b1 d2 d3 c3 d4")`` is a base at 1, deltas to 2 and 3, a compacted base at 3,
+a delta to 4."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_assets.errors import BlockCollected, VersionNotFound
+from nova_assets.model.reads import Diff, Empty, FromPort, Inserts, describe
 from nova_assets.plan import modes
-from nova_assets.plan.reads import Diff, Empty, FromPort, Inserts, describe
 from nova_assets_tests.plan.histories import history
 
 
@@ -85,7 +85,7 @@ def test_versions_that_do_not_exist() -> None:
 
 def test_a_collected_version_names_the_oldest_that_is_left() -> None:
     gone = history("c3 d4", oldest=3)
-    with pytest.raises(BlockCollected, match="version 2 .* was collected") as met:
+    with pytest.raises(BlockCollected, match=r"version 2 .* was collected") as met:
         modes.snapshot(gone, 2)
     assert met.value.expected == "3 or later" and met.value.oldest == 3
     with pytest.raises(BlockCollected):

@@ -7,7 +7,7 @@ from typing import Any
 
 import nova_assets as nova
 from nova_assets.model.execution import Pin
-from nova_assets.plan.reads import describe
+from nova_assets.model.reads import describe
 from nova_assets.plan.run import RunPlan, plan_run
 from nova_assets_tests.plan.histories import history
 

@@ -1,4 +1,5 @@
-"""Reads: which blocks answer a mode, and how they combine. Pure; the engine interprets them, ``nova plan`` prints them."""
+"""Reads: which blocks answer a mode, and how they combine. Pure; the engine interprets them, ``nova plan`` prints
+them."""
 
 from __future__ import annotations
 
