@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -49,3 +49,11 @@ def shared_data() -> Path:
     if not (folder / "SOURCES.md").is_file():
         missing(f"no real data in {folder}", "set NOVA_SHARED_DATA to the folder that holds its SOURCES.md")
     return folder
+
+
+@pytest.fixture(scope="session")
+def spark() -> Any:
+    """One warm session for all tests; only those that kill processes start their own."""
+    from nova_assets.engine.session import Session
+
+    return Session().get()

@@ -10,7 +10,9 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from rich.console import Console
 
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.options import DEPLOYMENT, deployment_options
-from nova_assets.cli.render import on_stdout
+from nova_assets.cli.render import is_terminal, on_stdout
 from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError, TaskFailed
 
 
@@ -71,7 +73,7 @@ class NovaCommand(click.Command):
             with on_stdout() as console:
                 answer.show(console)
         except Exception as error:
-            click.echo(_error_as_text(_ours(error)), err=True)
+            click.echo(_fitted(_error_as_text(_ours(error))), err=True)
             return 1
         return answer.code
 
@@ -103,6 +105,23 @@ def _error_as_text(error: Exception) -> str:
         return _advised(error).render() + hint
     hint = "" if debugging() else "; this is a failure that nova does not know: NOVA_DEBUG=1 shows the traceback"
     return f"[NOVA-UNEXPECTED] {_in_one_line(error)}{hint}"
+
+
+def _fitted(text: str) -> str:
+    """A message broken between words, where a terminal would break it anywhere."""
+    if not is_terminal(sys.stderr):
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * (12 if line.startswith("  ") else 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.splitlines()
+    )
 
 
 def _error_as_dict(error: Exception) -> dict[str, Any]:

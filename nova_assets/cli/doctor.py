@@ -31,11 +31,9 @@ def doctor(deployment: Deployment, start_spark: bool) -> Answer:
     JSON: {"status": "ok"|"warning"|"wrong",
            "checks": [{"name", "status", "says", "next" or null, "facts": {...}}]}
     """
-    found = []
-    with progress("looking", deployment.quiet) as say:
-        for finding in look_at_everything(deployment, start_spark):
-            found.append(finding)
-            say(f"looked at {finding.name}")
+    if start_spark:
+        progress("starting Spark", deployment.quiet)
+    found = list(look_at_everything(deployment, start_spark))
     worst = max((f.status for f in found), key=list(_MARKS).index)
     data = {"status": worst, "checks": [_as_json(f) for f in found]}
     return Answer(data, lambda console: _show(console, found), code=1 if worst == "wrong" else 0)

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import (
+    Grid,
     block_json,
     iso,
     number,
@@ -19,7 +19,6 @@ from nova_assets.cli.render import (
     read_as,
     seconds,
     size,
-    table,
 )
 from nova_assets.errors import NovaError
 from nova_assets.model import reads
@@ -95,25 +94,25 @@ def _run(store: Store, binding: str, resume: str | None, quiet: bool) -> Executi
     tasks = [t.name for t in store.project.binding(binding).workflowette.in_order()]
     begun: list[Execution] = []
     done: list[str] = []
-    with progress(f"{binding}: starting", quiet) as say:
 
-        def observe(event: str, subject: Any) -> None:
-            if event == "begin":
-                begun.append(subject)
-            elif event == "task":
-                done.append(subject.task)
-            current = tasks.index(done[-1]) + 1 if done else 0
-            doing = f"{tasks[current]} ({current + 1} of {len(tasks)})" if current < len(tasks) else "committing"
-            say(f"{binding}: {doing}")
+    def observe(event: str, subject: Any) -> None:
+        if event == "begin":
+            begun.append(subject)
+        elif event == "task":
+            done.append(subject.task)
+        current = tasks.index(done[-1]) + 1 if done else 0
+        doing = f"{tasks[current]} ({current + 1} of {len(tasks)})" if current < len(tasks) else "committing"
+        if event != "commit":
+            progress(f"{binding}: {doing}", quiet)
 
-        try:
-            return store.run(binding, resume=resume, observer=observe)
-        except NovaError as error:
-            _offer_to_resume(store, error, begun)
-            raise
-        except KeyboardInterrupt:
-            _say_interrupted(store, binding, begun)
-            raise
+    try:
+        return store.run(binding, resume=resume, observer=observe)
+    except NovaError as error:
+        _offer_to_resume(store, error, begun)
+        raise
+    except KeyboardInterrupt:
+        _say_interrupted(store, binding, begun)
+        raise
 
 
 def _offer_to_resume(store: Store, error: NovaError, begun: list[Execution]) -> None:
@@ -152,31 +151,31 @@ def _show_plan(console: Console, planned: RunPlan, when: str) -> None:
         console.print(_commit_table(planned))
 
 
-def _step_table(step: Step, whole: bool) -> Table:
+def _step_table(step: Step, whole: bool) -> Grid:
     columns = ("", "port", "mode", "blocks", "files", "rows", "bytes")
-    shown = table(*columns, right=("files", "rows", "bytes"), shorten=("blocks",))
+    shown = Grid(*columns, right=("files", "rows", "bytes"), shorten=("blocks",))
     first = "reads"
     for given in step.inputs:
         for mode, read in given.reads.items():
-            shown.add_row(first, _input_name(given), _mode(given, mode), read_as(read, whole), *_sizes(read))
+            shown.add(
+                first,
+                _input_name(given),
+                "matching" if given.mode == "matching" else mode,
+                read_as(read, whole),
+                *_sizes(read),
+            )
             first = ""
     first = "writes"
     for output in step.outputs:
         name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
         how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
-        shown.add_row(first, name, output.kind, how, "", "", "")
+        shown.add(first, name, output.kind, how, "", "", "")
         first = ""
     return shown
 
 
 def _input_name(given: Input) -> str:
     return given.port if given.channel in (None, given.port) else f"{given.port} = {given.channel}"
-
-
-def _mode(given: Input, mode: str) -> str:
-    if given.mode == "matching":
-        return f"all, keys of {given.keys_of}"
-    return mode
 
 
 def _sizes(read: Read) -> tuple[str, str, str]:
@@ -189,15 +188,15 @@ def _sizes(read: Read) -> tuple[str, str, str]:
     return str(len(known["files"])) + more, number(known["rows"]) + more, size(known["bytes"]) + more
 
 
-def _commit_table(planned: RunPlan) -> Table:
-    shown = table("commit", "channel", "")
+def _commit_table(planned: RunPlan) -> Grid:
+    shown = Grid("commit", "channel", "")
     first = "moves cursor"
     for c in planned.cursors:
-        shown.add_row(first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.own else c.to}")
+        shown.add(first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.own else c.to}")
         first = ""
     first = "requires"
     for h in planned.heads:
-        shown.add_row(first, h.channel, f"still at {h.seq}")
+        shown.add(first, h.channel, f"still at {h.seq}")
         first = ""
     return shown
 
@@ -242,12 +241,12 @@ def _show_execution(console: Console, done: Execution) -> None:
     commit = done.commit
     consumed = commit.consumed.items() if commit else ()
     console.print(f"read  {'; '.join(_pin(c, *pin) for c, pin in consumed) or 'nothing'}")
-    tasks = table("task", "time", "rows read", "rows written", right=("time",), shorten=("rows read", "rows written"))
+    tasks = Grid("task", "time", "rows read", "rows written", right=("time",), shorten=("rows read", "rows written"))
     for t in done.tasks:
         if t.skipped:
-            tasks.add_row(t.task, "", "nothing new", "left out")
+            tasks.add(t.task, "", "nothing new", "left out")
         else:
-            tasks.add_row(t.task, seconds(t.seconds), _counts(t.read), _counts(t.wrote))
+            tasks.add(t.task, seconds(t.seconds), _counts(t.read), _counts(t.wrote))
     if done.tasks:
         console.print()
         console.print(tasks)
@@ -255,9 +254,9 @@ def _show_execution(console: Console, done: Execution) -> None:
     if commit is None or not commit.blocks:
         console.print("No channel was changed: there was nothing to write.")
         return
-    blocks = table("channel", "block", "rows", "deleted", "bytes", right=("rows", "deleted", "bytes"))
+    blocks = Grid("channel", "block", "rows", "deleted", "bytes", right=("rows", "deleted", "bytes"))
     for b in commit.blocks:
-        blocks.add_row(b.channel, b.range, number(b.rows), number(b.manifest.deletes), size(b.bytes))
+        blocks.add(b.channel, b.range, number(b.rows), number(b.manifest.deletes), size(b.bytes))
     console.print(blocks)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import model, plural, table
+from nova_assets.cli.render import Grid, model, plural
 from nova_assets.engine.files import Warehouse
 from nova_assets.model.channel import Channel
 from nova_assets.settings import hide_password
@@ -121,17 +121,17 @@ def _as_json(done: Initialisation) -> dict[str, Any]:
 
 def _show(console: Console, done: Initialisation) -> None:
     made = "would be made" if done.dry_run else "made"
-    console.print(f"catalog    {done.catalog}: {made if done.makes_catalog else 'is there'}", soft_wrap=True)
-    console.print(f"warehouse  {done.warehouse}: {made if done.makes_warehouse else 'is there'}", soft_wrap=True)
+    console.print(f"catalog    {done.catalog}: {made if done.makes_catalog else 'is there'}")
+    console.print(f"warehouse  {done.warehouse}: {made if done.makes_warehouse else 'is there'}")
     if done.project is None:
         console.print("project    none is configured; name one with --project, NOVA_PROJECT or [tool.nova]")
         return
     bindings = f"{plural(len(done.bindings), 'binding')} ({', '.join(done.bindings)})"
-    console.print(f"project    {done.project}: {bindings}", soft_wrap=True)
+    console.print(f"project    {done.project}: {bindings}")
     console.print()
-    shown = table("channel", "merge", "", shorten=("merge",))
+    shown = Grid("channel", "merge", "", shorten=("merge",))
     for r in done.channels:
         words = _WORDS[r.action][0 if done.dry_run else 1]
         different = f" (different: {', '.join(r.differences)})" if r.differences else ""
-        shown.add_row(r.channel.name, model(r.channel.merge), words + different)
+        shown.add(r.channel.name, model(r.channel.merge), words + different)
     console.print(shown)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import block_json, plural, progress, size, table
+from nova_assets.cli.render import Grid, block_json, plural, progress, size
 from nova_assets.insert import InsertCheck
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
@@ -45,10 +45,8 @@ def insert(
     if dry_run:
         checked = _check(deployment, channel, list(files), kind)
         return Answer(_check_json(checked), lambda console: _show_check(console, checked, len(files)))
-    with (
-        deployment.open() as store,
-        progress(f"inserting {plural(len(files), 'file')} into {channel}", deployment.quiet),
-    ):
+    with deployment.open() as store:
+        progress(f"inserting {plural(len(files), 'file')} into {channel}", deployment.quiet)
         commit = store.insert(channel, list(files), kind, key)
     return Answer(_commit_json(channel, commit), lambda console: _show_commit(console, channel, commit, key))
 
@@ -77,9 +75,9 @@ def _check_json(checked: InsertCheck) -> dict[str, Any]:
 def _show_check(console: Console, checked: InsertCheck, files: int) -> None:
     block = f"B{checked.head + 1}" if checked.kind == "base" else f"Δ({checked.head}→{checked.head + 1})"
     console.print(f"{plural(files, 'file')} would become {checked.channel} {block}, with the columns")
-    shown = table("column", "type")
+    shown = Grid("column", "type")
     for field in checked.schema.fields:
-        shown.add_row(quoted(field.name), str(field.type) + ("" if field.nullable else " NOT NULL"))
+        shown.add(quoted(field.name), str(field.type) + ("" if field.nullable else " NOT NULL"))
     console.print(shown)
 
 

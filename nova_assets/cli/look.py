@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import block_json, iso, model, moment, number, size, table
+from nova_assets.cli.render import Grid, block_json, iso, model, moment, number, size
 from nova_assets.errors import NovaError
 from nova_assets.model import reads
 from nova_assets.model.ports import ChannelState, Cursor
@@ -63,14 +63,14 @@ def _show_channels(console: Console, deployment: Deployment, found: list[tuple[C
     if not found:
         console.print(_nothing_yet(deployment, "no channels are registered"))
         return
-    shown = table(
+    shown = Grid(
         "channel", "merge", "head", "rows", "bytes", "schema", right=("head", "rows", "bytes"), shorten=("schema",)
     )
     for state, head in found:
         opened = reads.as_json(head)
         schema = "(the first block gives it)" if state.schema is None else str(state.schema)
         counts = (str(state.head), number(opened["rows"]), size(opened["bytes"]))
-        shown.add_row(state.channel.name, model(state.channel.merge), *counts, schema)
+        shown.add(state.channel.name, model(state.channel.merge), *counts, schema)
     console.print(shown)
 
 
@@ -113,18 +113,18 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
 def _show_timeline(console: Console, channel: str, instants: list[Instant]) -> None:
 
     if not instants:
-        console.print(f"nothing has happened to {channel} yet\nnova insert {channel} FILE puts data on it")
+        console.print(f"nothing has happened to {channel} yet: neither an insert nor a run has put a block on it")
         return
     columns = ("seq", "block", "rows", "deleted", "bytes", "by", "time (UTC)")
-    shown = table(*columns, right=("seq", "rows", "deleted", "bytes"), shorten=("by",))
+    shown = Grid(*columns, right=("seq", "rows", "deleted", "bytes"), shorten=("by",))
     for instant in instants:
         seq, by, at = "" if instant.seq is None else str(instant.seq), _by(instant), moment(instant.at)
         for block in instant.blocks:
             counts = (number(block.rows), number(block.manifest.deletes), size(block.bytes))
             name = f"{block.range} {block.partition}".rstrip()
-            shown.add_row(seq, name, *counts, by, at)
+            shown.add(seq, name, *counts, by, at)
         if not instant.blocks:
-            shown.add_row(seq, "", "", "", "", by, at)
+            shown.add(seq, "", "", "", "", by, at)
     console.print(shown)
 
 
@@ -195,8 +195,8 @@ def _show_cursors(console: Console, found: list[Cursor]) -> None:
         console.print("no binding has read anything yet\nnova run BINDING runs one; nova doctor says which there are")
         return
     columns = ("binding", "channel", "cursor", "head", "lag", "moved (UTC)")
-    shown = table(*columns, right=("cursor", "head", "lag"), shorten=("channel",))
+    shown = Grid(*columns, right=("cursor", "head", "lag"), shorten=("channel",))
     for c in found:
         name = f"{c.binding} {c.partition}".rstrip()
-        shown.add_row(name, c.channel, str(c.seq), str(c.head), str(c.lag), moment(c.moved_at))
+        shown.add(name, c.channel, str(c.seq), str(c.head), str(c.lag), moment(c.moved_at))
     console.print(shown)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import in_one_line, is_terminal, plural, progress, size, table
+from nova_assets.cli.render import Grid, in_one_line, is_terminal, plural, progress, size
 from nova_assets.cli.values import plain, text
 from nova_assets.errors import NotSupported, NovaError
 from nova_assets.model import reads
@@ -83,8 +83,8 @@ def read(
     with deployment.look(with_project=True) as store:
         selection = store.read(channel, at, since=since, columns=columns)
         head = store.catalog.channel(channel).head
-        with progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet):
-            found = _rows(store, selection, None if wanted is None else wanted + 1)
+        progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet)
+        found = _rows(store, selection, None if wanted is None else wanted + 1)
     more = wanted is not None and found.num_rows > wanted
     rows = found.slice(0, wanted) if wanted is not None else found
     data: dict[str, Any] = {
@@ -98,7 +98,7 @@ def read(
         written = _write(rows, output)
         said = f"{output}: {plural(rows.num_rows, 'row')}, {size(written)}"
         data |= {"output": str(output), "count": rows.num_rows, "bytes": written}
-        return Answer(data, lambda console: console.print(said, soft_wrap=True))
+        return Answer(data, lambda console: console.print(said))
     if deployment.quiet:
         data["rows"] = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
     return Answer(data, lambda console: _show(console, rows, more))
@@ -116,9 +116,9 @@ def _show(console: Console, rows: pa.Table, more: bool) -> None:
         for line in (rows.column_names, *(map(text, row.values()) for row in rows.to_pylist())):
             click.echo("\t".join(map(in_one_line, line)))
         return
-    shown = table(*rows.column_names, shorten=rows.column_names)
+    shown = Grid(*rows.column_names, shorten=rows.column_names)
     for row in rows.to_pylist():
-        shown.add_row(*(in_one_line(text(value)) for value in row.values()))
+        shown.add(*(in_one_line(text(value)) for value in row.values()))
     console.print(shown)
     if more:
         console.print(f"{rows.num_rows} rows; there are more: --limit N shows N, --output FILE writes all")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
@@ -52,42 +53,36 @@ def on_stdout() -> Iterator[Console]:
     click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
 
 
-def stderr_console() -> Console:
-    """A console for progress and remarks."""
-    return Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=not is_terminal(sys.stderr))
+def progress(text: str, quiet: bool = False) -> None:
+    """Say what is being done now: a line on a terminal; nothing in a pipe, and nothing with ``--json``.
 
-
-@contextlib.contextmanager
-def progress(text: str, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A line that says what is being done, on a terminal; nothing in a pipe, and nothing with ``--json``.
-
-    Gives a function that changes the line.
+    Lines, and nothing that moves: tasks and Spark print on the same terminal.
     """
-    if quiet or not is_terminal(sys.stderr):
-        yield lambda text: None
-        return
-    with stderr_console().status(text) as status:
-        yield status.update
+    if not quiet and is_terminal(sys.stderr):
+        click.secho(f"{text} …", dim=True, err=True)
 
 
-def table(*columns: str, right: Sequence[str] = (), shorten: Sequence[str] = ()) -> Table:
-    """A table without lines.
+class Grid(Table):
+    """A table without lines between columns, one line a row."""
 
-    Args:
+    def __init__(self, *columns: str, right: Sequence[str] = (), shorten: Sequence[str] = ()) -> None:
+        """Args:
         right: columns of numbers.
-        shorten: columns that may lose their ends on a narrow terminal; the others keep what they hold.
-    """
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", padding=(0, 1))
-    for name in columns:
-        made.add_column(
-            name,
-            justify="right" if name in right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if name in shorten else len(name),
-            ratio=None,
-        )
-    return made
+        shorten: columns that lose their ends first where a terminal is narrow.
+        """
+        super().__init__(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", padding=(0, 1))
+        self._shorten = [name in shorten for name in columns]
+        for name, gives in zip(columns, self._shorten, strict=True):
+            self.add_column(name, justify="right" if name in right else "left", no_wrap=not gives, overflow="ellipsis")
+
+    def add(self, *cells: str) -> None:
+        """One more row."""
+        # rich narrows only columns that may wrap; their cells then say that they rather end in an ellipsis.
+        texts = [
+            Text(cell, no_wrap=True, overflow="ellipsis") if gives else Text(cell)
+            for cell, gives in zip(cells, self._shorten, strict=True)
+        ]
+        self.add_row(*texts)
 
 
 def number(value: int | None) -> str:

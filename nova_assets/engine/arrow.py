@@ -168,7 +168,7 @@ def _keeps_fields(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _is_list(type_: pa.DataType) -> bool:
-    return pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
 
 
 def _is_too_fine(given: pa.DataType, wanted: pa.DataType) -> bool:

@@ -114,7 +114,8 @@ def _date(value: Any, type_: DataType) -> date:
         raise _wrong(value, type_)
     if isinstance(value, date):
         return value
-    return _parsed(date.fromisoformat, value, type_)
+    found: date = _parsed(date.fromisoformat, value, type_)
+    return found
 
 
 def _timestamp(value: Any, type_: DataType) -> datetime:
