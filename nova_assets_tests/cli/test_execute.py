@@ -89,9 +89,9 @@ def test_run_says_what_was_read_and_written(nova: Nova, orders_file: Path) -> No
 
 
 @pytest.mark.spark
-def test_run_as_json_prints_json_alone_whatever_tasks_print(nova_process: Nova, nova: Nova, orders_file: Path) -> None:
+def test_run_as_json_prints_json_alone_whatever_tasks_print(nova: Nova, orders_file: Path) -> None:
     nova("insert", "orders", orders_file)
-    said = nova_process("run", "sell", "--json")
+    said = nova("run", "sell", "--json")
     assert said.code == 0
     done = said.json
     assert "counting the till" in said.err and "counting" not in said.out

@@ -54,6 +54,15 @@ def test_the_same_key_again_changes_nothing(nova: Nova, orders_file: Path) -> No
     assert head(nova, "orders") == 1
 
 
+def test_files_without_rows_change_nothing_and_say_so(nova: Nova, folder: Path, orders_file: Path) -> None:
+    nova("insert", "orders", orders_file)
+    (folder / "none.csv").write_text("id,item,price\n")
+    said = nova("insert", "orders", folder / "none.csv")
+    assert said.code == 0 and said.out == "orders stays at 1: the files hold no rows\n"
+    found = nova("insert", "orders", folder / "none.csv", "--json").json
+    assert (found["seq"], found["head"], found["blocks"]) == (None, 1, [])
+
+
 def test_deletions_are_counted(nova: Nova, folder: Path) -> None:
     nova("insert", "stock", lines(folder / "a.jsonl", {"item": "tea", "count": 7}))
     gone = lines(folder / "b.jsonl", {"item": "tea", "count": 7, "_deleted": True})

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,31 @@ def test_a_stream_that_is_not_utf8_gets_no_crash_and_valid_json(stub_store: Stor
     assert shown.returncode == 0 and b"\\u0394(0\\u21921)" in shown.stdout
     found = subprocess.run([*NOVA, "timeline", "orders", "--json"], env=environment, capture_output=True)
     assert json.loads(found.stdout.decode("latin-1"))["instants"][0]["blocks"][0]["range"] == "Δ(0→1)"
+
+
+SIESTA = """
+import time
+import nova_assets as nova
+
+@nova.task(produces=nova.delta(nova.Channel("naps", schema="n bigint")))
+def nap():
+    print("asleep", flush=True)
+    time.sleep(60)
+
+project = nova.Project([nova.bind(nova.Workflowette("siesta", [nap]))])
+"""
+
+
+def test_an_interrupted_run_says_how_to_go_on(nova: Nova, folder: Path) -> None:
+    (folder / "siesta.py").write_text(SIESTA)
+    command = [*NOVA, "run", "siesta", "--project", "siesta:project"]
+    running = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None and running.stdout.readline() == "asleep\n"
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=30)
+    assert running.returncode == 1 and out == ""
+    assert "Interrupted; nothing was committed. To go on: nova run siesta --resume " in err and "Traceback" not in err
+    assert nova("timeline", "naps", "--json").json["instants"] == []
 
 
 @pytest.mark.parametrize("columns", [80, 50])
