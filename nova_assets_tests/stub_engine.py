@@ -237,7 +237,8 @@ def diff(model: MergeModel, channel: str, old: list[Row], new: list[Row]) -> lis
     found = [{**r, DELETED: True} for k, r in before.items() if k not in after]
     for k, r in after.items():
         if before.get(k) != r:
-            found += [{**before[k], DELETED: True}] if k in before and isinstance(model, Keyed) else []
+            loses = k in before and bool(model.order_by) and _order(model, r) < _order(model, before[k])
+            found += [{**before[k], DELETED: True}] if k in before and (isinstance(model, Keyed) or loses) else []
             found.append({**r, DELETED: False})
     return found
 

@@ -153,12 +153,26 @@ def diff(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
 
     gone_row = F.when(col("__old").isNotNull(), row("__old", True))
     live_row = F.when(col("__new").isNotNull(), row("__new", False))
-    # A combined column cannot say every change, so a changed row of a Keyed channel is deleted and given anew (R11).
-    gone = gone_row if isinstance(model, Keyed) else F.when(col("__new").isNull(), gone_row)
+    gone = F.when(_must_go(model), gone_row)
     rows = joined.filter(~same).select(
         F.explode(F.filter(F.array(gone, live_row), lambda x: x.isNotNull())).alias("__row")
     )
     return rows.select(*(col("__row").getField(c).alias(c) for c in [*columns, DELETED]))
+
+
+def _must_go(model: MergeModel) -> Column:
+    """Whether a changed key's old row is told as deleted: when it is gone, and when the new row alone would not displace
+    it. Combined columns cannot say every change (R11); by ``order_by`` a lesser row would lose."""
+    if isinstance(model, Keyed):
+        return F.lit(True)
+    if not model.order_by:
+        return col("__new").isNull()
+
+    def rank(side: str) -> Column:
+        parts = [p for c in model.order_by for p in (col(side).getField(c).isNotNull(), col(side).getField(c))]
+        return F.struct(*(p.alias(f"p{n}") for n, p in enumerate(parts)))
+
+    return col("__new").isNull() | (rank("__new") < rank("__old"))
 
 
 def bag_difference(old: DataFrame, new: DataFrame, channel: str, known_to_keep: bool) -> DataFrame:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nova_assets.model.channel import Channel
 from nova_assets.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
@@ -54,10 +55,8 @@ def test_channels_counts_what_the_head_is_read_from_not_what_a_base_replaced(nov
 
 @pytest.mark.usefixtures("sold")
 def test_in_a_pipe_no_line_is_cut_and_none_ends_in_blanks(nova: Nova, stub_store: Store) -> None:
-    import nova_assets
-
     wide = ", ".join(f"a_column_with_a_long_name_{n} string" for n in range(60))
-    stub_store.register(nova_assets.Channel("wide", schema=wide))
+    stub_store.register(Channel("wide", schema=wide))
     out = nova("channels").out
     assert wide in out
     assert all(line == line.rstrip() for line in out.splitlines())

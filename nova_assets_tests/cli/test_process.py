@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nova_assets.model.channel import Channel
 from nova_assets.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
@@ -71,13 +72,12 @@ def test_a_failure_that_nobody_foresaw_is_one_line(nova_process: Nova, folder: P
 
 
 def test_a_reader_that_stops_early_is_no_failure_with_a_traceback(stub_store: Store) -> None:
-    stub_store.register(stub_store.project)
-    for n in range(200):
-        stub_store.insert("orders", [{"id": n, "item": "tea", "price": 1.0}])
-    done = subprocess.run(
-        f"{' '.join(NOVA)} timeline orders | head -n 3", shell=True, env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert done.stdout.count("Δ") == 1 and done.stderr == ""
+    more_than_a_pipe_holds = ", ".join(f"{'long_' * 50}{n} string" for n in range(600))
+    stub_store.register(Channel("wide", schema=more_than_a_pipe_holds))
+    for option in ("", "--json"):
+        command = f"{' '.join(NOVA)} channels {option} | head -c 20"
+        done = subprocess.run(command, shell=True, env=ENVIRONMENT, capture_output=True, text=True)
+        assert len(done.stdout) == 20 and done.stderr == ""
 
 
 def test_a_stream_that_is_not_utf8_gets_no_crash_and_valid_json(stub_store: Store) -> None:
