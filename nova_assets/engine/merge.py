@@ -161,7 +161,7 @@ def diff(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
 
 
 def _must_go(model: MergeModel) -> Column:
-    """Whether a changed key's old row is told as deleted: when it is gone, and when the new row alone would not displace
+    """Whether a key's old row is told as deleted: when it is gone, and when the new row alone would not displace
     it. Combined columns cannot say every change (R11); by ``order_by`` a lesser row would lose."""
     if isinstance(model, Keyed):
         return F.lit(True)
