@@ -1,5 +1,4 @@
-"""Channels and bindings as Dagster assets (DESIGN §5): a binding is a graph-backed multi-asset, ``begin → tasks →
-commit``."""
+"""Channels and bindings as Dagster assets: a binding is a graph-backed multi-asset, ``begin → tasks → commit``."""
 
 from __future__ import annotations
 
@@ -13,17 +12,18 @@ from dagster import (
     DependencyDefinition,
     GraphDefinition,
     InputMapping,
+    JobDefinition,
     OutputMapping,
 )
 
 from nova_assets.dagster_bridge.materializations import table_schema
 from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, commit_op, task_op
+from nova_assets.dagster_bridge.resources import IO_MANAGER
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.project import Project
 
 KINDS = {"spark", "parquet"}
-IO_MANAGER = "nova_io_manager"
 
 
 def bound_asset(binding: Binding) -> AssetsDefinition:
@@ -54,6 +54,11 @@ def bound_asset(binding: Binding) -> AssetsDefinition:
         )
 
     return made.map_asset_specs(dressed)
+
+
+def sink_job(binding: Binding) -> JobDefinition:
+    """A binding that writes no channel makes no asset: its steps are a job of their own."""
+    return _graph(binding, []).to_job(name=binding.name, description=binding.description)
 
 
 def external_assets(project: Project) -> list[AssetSpec]:
@@ -95,7 +100,7 @@ def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
     waits = {f"after_{t.name}": DependencyDefinition(tasks[t.name].name, "report") for t in order}
     dependencies[commit.name] = {EXECUTION: execution, **waits}
     return GraphDefinition(
-        name=binding.name,
+        name=f"{binding.name}__steps",  # the bare name is the job's
         description=binding.description,
         node_defs=[begin, *tasks.values(), commit],
         dependencies=dependencies,

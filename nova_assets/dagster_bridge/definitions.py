@@ -7,20 +7,24 @@ from typing import Any
 
 from dagster import (
     AssetSelection,
+    BetaWarning,
     Definitions,
     ExecutorDefinition,
+    JobDefinition,
+    PreviewWarning,
     ScheduleDefinition,
     SensorDefinition,
     define_asset_job,
     in_process_executor,
 )
-from dagster._utils.warnings import BetaWarning, PreviewWarning
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from nova_assets.dagster_bridge.assets import IO_MANAGER, bound_asset, external_assets
+from nova_assets.dagster_bridge.assets import bound_asset, external_assets, sink_job
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.publisher import publisher
-from nova_assets.dagster_bridge.resources import NovaResource, remember
+from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
 from nova_assets.dagster_bridge.triggers import trigger_of
+from nova_assets.model.binding import Binding
 from nova_assets.model.project import Project
 
 
@@ -48,20 +52,22 @@ def build_definitions(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # parts of from_graph and of asset specs that we use knowingly
         warnings.simplefilter("ignore", PreviewWarning)
-        assets = {b.name: bound_asset(b) for b in project.bindings}
-        jobs = {
-            b.name: define_asset_job(
-                f"{b.name}_job", AssetSelection.assets(*(c.name for c in b.writes)), description=b.description
-            )
-            for b in project.bindings
-            if b.writes
-        }
-        triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings if b.name in jobs]
+        assets = [bound_asset(b) for b in project.bindings if b.writes]
+        jobs = {b.name: _job(b) for b in project.bindings}
+        triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
-            assets=[*assets.values(), *external_assets(project)],
+            assets=[*assets, *external_assets(project)],
             jobs=list(jobs.values()),
             sensors=[*(t for t in triggers if isinstance(t, SensorDefinition)), publisher(nova)],
             schedules=[t for t in triggers if isinstance(t, ScheduleDefinition)],
-            resources={"nova": nova, IO_MANAGER: NovaIOManager(nova=nova)},
+            resources={RESOURCE: nova, IO_MANAGER: NovaIOManager(nova=nova)},
             executor=executor,
         )
+
+
+def _job(binding: Binding) -> JobDefinition | UnresolvedAssetJobDefinition:
+    """The job that runs a binding whole; it has the binding's name."""
+    if not binding.writes:
+        return sink_job(binding)
+    selection = AssetSelection.assets(*(c.name for c in binding.writes))
+    return define_asset_job(binding.name, selection, description=binding.description)

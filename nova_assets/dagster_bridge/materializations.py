@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 from dagster import (
     AssetKey,
     AssetMaterialization,
+    BetaWarning,
     DataVersion,
     MetadataValue,
     Output,
     TableColumn,
     TableSchema,
 )
-from dagster._utils.warnings import BetaWarning
 
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
@@ -30,8 +29,12 @@ def table_schema(schema: Schema) -> TableSchema:
     return TableSchema(columns=[TableColumn(f.name, str(f.type)) for f in schema.fields])
 
 
-def metadata_of(commit: Commit, block: Block, warehouse: str) -> dict[str, Any]:
-    """The facts of one block. Numbers plot themselves (R17: each carries its commit's id)."""
+def metadata_of(commit: Commit, block: Block, warehouse: str, seconds: float | None = None) -> dict[str, Any]:
+    """The facts of one block. Numbers plot themselves (R17: each carries its commit's id).
+
+    Args:
+        seconds: from begin to commit of the execution, where it is known.
+    """
     folder = block.manifest.files[0].path.rpartition("/")[0] if block.manifest.files else ""
     consumed = {c: {"cursor": cursor, "head": head} for c, (cursor, head) in commit.consumed.items()}
     return {
@@ -43,29 +46,36 @@ def metadata_of(commit: Commit, block: Block, warehouse: str) -> dict[str, Any]:
         "nova/deletes": block.manifest.deletes,
         "nova/files": len(block.manifest.files),
         "nova/bytes": block.bytes,
+        **({} if seconds is None else {"nova/seconds": round(seconds, 3)}),
         "dagster/row_count": block.rows,
         "dagster/column_schema": table_schema(block.manifest.schema),
         **({"dagster/uri": f"{warehouse}/{folder}"} if folder else {}),
     }
 
 
-def output_of(commit: Commit, block: Block, warehouse: str) -> Output[None]:
+def tags_of(commit: Commit, block: Block) -> dict[str, str]:
+    """By these, events can be told apart and found again."""
+    return {"nova/commit": commit.id, "nova/kind": block.kind}
+
+
+def output_of(commit: Commit, block: Block, warehouse: str, seconds: float | None = None) -> Output[None]:
     """A block as the output of the commit step."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # data_version
-        return _output(commit, block, warehouse)
+        return Output(
+            None,
+            block.channel,
+            metadata=metadata_of(commit, block, warehouse, seconds),
+            data_version=DataVersion(str(block.hi)),
+            tags=tags_of(commit, block),
+        )
 
 
-def _output(commit: Commit, block: Block, warehouse: str) -> Output[None]:
-    return Output(
-        None, block.channel, metadata=metadata_of(commit, block, warehouse), data_version=DataVersion(str(block.hi))
-    )
-
-
-def event_of(commit: Commit, block: Block, warehouse: str) -> AssetMaterialization:
+def event_of(commit: Commit, block: Block, warehouse: str, seconds: float | None = None) -> AssetMaterialization:
     """A block as an event of its own, for commits that no step has reported."""
-    tags: Mapping[str, str] = {DATA_VERSION: str(block.hi)}
-    return AssetMaterialization(AssetKey(block.channel), metadata=metadata_of(commit, block, warehouse), tags=tags)
+    tags = {**tags_of(commit, block), DATA_VERSION: str(block.hi)}
+    metadata = metadata_of(commit, block, warehouse, seconds)
+    return AssetMaterialization(AssetKey(block.channel), metadata=metadata, tags=tags)
 
 
 def describe(commit: Commit) -> str:

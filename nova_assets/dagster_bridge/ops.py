@@ -1,6 +1,7 @@
-"""The steps of a bound workflowette: begin, one per task, commit. All that passes between them is a small description
-of
-the execution, which Dagster keeps: a run that starts again from its failure goes on with the same pins (R4).
+"""The steps of a bound workflowette: begin, one per task, commit (R4).
+
+All that passes between them is a small description of the execution, which Dagster keeps: a run that starts again from
+its failure goes on with the same pins.
 
 (Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
 """
@@ -8,10 +9,13 @@ the execution, which Dagster keeps: a run that starts again from its failure goe
 from collections.abc import Iterator
 from typing import Any
 
-from dagster import In, Nothing, OpDefinition, OpExecutionContext, Out, Output, RetryPolicy, op
+from dagster import Failure, In, Nothing, OpDefinition, OpExecutionContext, Out, Output, RetryPolicy, op
 
+from nova_assets.dagster_bridge.logs import forwarded
 from nova_assets.dagster_bridge.materializations import describe, output_of
-from nova_assets.errors import CommitConflict
+from nova_assets.dagster_bridge.owners import is_gone, owner_of
+from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE
+from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
@@ -35,14 +39,13 @@ def begin_op(binding: Binding, upstream: list[str]) -> OpDefinition:
         name=step_name(binding, "begin"),
         ins={c: In(Nothing) for c in upstream},
         out={EXECUTION: Out(dict)},
-        required_resource_keys={"nova"},
+        required_resource_keys={RESOURCE},
         description=f"Pin what {binding.name} reads.",
     )
     def begin(context: OpExecutionContext) -> Iterator[Output[dict[str, Any]]]:
         runtime = _runtime(context)
         runtime.sweep()
-        firing = context.run.tags.get(FIRING_TAG)
-        execution = runtime.begin(binding.name, run_id=context.run_id, firing_id=firing)
+        execution = _begin(context, runtime, binding.name)
         pins = {c: {"head": p.head, "cursor": p.cursor} for c, p in execution.pins.items()}
         context.log.info(f"execution {execution.id} pins {pins}")
         yield Output(
@@ -62,13 +65,17 @@ def task_op(binding: Binding, task: Task, after: tuple[str, ...]) -> OpDefinitio
         name=step_name(binding, task.name),
         ins={EXECUTION: In(dict), **{f"after_{t}": In(Nothing) for t in after}},
         out={"report": Out(dict)},
-        required_resource_keys={"nova"},
+        required_resource_keys={RESOURCE},
         retry_policy=retries,
         description=task.description,
     )
     def run_task(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[dict[str, Any]]]:
         runtime = _runtime(context)
-        report = runtime.run_task(runtime.attach(execution["id"]), task.name)
+        try:
+            with forwarded(context.log):
+                report = runtime.run_task(runtime.attach(execution["id"]), task.name)
+        except ExecutionNotLive as ended:  # another has taken over: trying again cannot help (R4)
+            raise Failure(str(ended), allow_retries=False) from ended
         shown = {"read": dict(report.read), "wrote": dict(report.wrote), "skipped": report.skipped}
         context.log.info(f"task {task.name}: {shown} in {report.seconds:.1f} s")
         rows = {f"rows in {port}": n for port, n in report.wrote.items() if n is not None}
@@ -85,21 +92,35 @@ def commit_op(binding: Binding) -> OpDefinition:
     @op(
         name=step_name(binding, "commit"),
         ins={EXECUTION: In(dict), **{f"after_{t.name}": In(Nothing) for t in binding.tasks}},
-        out={c.name: Out(Nothing, is_required=False) for c in binding.writes},
-        required_resource_keys={"nova"},
+        out={c.name: Out(Nothing, is_required=False, io_manager_key=IO_MANAGER) for c in binding.writes},
+        required_resource_keys={RESOURCE},
         description=f"Publish what {binding.name} staged, and move its cursors, at once or not at all.",
     )
     def commit(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[None]]:
         store: Store = context.resources.nova.store()
-        made = _commit(context, _runtime(context), store.catalog.execution(execution["id"]))
+        with forwarded(context.log):
+            made = _commit(context, _runtime(context), store.catalog.execution(execution["id"]))
         context.log.info(describe(made))
+        seconds = (made.at - store.catalog.execution(made.execution_id).started_at).total_seconds()
         crash_point("publish.before")
         for block in sorted(made.blocks, key=lambda b: order[b.channel]):
-            yield output_of(made, block, store.settings.warehouse)
+            yield output_of(made, block, store.settings.warehouse, seconds)
         crash_point("publish.after")
         store.catalog.mark_published(made.id)
 
     return commit
+
+
+def _begin(context: OpExecutionContext, runtime: Runtime, binding: str) -> Execution:
+    """Begin; an execution whose run has ended is not waited for."""
+    firing = context.run.tags.get(FIRING_TAG)
+    try:
+        return runtime.begin(binding, run_id=context.run_id, firing_id=firing)
+    except ExecutionInProgress as busy:
+        if not is_gone(busy.fields.get("owner", ""), context.instance):
+            raise
+        runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {context.run_id}")
+        return runtime.begin(binding, run_id=context.run_id, firing_id=firing)
 
 
 def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution) -> Commit:
@@ -127,6 +148,6 @@ def _runtime(context: OpExecutionContext) -> Runtime:
         store.project,
         lease=settings.lease,
         grace=settings.grace,
-        owner=f"dagster:{context.run_id}",
+        owner=owner_of(context.run_id),
         frames=store.runtime.frames,
     )

@@ -1,8 +1,8 @@
-"""The sensor that tells Dagster of commits that no step has reported: inserts from outside, and what a crash cut off
-(R17).
+"""The sensor that tells Dagster of commits that no step has reported (R17).
 
-Its events are written before its tick is complete, so a commit counts as published only once Dagster is seen to have
-it.
+These are inserts from outside, and what a crash cut off. Its events are written before its tick is complete, so a
+commit counts as published only once Dagster is seen to have it. On the way it tidies up: it sweeps what dead executions
+left, and moves the cursors of users' assets whose runs have ended.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from dagster import (
     AssetKey,
     AssetMaterialization,
+    AssetRecordsFilter,
     DagsterInstance,
     DefaultSensorStatus,
     SensorDefinition,
@@ -19,6 +20,7 @@ from dagster import (
     SensorResult,
 )
 
+from nova_assets.dagster_bridge.consumers import settle_all
 from nova_assets.dagster_bridge.materializations import event_of
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.model.commit import Commit
@@ -27,14 +29,18 @@ from nova_assets.store import Store
 LEAVE_TO_RUN = timedelta(seconds=60)
 """For how long a commit is left to the run that made it."""
 
-_LOOK_BACK = 100
+_CLOCKS = timedelta(hours=1)
+"""By how much the clocks of two machines may differ."""
+
+_PAGE = 100
 
 
 def publisher(nova: NovaResource) -> SensorDefinition:
-    """The sensor ``nova_publish``. It also sweeps what dead executions left."""
+    """The sensor ``nova_publish``."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         store = nova.store()
+        settle_all(store, context.instance)  # before the sweep, which ends leases that have run out
         store.runtime.sweep()
         events = publish(store, context.instance)
         return SensorResult(asset_events=events, skip_reason=None if events else "every commit is published")
@@ -54,23 +60,29 @@ def publish(store: Store, instance: DagsterInstance) -> list[AssetMaterializatio
     for commit in store.catalog.unpublished():
         if _left_to_its_run(store, commit):
             continue
-        missing = [b for b in commit.blocks if not _is_known(instance, b.channel, commit.id)]
+        missing = [b for b in commit.blocks if not is_known(instance, b.channel, commit)]
         if not missing:
             store.catalog.mark_published(commit.id)
         events += [event_of(commit, b, store.settings.warehouse) for b in missing]
     return events
 
 
+def is_known(instance: DagsterInstance, channel: str, commit: Commit) -> bool:
+    """Whether Dagster has a materialization of the channel by this commit."""
+    since = AssetRecordsFilter(AssetKey(channel), after_timestamp=(commit.at - _CLOCKS).timestamp())
+    cursor: str | None = None
+    while True:
+        page = instance.fetch_materializations(since, limit=_PAGE, cursor=cursor)
+        for record in page.records:
+            event = record.asset_materialization
+            found = event.metadata.get("nova/commit") if event is not None else None
+            if found is not None and found.value == commit.id:
+                return True
+        if not page.has_more:
+            return False
+        cursor = page.cursor
+
+
 def _left_to_its_run(store: Store, commit: Commit) -> bool:
     by_dagster = store.catalog.execution(commit.execution_id).run_id is not None
     return by_dagster and datetime.now(UTC) - commit.at < LEAVE_TO_RUN
-
-
-def _is_known(instance: DagsterInstance, channel: str, commit_id: str) -> bool:
-    found = instance.fetch_materializations(AssetKey(channel), limit=_LOOK_BACK).records
-    for record in found:
-        event = record.asset_materialization
-        known = event.metadata.get("nova/commit") if event is not None else None
-        if known is not None and known.value == commit_id:
-            return True
-    return False

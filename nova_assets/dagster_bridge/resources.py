@@ -7,10 +7,17 @@ from typing import Any
 
 from dagster import ConfigurableResource
 
+from nova_assets.model.channel import fingerprint
 from nova_assets.model.project import Project
 from nova_assets.settings import load_settings
 from nova_assets.store import Store
 from nova_assets.store import open as open_store
+
+RESOURCE = "nova"
+"""The key of the ``NovaResource`` in the definitions."""
+
+IO_MANAGER = "nova_io_manager"
+"""The key of the IO manager that channels are read by."""
 
 _projects: dict[str, Project] = {}
 _stores: dict[tuple[str, str, str], Store] = {}
@@ -18,8 +25,15 @@ _lock = threading.Lock()
 
 
 def remember(project: Project) -> str:
-    """A name under which a resource finds the project again: resources carry configuration, not objects."""
-    name = f"project-{id(project)}"
+    """A name under which a resource finds the project again: resources carry configuration, not objects.
+
+    It comes from the definitions alone, so that each process that loads them gives the same one.
+    """
+    content = {
+        "bindings": [b.as_json() for b in project.bindings],
+        "channels": sorted((c.as_json() for c in project.channels), key=lambda c: str(c["name"])),
+    }
+    name = f"project-{fingerprint(content)}"
     _projects[name] = project
     return name
 
@@ -46,9 +60,10 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
         settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=named)
         key = (settings.catalog, settings.warehouse, self.project or "")
         with _lock:
-            if key not in _stores:
-                _stores[key] = open_store(known, spark=self._session, settings=settings)
-            return _stores[key]
+            store = _stores.get(key)
+            if store is None or (known is not None and store.project is not known):  # definitions were loaded again
+                store = _stores[key] = open_store(known, spark=self._session, settings=settings)
+            return store
 
     def _session(self) -> Any:
         from dagster_pyspark import LazyPySparkResource

@@ -1,15 +1,20 @@
-"""Triggers as sensors and schedules. They decide by ``plan/due`` alone; a firing is a row in the catalog before its run
-is requested, so that a daemon that dies in between loses and repeats nothing."""
+"""Triggers as sensors and schedules: they decide by ``plan/due`` alone.
+
+A firing is a row in the catalog before its run is requested, so a daemon that dies in between loses nothing and repeats
+nothing.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import logging
+from datetime import UTC, datetime, timedelta
 
 from dagster import (
     DagsterInstance,
     DagsterRunStatus,
     DefaultScheduleStatus,
     DefaultSensorStatus,
+    JobDefinition,
     RunRequest,
     RunsFilter,
     ScheduleDefinition,
@@ -21,12 +26,18 @@ from dagster import (
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from nova_assets.dagster_bridge.ops import FIRING_TAG
+from nova_assets.dagster_bridge.owners import live_execution
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.model.binding import Binding
+from nova_assets.model.execution import Execution
 from nova_assets.model.ports import Firing
 from nova_assets.model.trigger import Cron, Trigger
 from nova_assets.plan.due import Facts, decide
 from nova_assets.store import Store
+
+log = logging.getLogger("nova_assets.triggers")
+
+RUN_KEY_TAG = "dagster/run_key"
 
 ATTEMPTS = 3
 """How many runs a firing is worth before it is abandoned."""
@@ -35,7 +46,7 @@ INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
 
 def trigger_of(
-    binding: Binding, job: UnresolvedAssetJobDefinition, nova: NovaResource
+    binding: Binding, job: JobDefinition | UnresolvedAssetJobDefinition, nova: NovaResource
 ) -> SensorDefinition | ScheduleDefinition | None:
     """The sensor or schedule of a binding; None when it runs by hand alone."""
     when = binding.when
@@ -71,15 +82,25 @@ def trigger_of(
 def evaluate(
     binding: Binding, when: Trigger, store: Store, instance: DagsterInstance, now: datetime | None = None
 ) -> RunRequest | SkipReason:
-    """One tick: finish with the firing under way, or see whether the next is due."""
+    """One tick: go on with the firing under way, or see whether the next is due.
+
+    Args:
+        now: the time that a schedule's tick stands for; a tick is never earlier than its binding.
+    """
     store.runtime.register(binding)
     catalog = store.catalog
-    last = catalog.last_firing(binding.name)
+    last, ended = catalog.last_firing(binding.name), ""
     if last is not None and last.state == "requested":
-        return _under_way(last, store, instance)
+        answer = _under_way(last, store, instance)
+        if not isinstance(answer, str):
+            return answer
+        ended = f"{answer}; "
+    busy = live_execution(catalog, binding.name, instance)
+    if busy is not None:
+        return SkipReason(ended + _wait(busy))
     decision = decide(when, last.positions if last is not None else {}, facts_of(binding, store, now))
     if not decision.due:
-        return SkipReason(decision.why)
+        return SkipReason(ended + decision.why)
     firing = catalog.fire(binding.name, last.n if last is not None else 0, decision.positions)
     return SkipReason("another process has fired it") if firing is None else _request(firing)
 
@@ -87,34 +108,45 @@ def evaluate(
 def facts_of(binding: Binding, store: Store, now: datetime | None = None) -> Facts:
     """What the decision rests on, from the catalog."""
     catalog = store.catalog
+    since = catalog.registered_at(binding.name)
     return Facts(
         now=now or datetime.now(UTC),
-        since=catalog.registered_at(binding.name),
+        since=since if now is None else min(since, now - timedelta(seconds=1)),
         heads={s.channel.name: s.head for s in catalog.channels()},
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
         finished=catalog.finished(),
     )
 
 
-def _under_way(firing: Firing, store: Store, instance: DagsterInstance) -> RunRequest | SkipReason:
-    """A firing whose run is not known to Dagster is requested again under the same key; a failed run counts an
-    attempt."""
-    runs = instance.get_runs(RunsFilter(tags={FIRING_TAG: firing.id}), limit=ATTEMPTS + 1)
-    mine = [r for r in runs if r.tags.get("dagster/run_key") == firing.run_key]
-    if not mine:
+def _under_way(firing: Firing, store: Store, instance: DagsterInstance) -> RunRequest | SkipReason | str:
+    """What a requested firing needs; or how it has ended, and then the next may be judged.
+
+    A firing whose run is not known to Dagster is requested again under the same key; one whose run came to nothing
+    under the next, once the execution of that run is out of the way.
+    """
+    runs = instance.get_runs(RunsFilter(tags={FIRING_TAG: firing.id, RUN_KEY_TAG: firing.run_key}), limit=1)
+    if not runs:
         return _request(firing)
-    if not mine[0].is_finished:
-        return SkipReason(f"run {mine[0].run_id} of firing {firing.n} is under way")
-    if mine[0].status == DagsterRunStatus.SUCCESS:
+    run = runs[0]
+    if not run.is_finished:
+        return SkipReason(f"run {run.run_id} of firing {firing.n} is under way")
+    if run.status == DagsterRunStatus.SUCCESS:
         store.catalog.end_firing(firing.id, "committed")
-        return SkipReason(f"firing {firing.n} is done")
+        return f"firing {firing.n} is done"
     if firing.attempt >= ATTEMPTS:
+        what = f"firing {firing.n} of {firing.binding} is abandoned after {firing.attempt} failed runs"
+        log.error("%s, the last of them %s; once mended, run it by hand: nova run %s", what, run.run_id, firing.binding)
         store.catalog.end_firing(firing.id, "abandoned")
-        return SkipReason(
-            f"firing {firing.n} is abandoned after {firing.attempt} failed runs; run it by hand once mended"
-        )
+        return f"{what}, the last of them {run.run_id}; once mended, run it by hand"
+    busy = live_execution(store.catalog, firing.binding, instance)
+    if busy is not None:
+        return SkipReason(_wait(busy))
     again = store.catalog.retry_firing(firing.id, firing.attempt)
     return SkipReason("another process tries it again") if again is None else _request(again)
+
+
+def _wait(busy: Execution) -> str:
+    return f"execution {busy.id} of {busy.owner} is alive, until {busy.lease_until:%H:%M:%S} UTC if it says no more"
 
 
 def _request(firing: Firing) -> RunRequest:

@@ -60,7 +60,7 @@ class World:
         self.store = Store(settings, project, open_catalog(catalog), StubEngine(warehouse))
         resources._stores[settings.catalog, settings.warehouse, resources.remember(project)] = self.store
         self.defs = build_definitions(project, catalog=catalog, warehouse=warehouse)
-        self.job = self.defs.resolve_job_def("w_job")
+        self.job = self.defs.resolve_job_def("w")
         self.instance = dg.DagsterInstance.ephemeral()
         self.store.register(project)
 
