@@ -1,6 +1,6 @@
 """What a crash test kills: one insert and one run of a two-channel binding, in a process of its own.
 
-``python -m nova_assets_tests.scenarios.crash_worker CATALOG WAREHOUSE stub|spark insert|run|sweep``
+``python -m nova_assets_tests.scenarios.crash_worker CATALOG WAREHOUSE stub|spark insert|run|sweep|dagster``
 """
 
 from __future__ import annotations
@@ -55,7 +55,25 @@ def rows(engine: str, *keys: int) -> Any:
     return pa.Table.from_pylist(data)
 
 
+def run_under_dagster(catalog: str, warehouse: str) -> None:
+    """The binding as Dagster's job, on the instance in DAGSTER_HOME and the stub engine."""
+    import dagster as dg
+
+    from nova_assets.dagster_bridge import build_definitions, resources
+
+    def opened(known: Any = None, *, spark: Any = None, settings: Any = None) -> Store:
+        return Store(settings, known, open_catalog(settings.catalog), StubEngine(settings.warehouse))
+
+    setattr(resources, "open_store", opened)  # noqa: B010  a stub, as the type checker need not know
+    defs = build_definitions(project, catalog=catalog, warehouse=warehouse)
+    with dg.DagsterInstance.get() as instance:
+        defs.resolve_job_def("w").execute_in_process(instance=instance)
+
+
 def main(catalog: str, warehouse: str, engine: str, action: str) -> None:
+    if action == "dagster":
+        run_under_dagster(catalog, warehouse)
+        return
     with open_store(catalog, warehouse, engine) as store:
         if action == "insert":
             store.insert("source", rows(engine, 3, 4), idempotency_key="second")

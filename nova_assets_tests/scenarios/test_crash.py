@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,36 @@ def test_a_sweep_killed_at_each_point(catalog: str, tmp_path: Path, point: str) 
         assert files(warehouse) == listed(store)
         store.run("w")
         assert keys(store, "total") == [1, 2]
+
+
+@pytest.mark.crash
+@pytest.mark.dagster
+@pytest.mark.parametrize("point", ["publish.before", "publish.after"])
+def test_r17_a_dagster_run_killed_around_publishing(
+    catalog: str, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is durable, so everything is visible; what Dagster has not heard is published later, once."""
+    import dagster as dg
+
+    from nova_assets.dagster_bridge import publisher
+
+    warehouse, home = tmp_path / "wh", tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with open_store(catalog, str(warehouse), "stub") as store, dg.DagsterInstance.get() as instance:
+        store.register(store.project)
+        store.insert("source", rows("stub", 1, 2))
+        assert worker(catalog, warehouse, "stub", "dagster", point) == -9
+        assert keys(store, "copy") == keys(store, "total") == [1, 2]
+        assert [c.lag for c in store.cursors()] == [0, 0]
+        monkeypatch.setattr(publisher, "LEAVE_TO_RUN", timedelta(0))
+        for _ in range(3):
+            for event in publisher.publish(store, instance):
+                instance.report_runless_asset_event(event)
+        for channel in ("source", "copy", "total"):
+            told = instance.fetch_materializations(dg.AssetKey(channel), limit=10).records
+            assert len(told) == 1, f"{channel} is told once"
+        assert store.catalog.unpublished() == []
 
 
 @pytest.mark.crash
