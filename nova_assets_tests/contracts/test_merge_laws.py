@@ -170,7 +170,8 @@ def test_r4_several_outputs_come_from_one_evaluation(tmp_path: Path, spark: Any)
 
     @nova.task(consumes=nova.new(source), produces=[nova.delta(left), nova.delta(right)])
     def draw(source: Any) -> dict[str, Any]:
-        drawn = source.withColumn("u", F.udf(_draw)("k"))
+        draw_one = F.udf(lambda key: str(random.random()))  # by value: workers need not import this module
+        drawn = source.withColumn("u", draw_one("k"))
         return {"left": drawn.filter("k >= 0"), "right": drawn.select("u", "k").filter("k > 10")}
 
     project = nova.Project([nova.bind(nova.Workflowette("w", [draw]))])
@@ -179,10 +180,6 @@ def test_r4_several_outputs_come_from_one_evaluation(tmp_path: Path, spark: Any)
         store.run("w")
         a, b = ({r["k"]: r["u"] for r in rows_of(store.read(c).to_arrow())} for c in ("left", "right"))
     assert len(a) == 50 and b == {k: u for k, u in a.items() if k > 10}
-
-
-def _draw(key: int) -> str:
-    return str(random.random())
 
 
 def test_r12_the_shipped_checks_tell_right_from_wrong(spark: Any) -> None:
