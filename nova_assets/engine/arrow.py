@@ -164,7 +164,11 @@ def _keeps_fields(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
         fields = {f.name: f.type for f in wanted}
         return all(f.name in fields and _keeps_fields(f.type, fields[f.name]) for f in given)
-    return not bool(pa.types.is_nested(given) or pa.types.is_nested(wanted))
+    return not (_is_nested(given) or _is_nested(wanted))
+
+
+def _is_nested(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(type_))
 
 
 def _is_list(type_: pa.DataType) -> bool:

@@ -15,12 +15,14 @@ from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.take import LargeParquet, take
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
+from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.reads import Read, Snapshot
 from nova_assets.model.schema import Schema
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import SparkSession
 
 
@@ -50,7 +52,7 @@ class SparkEngine:
     def matching(self, snapshot: Any, keys: Any, on: Sequence[str]) -> Any:
         from nova_assets.engine.columns import col
 
-        keys = self._frame(keys)
+        snapshot, keys = self._frame(snapshot), self._frame(keys)
         lacking = [c for c in on if c not in keys.columns]
         if lacking:
             raise SchemaMismatch(
@@ -59,22 +61,38 @@ class SparkEngine:
                 expected=", ".join(on),
                 next="name the columns with matching(..., on=...)",
             )
-        wanted = keys.select(*map(col, on)).distinct()
-        return self._frame(snapshot).join(wanted, list(on), "left_semi")
+        wanted = keys.select(*map(col, on))
+        if not snapshot.columns:  # a channel that nothing was ever put on: no row matches, and its keys are like these
+            return wanted.limit(0)
+        with using(self.session, READING):
+            return snapshot.join(wanted, list(on), "left_semi").select(*map(col, snapshot.columns))
 
     def select(self, frame: Any, columns: Sequence[str]) -> Any:
+        have = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
+        lacking = [c for c in columns if c not in have]
+        if lacking:
+            raise SchemaMismatch(
+                f"there are no columns {', '.join(map(repr, lacking))}",
+                found=", ".join(columns),
+                expected=f"some of {', '.join(have)}",
+            )
+        if isinstance(frame, pa.Table):
+            return frame.select(list(columns))
         from nova_assets.engine.columns import col
 
-        lacking = [c for c in columns if c not in frame.columns]
-        if lacking:
-            raise SchemaMismatch(f"no columns {', '.join(map(repr, lacking))}", expected=", ".join(frame.columns))
         return frame.select(*map(col, columns))
 
     def to_arrow(self, frame: Any) -> pa.Table:
         if isinstance(frame, pa.Table):
             return frame
-        with using(self.session, READING):
-            return frame.toArrow()
+        table = frame.toArrow()
+        wanted = to_arrow(self.schema_of(frame))  # the session's own time zone is no part of the data
+        return table if table.schema.equals(wanted) else table.cast(wanted)
+
+    def to_pandas(self, frame: Any) -> pd.DataFrame:
+        """All rows of a frame, as a pandas DataFrame."""
+        found: pd.DataFrame = self.to_arrow(frame).to_pandas()
+        return found
 
     def is_empty(self, frame: Any) -> bool:
         return frame.num_rows == 0 if isinstance(frame, pa.Table) else bool(frame.isEmpty())
@@ -109,12 +127,12 @@ class SparkEngine:
         return self.session.read.parquet(*map(str, taken.paths)) if isinstance(taken, LargeParquet) else taken
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
-        from nova_assets.engine.merge import dropped
+        from nova_assets.engine.diff import dropped
+        from nova_assets.engine.fit import cast_to
 
         block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
-        replacing = Snapshot(old.channel, old.at + 1, block, (), new.schema, old.merge)
-        before = Snapshot(old.channel, old.at, old.base, old.deltas, new.schema, old.merge)
-        return dropped(self.read(before), self.read(replacing))
+        rows = self.read(Snapshot(old.channel, old.at + 1, block, (), new.schema, old.merge))
+        return dropped(cast_to(self.read(old), new.schema), rows)
 
     def delete(self, folder: str) -> None:
         self.warehouse.delete(folder)

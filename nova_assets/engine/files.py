@@ -143,8 +143,8 @@ class Warehouse:
         )
 
 
-def settle(folder: Path) -> list[Path]:
-    """Leave a written folder with its Parquet files alone, on disk for good, in order of their names.
+def parquet_files(folder: Path) -> list[Path]:
+    """The Parquet files of a folder that was just written, in order of their names; everything else in it is removed.
 
     Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest
     lists.
@@ -154,19 +154,17 @@ def settle(folder: Path) -> list[Path]:
             shutil.rmtree(other)
         elif other.suffix != ".parquet" or other.name.startswith((".", "_")):
             other.unlink()
-    files = sorted(folder.iterdir())
-    for path in (*files, folder):
-        _sync(path)
-    return files
+    return sorted(folder.iterdir())
 
 
-def _sync(path: Path) -> None:
-    """What a commit lists has to outlast a power cut, as the commit does."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def sync(paths: Iterable[Path]) -> None:
+    """Put files and folders on disk for good: what a commit lists has to outlast a power cut, as the commit does."""
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _local(root: str) -> Path:

@@ -1,224 +1,174 @@
-"""Merge, chain and diff on Spark: what the merge models say (model/merge), carried out.
+"""Merge and chain on Spark: what the merge models say (model/merge), carried out.
 
 The change that a delta makes to one key is a pair (deletion?, live row?), the deletion first. Pairs compose: of two,
 the later's deletion wins over everything before it; otherwise the live rows are combined. ``fold`` composes all changes
-of a key, and serves chain and merge alike. The base is never shuffled for a small delta: its untouched rows are what is
-left by an anti-join with the delta's keys (DESIGN §6).
+of each key, and serves chain and merge alike. The base is never shuffled for a small delta, and no window runs over it:
+its untouched rows are what an anti-join with the delta's keys leaves (DESIGN §6).
+
+Windows over the *deltas* were measured against one list of changes per key and higher-order functions over it: half the
+time, and no list that could outgrow memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
+from pyspark.sql import types as t
 
 from nova_assets.engine.columns import col, comparable, struct
-from nova_assets.errors import UnrepresentableChange
 from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
 SEQ = "__nova_seq"
-"""Which delta a row is of, in order; base rows are of none, and come first."""
+"""Which delta a row is of, in order from 0; base rows are before all of them."""
 
-_COMBINE: dict[str, Callable[[Column, Column], Column]] = {
-    "sum": lambda a, b: a + b,
-    "min": lambda a, b: F.least(a, b),
-    "max": lambda a, b: F.greatest(a, b),
-    "bool_and": lambda a, b: a & b,
-    "bool_or": lambda a, b: a | b,
+_BASE = -1
+ROWS = "__nova_rows"
+_DIFFERENT = "__nova_different"
+_CUT = "__nova_cut"
+_RANK = "__nova_rank"
+_OVERALL = (Window.unboundedPreceding, Window.unboundedFollowing)
+
+_COMBINE: Mapping[str, Callable[[Column], Column]] = {
+    "sum": F.sum,
+    "min": F.min,
+    "max": F.max,
+    "bool_and": F.bool_and,
+    "bool_or": F.bool_or,
 }
 
 
-def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, several: bool, small: bool) -> DataFrame:
-    """A base and the deltas on top of it, as a base.
+def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: bool, small: bool) -> DataFrame:
+    """A base and the deltas on top of it, as a base of a keyed channel.
 
     Args:
-        deltas: with ``_deleted`` and ``SEQ`` where the channel is keyed.
+        deltas: the base's columns, ``_deleted`` and ``SEQ``.
         several: whether the rows are of more than one delta.
         small: whether the deltas' keys may be sent to every worker.
     """
-    columns = base.columns
-    if not model.keyed:
-        return base.unionByName(deltas.select(*map(col, columns)))
-    on = list(model.key)
-    keys = deltas.select(*map(col, on)).distinct()
+    columns, on = base.columns, list(model.key)
+    keys = deltas.select(*map(col, on))
     keys = F.broadcast(keys) if small else keys.hint("shuffle_hash")
     changes = deltas
-    if isinstance(model, Keyed) or model.order_by:
-        touched = base.join(keys, on, "left_semi").withColumn(DELETED, F.lit(False)).withColumn(SEQ, F.lit(-1))
-        changes = fold(touched.unionByName(deltas), model)
+    if _combines(model):
+        touched = base.join(keys, on, "left_semi").select(
+            *map(col, columns), F.lit(False).alias(DELETED), F.lit(_BASE).alias(SEQ)
+        )
+        changes = fold(touched.union(deltas), model)
     elif several:
         changes = fold(deltas, model)
-    live = changes.filter(~col(DELETED)).select(*map(col, columns))
-    return base.join(keys, on, "left_anti").select(*map(col, columns)).unionByName(live)
+    untouched = base.join(keys, on, "left_anti").select(*map(col, columns))
+    return untouched.union(live(changes, columns))
 
 
-def chain(deltas: DataFrame, model: MergeModel, several: bool) -> DataFrame:
-    """Deltas in order, as one delta."""
-    if not model.keyed or not several:
-        return deltas.drop(SEQ)
-    return fold(deltas, model)
+def live(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """What a change leaves of nothing: its live rows."""
+    return changes.filter(~col(DELETED)).select(*map(col, columns))
 
 
 def fold(rows: DataFrame, model: MergeModel) -> DataFrame:
-    """All changes of each key, composed: at most one deletion and one live row per key (R11).
+    """All changes of each key, composed: at most one deletion and one live row per key, ``_deleted`` last (R11).
+
+    Where both the earlier and the later change of a key delete it, the first deletion's row stays: it is the one that
+    tells what there was before all of them.
 
     Args:
-        rows: with ``_deleted`` and ``SEQ``; per key and delta at most one deletion and one live row.
+        rows: columns, ``_deleted`` and ``SEQ``; per key and delta at most one deletion and one live row.
     """
-    columns = [c for c in rows.columns if c != SEQ]
-    keys = [col(k) for k in model.key]
-    if not isinstance(model, Keyed) and not model.order_by:
-        last = rows.groupBy(*keys).agg(F.max_by(struct(columns), col(SEQ)).alias("__row"))
-        return last.select(*(col("__row").getField(c).alias(c) for c in columns))
-    return _fold_lists(rows, model, columns, keys)
-
-
-def _fold_lists(rows: DataFrame, model: MergeModel, columns: Sequence[str], keys: Sequence[Column]) -> DataFrame:
-    """By key, the list of its changes; lists are as long as the path has deltas. Maps cannot be sorted by, so what is
-    sorted is (SEQ, place), and rows are looked up by place."""
-    grouped = rows.groupBy(*keys).agg(
-        F.collect_list(F.struct(col(SEQ).alias("s"), col(DELETED).alias("d"), struct(columns).alias("r"))).alias(
-            "__all"
-        )
+    columns = [c for c in rows.columns if c not in (DELETED, SEQ)]
+    if not _combines(model):
+        newest = Window.partitionBy(*map(col, model.key)).orderBy(col(SEQ).desc(), col(DELETED))
+        last = rows.withColumn(_RANK, F.row_number().over(newest)).filter(col(_RANK) == 1)
+        return last.select(*map(col, columns), col(DELETED))
+    deleted, seq = col(DELETED), col(SEQ)
+    cut = F.max(F.when(deleted, seq)).over(Window.partitionBy(*map(col, model.key)))
+    kept = rows.withColumn(_CUT, cut).filter(deleted | col(_CUT).isNull() | (seq >= col(_CUT)))
+    side = Window.partitionBy(*map(col, model.key), deleted)
+    winner = side.orderBy(
+        *(F.when(~deleted, col(c)).desc_nulls_last() for c in model.order_by),
+        F.when(deleted, seq).otherwise(-seq),  # the first deletion, the last live row
     )
-    deleted = F.filter(col("__all"), lambda x: x["d"])
-    cut = F.coalesce(F.array_max(F.transform(deleted, lambda x: x["s"])), F.lit(-2))
-    step = grouped.withColumn("__cut", cut)
-    last_deletion = F.filter(col("__all"), lambda x: x["d"] & (x["s"] == col("__cut")))
-    step = step.withColumn("__gone", F.get(last_deletion, F.lit(0))["r"])
-    step = step.withColumn("__live", F.filter(col("__all"), lambda x: ~x["d"] & (x["s"] >= col("__cut"))))
-    # in the order in which they came
-    step = step.withColumn(
-        "__order", F.array_sort(F.transform(col("__live"), lambda x, i: F.struct(x["s"].alias("s"), i.alias("i"))))
-    )
-    step = step.withColumn("__live", F.transform(col("__order"), lambda o: F.get(col("__live"), o["i"])))
-    winner = F.get(col("__live"), _winner(model))["r"]
-    combined = dict(model.combine) if isinstance(model, Keyed) else {}
-    types = {f.name: f.dataType for f in rows.schema.fields}
-    fields = [
-        (_combined(c, combined[c], types[c]) if c in combined else winner.getField(c)).alias(c)
-        for c in columns
-        if c != DELETED
-    ]
-    live = F.when(F.size(col("__live")) > 0, F.struct(*fields, F.lit(False).alias(DELETED)))
-    gone = F.when(
-        col("__gone").isNotNull(),
-        F.struct(*(col("__gone").getField(c).alias(c) for c in columns if c != DELETED), F.lit(True).alias(DELETED)),
-    )
-    both = step.select(F.explode(F.filter(F.array(gone, live), lambda x: x.isNotNull())).alias("__row"))
-    return both.select(*(col("__row").getField(c).alias(c) for c in columns))
+    kept = kept.withColumn(_RANK, F.row_number().over(winner))
+    for name, value in _combined(rows.schema, model, side).items():
+        kept = kept.withColumn(name, value)
+    return kept.filter(col(_RANK) == 1).select(*(_value(c, model) for c in columns), deleted)
 
 
-def _winner(model: MergeModel) -> Column:
-    """The place of the live row whose uncombined columns stay: the greatest by ``order_by``, the later at a tie."""
-    if not model.order_by:
-        return F.size(col("__live")) - 1
+def resolve(rows: DataFrame, model: MergeModel) -> DataFrame:
+    """The rows of one delta, reduced to what a delta may hold: ``fold``, with ``order_by`` as the order of arrival.
 
-    def rank(x: Column, i: Column) -> Column:
-        parts = [p for c in model.order_by for p in (x["r"].getField(c).isNotNull(), x["r"].getField(c))]
-        return F.struct(*(p.alias(f"p{n}") for n, p in enumerate(parts)), i.alias("i"))
-
-    return F.array_max(F.transform(col("__live"), rank))["i"]
-
-
-def _combined(column: str, function: str, type_: Any) -> Column:
-    """The live rows' values of one column, combined in order; nulls are passed over."""
-    combine = _COMBINE.get(function) or FunctionRef.parse(function).load()
-
-    def step(so_far: Column, x: Column) -> Column:
-        value = x["r"].getField(column)
-        both = combine(so_far, value).cast(type_)
-        return F.when(so_far.isNull(), value).when(value.isNull(), so_far).otherwise(both)
-
-    return F.aggregate(col("__live"), F.lit(None).cast(type_), step)
-
-
-def diff(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
-    """What turns one snapshot of a keyed channel into another; deletions carry the old row's values."""
-    on = list(model.key)
-    columns = new.columns
-    before = old.select(*map(col, on), struct(columns).alias("__old"))
-    after = new.select(*map(col, on), struct(columns).alias("__new"))
-    joined = before.join(after, on, "full_outer")
-    types = new.schema
-    same = comparable(col("__old"), types).eqNullSafe(comparable(col("__new"), types))
-
-    def row(side: str, deleted: bool) -> Column:
-        return F.struct(*(col(side).getField(c).alias(c) for c in columns), F.lit(deleted).alias(DELETED))
-
-    gone_row = F.when(col("__old").isNotNull(), row("__old", True))
-    live_row = F.when(col("__new").isNotNull(), row("__new", False))
-    gone = F.when(_must_go(model), gone_row)
-    rows = joined.filter(~same).select(
-        F.explode(F.filter(F.array(gone, live_row), lambda x: x.isNotNull())).alias("__row")
-    )
-    return rows.select(*(col("__row").getField(c).alias(c) for c in [*columns, DELETED]))
-
-
-def _must_go(model: MergeModel) -> Column:
-    """Whether a key's old row is told as deleted: when it is gone, and when the new row alone would not displace
-    it. Combined columns cannot say every change (R11); by ``order_by`` a lesser row would lose."""
-    if isinstance(model, Keyed):
-        return F.lit(True)
-    if not model.order_by:
-        return col("__new").isNull()
-
-    def rank(side: str) -> Column:
-        parts = [p for c in model.order_by for p in (col(side).getField(c).isNotNull(), col(side).getField(c))]
-        return F.struct(*(p.alias(f"p{n}") for n, p in enumerate(parts)))
-
-    return col("__new").isNull() | (rank("__new") < rank("__old"))
-
-
-def bag_difference(old: DataFrame, new: DataFrame, channel: str, known_to_keep: bool) -> DataFrame:
-    """The rows that came to an Append channel.
-
-    Raises:
-        UnrepresentableChange: rows have gone (R10).
+    Args:
+        rows: columns and ``_deleted``.
     """
-    counted = _counted(old, new)
-    if not known_to_keep:
-        lost = _lost(counted)
-        if lost:
-            raise UnrepresentableChange(
-                f"channel {channel!r} is append-only, and a base dropped {lost} of its rows (R10)",
-                found=f"{lost} rows are gone",
-                expected="a base that keeps every row",
-                next="declare the channel with merge=nova.Upsert(key=...), or read it as all",
-                channel=channel,
-                dropped=lost,
-            )
-    came = counted.filter(col("__n") > 0).select(
-        F.explode(F.array_repeat(col("__row"), col("__n").cast("int"))).alias("__row")
+    if not model.order_by:
+        return fold(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(1)), model)
+    order = [col(c).asc_nulls_first() for c in model.order_by]
+    place = F.row_number().over(Window.partitionBy(*map(col, model.key), col(DELETED)).orderBy(*order))
+    return fold(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(place)), model)
+
+
+def undecided(rows: DataFrame, model: MergeModel) -> DataFrame:
+    """The keys of which several live rows are the greatest by ``order_by`` and yet differ in what it has to decide,
+    with how many rows those are (``ROWS``).
+
+    Columns that are combined by name need no decision; those combined by a function do, at every tie.
+    """
+    functions = dict(model.combine) if isinstance(model, Keyed) else {}
+    alive = rows.filter(~col(DELETED))
+    key, order = [col(k) for k in model.key], [col(c) for c in model.order_by]
+    chosen = struct(c for c in rows.columns if c not in functions)
+    greatest = Window.partitionBy(*key).orderBy(*(c.desc_nulls_last() for c in order))
+    top = alive.withColumn(_RANK, F.rank().over(greatest)).filter(col(_RANK) == 1).drop(_RANK)
+    found = _differing(top, key, key, chosen)
+    by_function = [c for c, f in functions.items() if f not in _COMBINE]
+    if by_function:
+        found = found.union(_differing(alive, [*key, *order], key, struct(by_function)))
+    return found.groupBy(*key).agg(F.max(ROWS).alias(ROWS))
+
+
+def _differing(rows: DataFrame, group: Sequence[Column], key: Sequence[Column], value: Column) -> DataFrame:
+    kind = rows.select(value.alias("v")).schema["v"].dataType
+    counted = rows.groupBy(*group).agg(
+        F.count_distinct(comparable(value, kind)).alias(_DIFFERENT), F.count(F.lit(1)).alias(ROWS)
     )
-    return came.select(*(col("__row").getField(c).alias(c) for c in new.columns))
+    return counted.filter(col(_DIFFERENT) > 1).select(*key, col(ROWS))
 
 
-def dropped(old: DataFrame, new: DataFrame) -> int:
-    """How many rows of ``old`` are not in ``new``, counted as bags."""
-    return _lost(_counted(old, new))
+def _combines(model: MergeModel) -> bool:
+    """Whether a live row of a delta may need what was there before."""
+    return isinstance(model, Keyed) or bool(model.order_by)
 
 
-def _counted(old: DataFrame, new: DataFrame) -> DataFrame:
-    columns = new.columns
-    tagged = new.select(struct(columns).alias("__row"), F.lit(1).alias("__side")).unionByName(
-        old.select(struct(columns).alias("__row"), F.lit(-1).alias("__side"))
-    )
-    kind = new.select(struct(columns).alias("__row")).schema["__row"].dataType
-    by = comparable(col("__row"), kind).alias("__by")
-    return tagged.groupBy(by).agg(F.sum("__side").alias("__n"), F.first("__row").alias("__row"))
+def _combined(schema: t.StructType, model: MergeModel, side: WindowSpec) -> dict[str, Column]:
+    """Helper columns with the live rows of a key combined, in their own columns' types; nulls are passed over."""
+    found = {}
+    for column, function in model.combine if isinstance(model, Keyed) else ():
+        value, type_ = F.when(~col(DELETED), col(column)), schema[column].dataType
+        if function in _COMBINE:
+            found[_helper(column)] = _COMBINE[function](value).over(side).cast(type_)
+        else:
+            in_order = F.collect_list(value).over(side.orderBy(col(SEQ)).rowsBetween(*_OVERALL))
+            found[_helper(column)] = _folded(in_order, FunctionRef.parse(function).load(), type_)
+    return found
 
 
-def _lost(counted: DataFrame) -> int:
-    found = counted.filter(col("__n") < 0).agg(F.sum(-col("__n"))).first()
-    return int(found[0] or 0) if found is not None else 0
+def _folded(values: Column, function: Callable[[Column, Column], Column], type_: t.DataType) -> Column:
+    def step(earlier: Column, later: Column) -> Column:
+        return function(earlier, later).cast(type_)
+
+    rest: Any = F.slice(values, 2, F.size(values))
+    return F.when(F.size(values) > 0, F.aggregate(rest, F.get(values, F.lit(0)), step))
 
 
-def fold_functions(frames: Sequence[DataFrame], reference: str) -> DataFrame:
-    """Frames combined by a user's function of two, left to right."""
-    return reduce(FunctionRef.parse(reference).load(), frames)
+def _value(column: str, model: MergeModel) -> Column:
+    if isinstance(model, Keyed) and column in dict(model.combine):
+        return F.when(col(DELETED), col(column)).otherwise(col(_helper(column))).alias(column)
+    return col(column)
+
+
+def _helper(column: str) -> str:
+    return f"__nova_combined {column}"

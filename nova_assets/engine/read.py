@@ -1,28 +1,40 @@
-"""Reads (plan/reads), as Spark frames: exactly the listed files, with their schema, and nothing is listed (R16)."""
+"""Reads (model/reads) as Spark frames: exactly the listed files, with their schema, and nothing is listed (R16)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from nova_assets.engine.columns import col
+from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
-from nova_assets.engine.merge import SEQ, bag_difference, chain, diff, fold_functions, merge
+from nova_assets.engine.fit import cast_to, custom_base
+from nova_assets.engine.merge import SEQ, fold, live, merge
 from nova_assets.engine.session import READING, Session, using
-from nova_assets.engine.types import to_struct
+from nova_assets.engine.types import to_spark, to_struct
 from nova_assets.errors import NotSupported
-from nova_assets.model.block import Block
+from nova_assets.model.block import Block, DataFile
+from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source
 from nova_assets.model.schema import DELETED, Schema
 
-BROADCAST_ROWS = 10_000_000
+BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
-"""Deltas up to this size have their keys sent to every worker."""
+"""Deltas up to this size have their keys sent to every worker. Measured with a driver of 2 GB: four million keys of 32
+characters fit, ten million do not."""
 
-_LITERAL_FILES = 200  # above this many files their order is joined in, not written into the query
+FEW_ROWS = 100_000
+"""So few rows have few keys, however many bytes their other columns take."""
+
+_LITERAL_FILES = 200
+"""Above this many files their order is joined in, not written into the query."""
+
+_FILE = "__nova_file"
+_NO_COLUMNS = Schema(())
 
 
 class Reader:
@@ -33,7 +45,13 @@ class Reader:
         self.warehouse = warehouse
 
     def read(self, read: Read) -> DataFrame:
-        """The frame that a read describes. Raises FileMissing, UnrepresentableChange."""
+        """The frame that a read describes.
+
+        A channel that has no schema yet gives a frame without columns (and ``_deleted``, for a change of a keyed one).
+
+        Raises:
+            FileMissing, UnrepresentableChange, NotSupported.
+        """
         with using(self.session.get(), READING):
             return self._read(read)
 
@@ -41,89 +59,132 @@ class Reader:
         if isinstance(read, Snapshot):
             return self._snapshot(read)
         if isinstance(read, Inserts):
-            rows = self._snapshot(read.snapshot)
-            return rows.withColumn(DELETED, F.lit(False)) if read.snapshot.merge.keyed else rows
+            return self._inserts(read.snapshot)
         if isinstance(read, Chain):
             return self._chain(read)
         if isinstance(read, Diff):
             return self._diff(read)
-        assert isinstance(read, Empty), read
-        schema = read.schema or Schema(())
-        return self._empty(schema.with_deleted() if read.change and read.merge.keyed else schema)
+        if isinstance(read, Empty):
+            return self._nothing(read)
+        raise NotSupported(f"{type(read).__name__} is no read of blocks")
+
+    # the five reads
 
     def _snapshot(self, read: Snapshot) -> DataFrame:
-        deltas = _blocks(read.deltas)
-        base = _blocks([] if read.base is None else [read.base])
-        schema = read.schema or Schema(())
-        if isinstance(read.merge, Custom):
-            first = self.files(base, schema)
-            return fold_functions([first, *(self.files([d], d.manifest.schema) for d in deltas)], read.merge.merge_ref)
-        if not deltas:
-            return self.files(base, schema)
-        if not read.merge.keyed:
-            return self.files([*base, *deltas], schema)  # a bag: one read of everything
-        rows, size = sum(d.rows for d in deltas), sum(d.bytes for d in deltas)
-        small = rows <= BROADCAST_ROWS and size <= BROADCAST_BYTES
-        return merge(self.files(base, schema), self._changes(deltas, schema), read.merge, len(deltas) > 1, small)
+        base, deltas = _blocks([] if read.base is None else [read.base]), _blocks(read.deltas)
+        model, schema = model_of(read), read.schema or _NO_COLUMNS
+        if isinstance(model, Custom):
+            return self._custom_snapshot(read, base, deltas, model)
+        if not deltas or not model.keyed:
+            return self.rows([*base, *deltas], schema)  # a bag is one read of everything
+        changes = self._changes(deltas, schema)
+        if not base:
+            return live(fold(changes, model) if len(deltas) > 1 else changes, schema.names)
+        return merge(self.rows(base, schema), changes, model, several=len(deltas) > 1, small=_is_small(deltas))
+
+    def _inserts(self, snapshot: Snapshot) -> DataFrame:
+        model, rows = model_of(snapshot), self._snapshot(snapshot)
+        if isinstance(model, Custom):  # its deltas may look otherwise than its bases: what leads here from B_0
+            return _call(model.diff_ref, [self._empty(snapshot.schema or _NO_COLUMNS), rows])
+        return rows.withColumn(DELETED, F.lit(False)) if model.keyed else rows
 
     def _chain(self, read: Chain) -> DataFrame:
-        deltas = _blocks(read.deltas)
-        if isinstance(read.merge, Custom):
-            return fold_functions([self.files([d], d.manifest.schema) for d in deltas], read.merge.chain_ref)
-        schema = read.schema or Schema(())
-        if not read.merge.keyed:
-            return self.files(deltas, schema)
-        return _deletion_last(chain(self._changes(deltas, schema), read.merge, len(deltas) > 1))
+        deltas, schema = _blocks(read.deltas), read.schema or _NO_COLUMNS
+        model = deltas[-1].merge if deltas else read.merge
+        if isinstance(model, Custom):
+            return _call(model.chain_ref, [self.rows([d], d.manifest.schema) for d in deltas])
+        if not model.keyed:
+            return self.rows(deltas, schema)
+        changes = self._changes(deltas, schema)
+        return fold(changes, model) if len(deltas) > 1 else changes.drop(SEQ)
 
     def _diff(self, read: Diff) -> DataFrame:
-        model: MergeModel = read.new.merge
+        model = model_of(read.new)
         old, new = self._snapshot(read.old), self._snapshot(read.new)
         if isinstance(model, Custom):
-            return fold_functions([old, new], model.diff_ref)
-        old = _with_columns(old, new)
-        if model.keyed:
-            return _deletion_last(diff(old, new, model))
-        base = read.new.base
-        keeps = isinstance(base, Block) and base.manifest.keeps_all and base.hi == read.old.at + 1
-        return bag_difference(old, new, read.new.channel, keeps)
+            return _call(model.diff_ref, [old, new])
+        if read.new.schema is not None:
+            old = cast_to(old, read.new.schema)
+        if not model.keyed:
+            base = read.new.base
+            keeps = isinstance(base, Block) and base.manifest.keeps_all and base.hi == read.old.at + 1
+            return bag_difference(old, new, read.new.channel, keeps_all=keeps)
+        if model_of(read.old).key != model.key:  # of another model (R18): a bag, or other keys
+            old = old.dropDuplicates(list(model.key))
+        return diff(old, new, model)
+
+    def _nothing(self, read: Empty) -> DataFrame:
+        schema = read.schema or _NO_COLUMNS
+        if not read.change:
+            return self._empty(schema)
+        if isinstance(read.merge, Custom):
+            return _call(read.merge.diff_ref, [self._empty(schema), self._empty(schema)]).limit(0)
+        return self._empty(schema.with_deleted() if read.merge.keyed else schema)
+
+    def _custom_snapshot(
+        self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], model: Custom
+    ) -> DataFrame:
+        schema = read.schema or _NO_COLUMNS
+        # its own schema, or that of B_0
+        start = self.rows(base, base[0].manifest.schema) if base else self._empty(schema)
+        if deltas:
+            changes = _call(model.chain_ref, [self.rows([d], d.manifest.schema) for d in deltas])
+            start = _call(model.merge_ref, [start, changes])
+        return start if read.schema is None else custom_base(start, read.schema, read.channel)
+
+    # files
 
     def _changes(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of keyed deltas in one read, each with the place of its delta in the order."""
-        rows = self.files(deltas, schema.with_deleted(), ordered=len(deltas) > 1)
-        rows = rows if len(deltas) > 1 else rows.withColumn(SEQ, F.lit(0))
-        return rows.withColumn(DELETED, F.coalesce(col(DELETED), F.lit(False)))
+        """The rows of keyed deltas in one read: columns, ``_deleted``, and the delta's place in the order."""
+        order = {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files}
+        rows = self.rows(deltas, schema.with_deleted())
+        rows = self._in_order(rows, order) if len(deltas) > 1 and order else rows.withColumn(SEQ, F.lit(0))
+        return rows.select(*map(col, schema.names), F.coalesce(col(DELETED), F.lit(False)).alias(DELETED), col(SEQ))
 
-    def files(self, blocks: Sequence[Block], schema: Schema, ordered: bool = False) -> DataFrame:
-        """The files of some blocks as one frame, in one read. With ``ordered``, each row's block by its place."""
-        for b in blocks:
-            if b.manifest.format != "parquet":
-                raise NotSupported(
-                    f"block {b.range} of channel {b.channel!r} is {b.manifest.format}, which is not read yet"
-                )
-        places = {f.path: n for n, b in enumerate(blocks) for f in b.manifest.files}
-        if not places:
-            empty = self._empty(schema)
-            return empty.withColumn(SEQ, F.lit(0)) if ordered else empty
-        paths = self.warehouse.paths(f for b in blocks for f in b.manifest.files)
-        spark = self.session.get()
-        frame = spark.read.schema(to_struct(schema.relaxed())).parquet(*paths)
-        if not ordered:
-            return frame
-        # A file's last folder is its block's own, so the two together are unique.
-        return self._with_places(frame, {"/".join(p.split("/")[-2:]): n for p, n in places.items()})
+    def rows(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
+        """The rows of some blocks, in one read. Columns that a block is too old to have are null, types are widened
+        (Spark's Parquet reader does every widening that ``model.schema.widens`` admits)."""
+        files = _files(blocks)
+        if not files:
+            return self._empty(schema)
+        reader = self.session.get().read.schema(to_struct(schema.relaxed()))
+        # A path is a path, whatever characters the warehouse's own name has; and no file is passed over in silence.
+        options = {"__globPaths__": "false", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+        return reader.options(**options).parquet(*self.warehouse.paths(files))
 
-    def _with_places(self, frame: DataFrame, places: dict[str, int]) -> DataFrame:
-        name = F.substring_index(F.col("_metadata.file_path"), "/", -2)
+    def _in_order(self, rows: DataFrame, order: Mapping[str, int]) -> DataFrame:
+        """Rows with the place of their file's delta.
+
+        A file is known by its name and its block's folder, the last two parts of its path: unique in the warehouse, and
+        free of characters that a URL would write otherwise.
+        """
+        places = {"/".join(path.split("/")[-2:]): n for path, n in order.items()}
+        # Asked for by name, it costs nothing where it is not needed; but a user's column may have that name.
+        taken = any(c.lower() == "_metadata" for c in rows.columns)
+        path = rows.metadataColumn("_metadata").getField("file_path") if taken else F.col("_metadata.file_path")
+        name = F.substring_index(path, "/", -2)
         if len(places) <= _LITERAL_FILES:
-            pairs = [F.lit(v) for item in places.items() for v in item]
-            return frame.withColumn(SEQ, F.create_map(*pairs)[name])
-        spark = self.session.get()
-        table = spark.createDataFrame(list(places.items()), f"__file string, {SEQ} int")
-        named = frame.withColumn("__file", name)
-        return named.join(F.broadcast(table), "__file").drop("__file")
+            pairs = [F.lit(part) for item in places.items() for part in item]
+            return rows.withColumn(SEQ, F.create_map(*pairs)[name])
+        table = self.session.get().createDataFrame(list(places.items()), f"{_FILE} string, {SEQ} int")
+        return rows.withColumn(_FILE, name).join(F.broadcast(table), _FILE).drop(_FILE)
 
     def _empty(self, schema: Schema) -> DataFrame:
-        return self.session.get().createDataFrame([], to_struct(schema))
+        """A frame without rows; planned as such, so that what is joined with it is not read either."""
+        columns = [F.lit(None).cast(to_spark(f.type)).alias(f.name) for f in schema.fields if f.name != DELETED]
+        marks = [F.lit(False).alias(DELETED)] if DELETED in schema else []
+        return self.session.get().range(0).select(*columns, *marks)
+
+
+def model_of(snapshot: Snapshot) -> MergeModel:
+    """The model that a snapshot's blocks were written under; a changed one takes effect by a base (R18)."""
+    blocks = _blocks([*([] if snapshot.base is None else [snapshot.base]), *snapshot.deltas])
+    return blocks[-1].merge if blocks else snapshot.merge
+
+
+def _call(reference: str, frames: Sequence[DataFrame]) -> DataFrame:
+    """Frames combined by a user's function of two, left to right."""
+    return reduce(FunctionRef.parse(reference).load(), frames)
 
 
 def _blocks(sources: Sequence[Source]) -> list[Block]:
@@ -134,13 +195,16 @@ def _blocks(sources: Sequence[Source]) -> list[Block]:
     return found
 
 
-def _deletion_last(rows: DataFrame) -> DataFrame:
-    return rows.select(*(col(c) for c in rows.columns if c not in (DELETED, SEQ)), col(DELETED))
+def _files(blocks: Sequence[Block]) -> list[DataFile]:
+    for b in blocks:
+        if b.manifest.format != "parquet":
+            raise NotSupported(
+                f"block {b.range} of channel {b.channel!r} is {b.manifest.format}, which this engine does not read",
+                expected="parquet",
+            )
+    return [f for b in blocks for f in b.manifest.files]
 
 
-def _with_columns(old: DataFrame, new: DataFrame) -> DataFrame:
-    """The older snapshot in the columns and types of the newer one."""
-    have = {f.name for f in old.schema.fields}
-    return old.select(
-        *((col(f.name) if f.name in have else F.lit(None)).cast(f.dataType).alias(f.name) for f in new.schema.fields)
-    )
+def _is_small(deltas: Sequence[Block]) -> bool:
+    rows, size = sum(d.rows for d in deltas), sum(d.bytes for d in deltas)
+    return rows <= FEW_ROWS or (rows <= BROADCAST_ROWS and size <= BROADCAST_BYTES)

@@ -71,8 +71,17 @@ def spark_config() -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+            # Python workers find the modules of a user's functions where this process does.
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
         }
     return config
+
+
+def _own_paths() -> list[str]:
+    """Where this process imports from, besides its Python's own folders."""
+    homes = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    paths = [Path(p or os.curdir).resolve() for p in sys.path]
+    return [str(p) for p in dict.fromkeys(paths) if not any(p.is_relative_to(h) for h in homes)]
 
 
 class Session:

@@ -1,26 +1,74 @@
-"""Blocks written: Parquet with Zstandard, fitted to the channel's schema, keys checked on what was really written
-(R11)."""
+"""Blocks written: Parquet with Zstandard, fitted to the channel's schema, then checked on the files themselves (R11).
+
+A frame is evaluated once, by writing it: what is looked at afterwards is what was written, not what another evaluation
+might give.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nova_assets.engine import arrow
-from nova_assets.engine.files import Warehouse, settle
-from nova_assets.engine.footers import read_footer, total_nulls
-from nova_assets.engine.keys import refuse_null_keys, repeated, resolve
+from nova_assets.engine import arrow, keys
+from nova_assets.engine.files import Warehouse, parquet_files, sync
+from nova_assets.engine.footers import Footer, read_footer, total_nulls
 from nova_assets.engine.session import WRITING, Session, using
 from nova_assets.errors import SchemaMismatch
-from nova_assets.model.block import Manifest, StagedBlock
+from nova_assets.model.block import Kind, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.merge import Custom, MergeModel
+from nova_assets.model.merge import Append, Custom, MergeModel
 from nova_assets.model.schema import DELETED, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ARROW_ROWS = 5_000_000
+"""Keys of blocks up to so many rows are looked through with Arrow; of larger ones, with Spark."""
+
+ARROW_BYTES = 256 * 2**20
+"""Blocks up to this size are rewritten in memory, where that is necessary."""
+
+PYTHON_ROWS = 200_000
+"""Up to so many rows are resolved one by one."""
+
+_ROW_GROUP = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A block to be written.
+
+    Args:
+        schema: the channel's, or that of a private port's rows.
+        model: None where rows are written as they come (private ports, deltas of Custom channels).
+        folder: made, and this block's alone.
+    """
+
+    id: str
+    where: str
+    kind: Kind
+    schema: Schema
+    model: MergeModel | None
+    folder: Path
+
+    @property
+    def keyed(self) -> bool:
+        return self.model is not None and self.model.keyed
+
+    @property
+    def marked(self) -> bool:
+        """Whether the files have ``_deleted``: those of keyed deltas."""
+        return self.keyed and self.kind == "delta"
+
+    @property
+    def physical(self) -> Schema:
+        return self.schema.with_deleted() if self.marked else self.schema
 
 
 class Writer:
@@ -36,136 +84,266 @@ class Writer:
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
         """
-        model = None if channel is None or isinstance(channel.merge, Custom) else channel.merge
-        physical = self._physical(frame, staged, channel, model, schema)
-        folder = self.warehouse.make(staged.folder)
+        as_it_comes = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
+        target = Target(
+            staged.id,
+            f"port {staged.port!r}" if channel is None else f"channel {channel.name!r}",
+            staged.kind,
+            schema,
+            None if as_it_comes or channel is None else channel.merge,
+            self.warehouse.folder(staged.folder),
+        )
+        self.warehouse.make(staged.folder)
         try:
-            if isinstance(frame, pa.Table):
-                self._write_arrow(frame, physical, folder, staged, channel, model)
-            else:
-                self._write_spark(frame, physical, folder, staged, channel, model)
-            return self._manifest(folder, schema, staged, model)
+            return self._write(frame, target)
         except BaseException:
             self.warehouse.delete(staged.folder)
             raise
 
-    def _physical(
-        self, frame: Any, staged: StagedBlock, channel: Channel | None, model: MergeModel | None, schema: Schema
-    ) -> Schema:
-        """The columns of the files: the schema's, and ``_deleted`` in the deltas of keyed channels."""
-        names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
-        if model is None or channel is None:
-            return schema
-        if model.keyed and staged.kind == "delta":
-            return schema.with_deleted()
-        if DELETED in names and not model.keyed:
+    def _write(self, frame: Any, target: Target) -> Manifest:
+        _refuse_marks(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
+        if isinstance(frame, pa.Table):
+            self._from_arrow(frame, target)
+        else:
+            self._from_spark(frame, target)
+        footers = self._footers(target)
+        if target.model is not None:
+            self._check_nulls(footers, target)
+        if target.keyed and self._resolve(footers, target):
+            footers = self._footers(target)
+        return self._manifest(footers, target)
+
+    # writing
+
+    def _from_arrow(self, table: pa.Table, target: Target) -> None:
+        if not target.marked and target.keyed and DELETED in table.column_names:
+            _refuse_deletions(int(pc.sum(table.column(DELETED)).as_py() or 0), target)
+            table = table.drop_columns([DELETED])
+        try:
+            _write_table(arrow.fit(table, target.physical), target)
+        except SchemaMismatch as error:
             raise SchemaMismatch(
-                f"channel {channel.name!r} is append-only, and the data has a column {DELETED!r}",
-                expected="rows to add; an Append channel deletes nothing",
-                next="drop the column, or declare the channel with merge=nova.Upsert(key=...)",
-                channel=channel.name,
-            )
-        return schema
+                f"{target.where}: {error.what}",
+                found=error.found,
+                expected=error.expected,
+                next=error.next,
+                **error.fields,
+            ) from error
 
-    # from Arrow: no Spark is started
-
-    def _write_arrow(
-        self,
-        table: pa.Table,
-        physical: Schema,
-        folder: Path,
-        staged: StagedBlock,
-        channel: Channel | None,
-        model: MergeModel | None,
-    ) -> None:
-        if channel is not None and model is not None and model.keyed:
-            for key in model.key:
-                if key in table.column_names:
-                    refuse_null_keys(channel.name, key, table.column(key).null_count)
-            if staged.kind == "base" and DELETED in table.column_names:
-                _refuse_deletions(channel.name, int(pc.sum(table.column(DELETED)).as_py() or 0))
-                table = table.drop_columns([DELETED])
-        table = arrow.fit(table, physical)
-        if channel is not None and model is not None and model.keyed:
-            table = resolve(table, model, channel.name)
-        if table.num_rows:
-            pq.write_table(table, folder / f"part-00000-{staged.id}.zstd.parquet", compression="zstd")
-
-    # from Spark: written once, as it is evaluated; then checked on the files
-
-    def _write_spark(
-        self,
-        frame: Any,
-        physical: Schema,
-        folder: Path,
-        staged: StagedBlock,
-        channel: Channel | None,
-        model: MergeModel | None,
-    ) -> None:
-        from nova_assets.engine.fit import fitted
+    def _from_spark(self, frame: DataFrame, target: Target) -> None:
+        from nova_assets.engine.fit import DELETION_IN_BASE, fitted
 
         with using(self.session.get(), WRITING):
-            rows = fitted(frame, physical, keep_deleted_of=None if channel is None else staged.kind)
-            rows.write.mode("append").parquet(str(folder))
-        files = settle(folder)
-        if channel is None or model is None or not model.keyed:
-            return
-        footers = [read_footer(f, (), model.key) for f in files]
-        for key in model.key:
-            nulls = total_nulls(footers, key)
-            refuse_null_keys(channel.name, key, _count_nulls(files, key) if nulls is None else nulls)
-        if staged.kind == "base" and DELETED in _columns(files):
-            _refuse_deletions(channel.name, _deletions(files))
-        self._resolve_written(files, folder, staged, channel, model)
+            rows = fitted(frame, target.physical, target.where, refuse_deletions=target.keyed and not target.marked)
+            try:
+                rows.write.mode("append").parquet(str(target.folder))
+            except Exception as error:
+                if DELETION_IN_BASE in str(error):
+                    _refuse_deletions(1, target)
+                raise
 
-    def _resolve_written(
-        self, files: Sequence[Path], folder: Path, staged: StagedBlock, channel: Channel, model: MergeModel
-    ) -> None:
-        """Duplicates are rare, so they are looked for in the key columns that were written, and only then resolved:
-        from the files, since evaluating the frame again might give others."""
-        if not files or not repeated(_read(files, list(model.key)), model.key).true_count:
-            return
-        table = resolve(_read(files, None), model, channel.name)
-        for f in files:
-            f.unlink()
-        pq.write_table(table, folder / f"part-00000-{staged.id}.zstd.parquet", compression="zstd")
+    # checking what was written
 
-    def _manifest(self, folder: Path, schema: Schema, staged: StagedBlock, model: MergeModel | None) -> Manifest:
+    def _footers(self, target: Target) -> list[Footer]:
+        """The footers of all files that have rows; others are removed."""
+        model = target.model
         ranged = () if model is None else tuple(dict.fromkeys((*model.key, *model.order_by)))
-        footers = [read_footer(f, ranged) for f in settle(folder)]
-        for footer in footers:
-            if footer.rows == 0:
-                footer.path.unlink()
-        kept = [f for f in footers if f.rows]
-        marked = model is not None and model.keyed and staged.kind == "delta"
-        deletes = _deletions([f.path for f in kept]) if marked else 0
-        logical = schema.without(DELETED) if model is not None else schema
-        return Manifest(tuple(f.as_file(self.warehouse.root) for f in kept), logical, deletes)
+        kept = []
+        for path in parquet_files(target.folder):
+            footer = read_footer(path, ranged, _never_null(target))
+            if footer.rows:
+                kept.append(footer)
+            else:
+                path.unlink()
+        return kept
+
+    def _check_nulls(self, footers: Sequence[Footer], target: Target) -> None:
+        for column in _never_null(target):
+            if total_nulls(footers, column) == 0:
+                continue
+            of_key = target.model is not None and column in target.model.key
+            wrong = _null_rows(footers, column, even_deletions=of_key, target=target)
+            if wrong.num_rows and of_key:
+                raise keys.null_key(target.where, column, wrong.num_rows, _example(wrong))
+            if wrong.num_rows:
+                raise SchemaMismatch(
+                    f"{target.where}: column {column!r} may not be null, and is in {wrong.num_rows} rows",
+                    found=str(_example(wrong)),
+                    expected=str(target.schema.field(column)),
+                    next="fill the column, or leave these rows out",
+                    column=column,
+                    rows=wrong.num_rows,
+                )
+
+    def _resolve(self, footers: Sequence[Footer], target: Target) -> bool:
+        """Reduce keys that occur too often to what a block may hold. Gives whether there were any.
+
+        Raises:
+            BadKey: nothing decides between several live rows of a key.
+        """
+        assert target.model is not None
+        model, rows, size = target.model, sum(f.rows for f in footers), sum(f.bytes for f in footers)
+        if not rows:
+            return False
+        columns = [*model.key, *([DELETED] if target.marked else [])]
+        if rows <= ARROW_ROWS:
+            found = keys.repeats(_read([f.path for f in footers], columns), model)
+        else:
+            found = self._repeats_by_spark(footers, target)
+        if not found:
+            return False
+        if found.live_keys and not model.order_by:
+            raise keys.undecided(target.where, model, found.live_keys, found.live_rows, found.examples)
+        in_memory = found.rows is not None and found.count <= PYTHON_ROWS and size <= ARROW_BYTES
+        if in_memory and keys.resolves_in_python(model):
+            self._resolve_in_memory(footers, found, target)
+        else:
+            self._resolve_by_spark(footers, target)
+        for f in footers:
+            f.path.unlink()
+        return True
+
+    def _resolve_in_memory(self, footers: Sequence[Footer], found: keys.Repeats, target: Target) -> None:
+        assert target.model is not None and found.rows is not None
+        table = _read([f.path for f in footers], None)
+        kept = keys.resolved(table.take(found.rows).to_pylist(), target.model, target.where)
+        clean = table.filter(pc.invert(_mask(table.num_rows, found.rows)))
+        try:
+            decided = pa.Table.from_pylist(kept, schema=table.schema)
+        except (pa.ArrowException, OverflowError) as error:
+            raise SchemaMismatch(
+                f"{target.where}: a combined value is too great for its column", found=str(error)
+            ) from error
+        _write_table(pa.concat_tables([clean, decided]), target, part=1)
+
+    # the same with Spark
+
+    def _written(self, footers: Sequence[Footer], target: Target) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from nova_assets.engine.types import to_struct
+
+        reader = self.session.get().read.schema(to_struct(target.physical.relaxed())).option("__globPaths__", "false")
+        rows = reader.parquet(*(str(f.path) for f in footers))
+        return rows if target.marked else rows.withColumn(DELETED, F.lit(False))
+
+    def _repeats_by_spark(self, footers: Sequence[Footer], target: Target) -> keys.Repeats:
+        from pyspark.sql import functions as F
+
+        from nova_assets.engine.columns import col
+
+        assert target.model is not None
+        model = target.model
+        with using(self.session.get(), WRITING):
+            mark = col(DELETED).cast("int")
+            counted = self._written(footers, target).groupBy(*map(col, model.key))
+            each = counted.agg(F.sum(1 - mark).alias("live"), F.sum(mark).alias("gone"))
+            wrong = (F.col("live") > 1) | (F.col("gone") > 1)
+            if model.kind == "upsert" and not model.order_by:
+                wrong = wrong | ((F.col("live") > 0) & (F.col("gone") > 0))
+            several = each.filter("live > 1")
+            twice = F.col("live") > 1
+            total = each.agg(
+                F.sum(F.when(wrong, F.col("live") + F.col("gone"))),
+                F.count_if(twice),
+                F.sum(F.when(twice, F.col("live"))),
+            ).first()
+            assert total is not None
+            examples = several.select(*map(col, model.key)).limit(keys.EXAMPLES).collect() if total[1] else []
+        shown = tuple(r.asDict(recursive=True) for r in examples)
+        return keys.Repeats(None, total[0] or 0, total[1], total[2] or 0, shown)
+
+    def _resolve_by_spark(self, footers: Sequence[Footer], target: Target) -> None:
+        from pyspark.sql import functions as F
+
+        from nova_assets.engine.columns import col
+        from nova_assets.engine.merge import ROWS, resolve, undecided
+
+        assert target.model is not None
+        with using(self.session.get(), WRITING):
+            rows = self._written(footers, target)
+            if target.model.order_by:
+                open_ = undecided(rows, target.model)
+                found = open_.agg(F.count(F.lit(1)), F.sum(ROWS)).first()
+                if found is not None and found[0]:
+                    shown = open_.select(*map(col, target.model.key)).limit(keys.EXAMPLES).collect()
+                    examples = [r.asDict(recursive=True) for r in shown]
+                    raise keys.undecided(target.where, target.model, found[0], found[1], examples)
+            kept = resolve(rows, target.model).select(*map(col, target.physical.names))
+            kept.write.mode("append").parquet(str(target.folder))
+
+    def _manifest(self, footers: Sequence[Footer], target: Target) -> Manifest:
+        paths = [f.path for f in footers]
+        sync([*paths, target.folder])
+        deletes = int(pc.sum(_read(paths, [DELETED]).column(0)).as_py() or 0) if target.marked and paths else 0
+        return Manifest(tuple(f.as_file(self.warehouse.root) for f in footers), target.schema, deletes)
+
+
+def _write_table(table: pa.Table, target: Target, part: int = 0) -> None:
+    """One file, in row groups that several cores can share."""
+    if table.num_rows:
+        rows = max(1, min(2**20, _ROW_GROUP * table.num_rows // max(1, table.nbytes)))
+        pq.write_table(
+            table,
+            target.folder / f"part-{part:05d}-{target.id}.zstd.parquet",
+            compression="zstd",
+            row_group_size=rows,
+            store_schema=False,
+        )
 
 
 def _read(files: Sequence[Path], columns: list[str] | None) -> pa.Table:
     return pa.concat_tables([pq.ParquetFile(f).read(columns) for f in files], promote_options="default")
 
 
-def _columns(files: Sequence[Path]) -> set[str]:
-    return set(pq.read_schema(files[0]).names) if files else set()
+def _never_null(target: Target) -> tuple[str, ...]:
+    if target.model is None:
+        return ()
+    required = [f.name for f in target.schema.fields if not f.nullable]
+    return tuple(dict.fromkeys((*target.model.key, *required)))
 
 
-def _deletions(files: Sequence[Path]) -> int:
-    return sum(int(pc.sum(pq.ParquetFile(f).read([DELETED]).column(0)).as_py() or 0) for f in files)
+def _null_rows(footers: Sequence[Footer], column: str, *, even_deletions: bool, target: Target) -> pa.Table:
+    """The rows in which a column is null. Of a deletion, only the key means anything."""
+    found = []
+    for footer in footers:
+        if footer.nulls[column] != 0:
+            table = pq.ParquetFile(footer.path).read()
+            wrong = table.column(column).is_null()
+            if target.marked and not even_deletions:
+                wrong = pc.and_(wrong, pc.invert(table.column(DELETED)))
+            found.append(table.filter(wrong))
+    return pa.concat_tables(found) if found else pa.table({})
 
 
-def _count_nulls(files: Sequence[Path], column: str) -> int:
-    return sum(pq.ParquetFile(f).read([column]).column(0).null_count for f in files)
+def _example(rows: pa.Table) -> keys.Row:
+    row: keys.Row = rows.slice(0, 1).to_pylist()[0]
+    return row
 
 
-def _refuse_deletions(channel: str, count: int) -> None:
+def _mask(length: int, places: pa.Array) -> pa.Array:
+    marked = bytearray(length)
+    for place in places.to_pylist():
+        marked[place] = 1
+    return pa.array(marked, pa.uint8()).cast(pa.bool_())
+
+
+def _refuse_marks(names: Sequence[str], target: Target) -> None:
+    """``_deleted`` means something on keyed channels alone."""
+    if target.model is not None and not target.keyed and DELETED in names:
+        kind = "append-only" if isinstance(target.model, Append) else "without a key"
+        raise SchemaMismatch(
+            f"{target.where} is {kind}, and the data has a column {DELETED!r}",
+            expected="rows to add: without a key nothing can be deleted",
+            next="drop the column, or declare the channel with merge=nova.Upsert(key=...)",
+        )
+
+
+def _refuse_deletions(count: int, target: Target) -> None:
     if count:
         raise SchemaMismatch(
-            f"a base for channel {channel!r} has {count} rows that are deletions",
-            found=f"{DELETED} is true in {count} rows",
+            f"{target.where}: a base has no deletions",
+            found=f"rows whose {DELETED} is true",
             expected="live rows alone: a base is everything that there is",
             next="leave them out, or give a delta",
-            channel=channel,
-            rows=count,
         )
