@@ -1,4 +1,4 @@
-"""How frames become blocks on real Spark: evaluated once, checked on the files, whichever way they are looked through."""
+"""How frames become blocks on real Spark: evaluated once, then checked on the files, whichever way these are read."""
 
 from __future__ import annotations
 
