@@ -126,6 +126,12 @@ class EmptyInput(NovaError):
     code = "NOVA-EMPTY-INPUT"
 
 
+class PartitionError(NovaError):
+    """A partition that a channel or binding does not have, or that a row cannot be in (R13)."""
+
+    code = "NOVA-PARTITION"
+
+
 class UnrepresentableChange(NovaError):
     """The channel's merge model cannot carry this change to its consumers; accepting it would lose rows silently
     (R10)."""

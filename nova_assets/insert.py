@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nova_assets.errors import CommitConflict, DefinitionError, NotSupported, NovaError
+from nova_assets.errors import CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Kind
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt
 from nova_assets.model.execution import Execution
+from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.ports import Frame
 from nova_assets.model.schema import DELETED, Schema, reconcile
 from nova_assets.model.timeline import History
 from nova_assets.runtime import Runtime
-from nova_assets.staging import refuse_changed_model, requirements
+from nova_assets.staging import publications, refuse_changed_model, requirements
 
 log = logging.getLogger("nova_assets.insert")
 
@@ -43,7 +44,14 @@ class Inserts:
         self.catalog = runtime.catalog
         self.engine = runtime.engine
 
-    def insert(self, channel: str, data: Any, kind: Kind = "delta", idempotency_key: str | None = None) -> Commit:
+    def insert(
+        self,
+        channel: str,
+        data: Any,
+        kind: Kind = "delta",
+        idempotency_key: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
+    ) -> Commit:
         """Add one block. Either all of it is there afterwards, or nothing is.
 
         A base is planned again when the channel moves meanwhile; the last one wins, whole.
@@ -56,39 +64,41 @@ class Inserts:
             done = self.catalog.commit_of_key(channel, idempotency_key)
             if done is not None:
                 return replace(done, repeated=True)
-        frame = self.engine.take(data, self._open(channel).schema)
+        history = self._open(channel, partition)
+        frame = self.engine.take(data, history.schema)
         for attempt in range(1, self.runtime.attempts + 1):
             try:
-                return self._once(channel, frame, kind, idempotency_key)
+                return self._once(channel, history.scope, frame, kind, idempotency_key)
             except CommitConflict as conflict:
                 log.info("insert into %s is planned again: %s", channel, conflict.what)
                 if attempt == self.runtime.attempts:
                     raise
         raise AssertionError("unreachable")
 
-    def check(self, channel: str, data: Any, kind: Kind = "delta") -> InsertCheck:
+    def check(
+        self, channel: str, data: Any, kind: Kind = "delta", partition: str | Mapping[str, object] | None = None
+    ) -> InsertCheck:
         """What ``insert`` would check before it writes. Changes nothing."""
         _check_kind(kind)
-        state = self._open(channel)
-        given = self.engine.schema_of(self.engine.take(data, state.schema))
+        state = self._open(channel, partition)
         definition = self.catalog.channel(channel).channel
+        frame = self.engine.take(data, state.schema)
+        if state.scope:
+            frame = self.engine.in_partition(frame, definition, state.scope, state.schema)
+        given = self.engine.schema_of(frame)
         schema = reconcile(channel, state.schema, given.without(DELETED), definition.on_schema_change)
         if kind == "delta":
             refuse_changed_model(state)
         return InsertCheck(channel, kind, state.head, schema)
 
-    def _open(self, channel: str) -> History:
-        history = self.catalog.history(channel)
-        if self.catalog.channel(channel).channel.partitions:
-            raise NotSupported(
-                f"channel {channel!r} is partitioned; blocks per partition are not written yet",
-                next="declare the channel without partitions for now",
-                channel=channel,
-            )
-        return history
+    def _open(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
+        """The channel as it stands, without its blocks."""
+        state = self.catalog.channel(channel)
+        scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
+        return self.catalog.history(channel, state.head, scope, state.head)
 
-    def _once(self, channel: str, frame: Frame, kind: Kind, key: str | None) -> Commit:
-        execution = self.runtime.begin_insert(channel)
+    def _once(self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None) -> Commit:
+        execution = self.runtime.begin_insert(channel, scope)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 request = self._stage(execution, channel, frame, kind, key)
@@ -101,19 +111,19 @@ class Inserts:
         return commit
 
     def _stage(self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None) -> CommitRequest:
-        head = execution.pins[channel].head
-        history = self.catalog.history(channel, head)
+        head, scope = execution.pins[channel].head, execution.pins[channel].partition
+        history = self.catalog.history(channel, head, scope, head if kind == "delta" else None)
         definition = self.catalog.channel(channel).channel
         manifest = self.runtime.staging.write(execution, channel, kind, definition, history, frame)
         block = self.runtime.staging.complete(execution)[channel]
-        published = (Publish(block.id, channel, kind, block.manifest or manifest, history.merge, origin="insert"),)
+        published = tuple(publications(replace(block, manifest=block.manifest or manifest), history, "insert"))
         request = CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=None,
             publish=published,
-            heads=(HeadAt(channel, head),) if kind == "base" else (),
+            heads=(HeadAt(channel, head, scope),) if kind == "base" else (),
             idempotency=None if key is None else (channel, key),
             **requirements(published, {channel: history}),
         )

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from nova_assets.errors import (
+    ChannelNotFound,
     CommitConflict,
     CommitOutcomeUnknown,
     ExecutionInProgress,
@@ -35,7 +36,7 @@ from nova_assets.model.ports import Catalog, Engine
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
-from nova_assets.plan.run import RunPlan, Step, channels_to_pin, plan_run
+from nova_assets.plan.run import RunPlan, Step, channels_to_pin, plan_run, scopes, since_needed
 from nova_assets.staging import Staging
 from nova_assets.tasks import Run, TaskRun
 
@@ -177,6 +178,7 @@ class Runtime:
         bound = self.project.binding(binding)
         crash_point("begin.before")
         self.register(bound)
+        partition = bound.partition(partition)
         heads, cursors = channels_to_pin(bound)
         execution = self._begin(
             Begin(
@@ -189,6 +191,7 @@ class Runtime:
                 lease=self.lease,
                 run_id=run_id,
                 firing_id=firing_id,
+                scopes=scopes(bound, partition),
             )
         )
         crash_point("begin.after")
@@ -252,9 +255,16 @@ class Runtime:
         """What an execution that began now would do. Opens nothing and pins nothing."""
         bound = self.project.binding(binding)
         heads, cursors = channels_to_pin(bound)
-        at = {c.channel: c.seq for c in self.catalog.cursors(binding) if c.partition == partition}
-        histories = {c: self._history(bound, c, None) for c in heads}
-        pins = {c: Pin(c, h.head, at.get(c, 0) if c in cursors else None) for c, h in histories.items()}
+        partition = bound.partition(partition)
+        within = scopes(bound, partition)
+        at = {
+            (c.channel, c.channel_partition): c.seq for c in self.catalog.cursors(binding) if c.partition == partition
+        }
+        pins = {}
+        for c in heads:
+            cursor = at.get((c, within[c]), 0) if c in cursors else None
+            pins[c] = Pin(c, self._head(c), cursor, within[c])
+        histories = {c: self._history(bound, p) for c, p in pins.items()}
         return plan_run(bound, pins, histories, partition)
 
     # inside
@@ -269,11 +279,18 @@ class Runtime:
                 raise
             return self.catalog.begin(replace(request, dead=frozenset({holder})))
 
-    def begin_insert(self, channel: str) -> Execution:
+    def begin_insert(self, channel: str, scope: str = WHOLE) -> Execution:
         """Open an execution for an insert: it pins the head, holds no lock, and is swept like any other."""
         crash_point("begin.before")
         execution = self.catalog.begin(
-            Begin(uuid.uuid4().hex, binding=None, heads=(channel,), owner=self.owner, lease=self.lease)
+            Begin(
+                uuid.uuid4().hex,
+                binding=None,
+                heads=(channel,),
+                owner=self.owner,
+                lease=self.lease,
+                scopes={channel: scope},
+            )
         )
         crash_point("begin.after")
         return execution
@@ -299,19 +316,24 @@ class Runtime:
                 ) from None
             return commit
 
-    def _history(self, binding: Binding, channel: str, at: int | None) -> History:
-        """A channel's history; of one that is not registered yet, the empty one."""
-        with suppress(NovaError):
-            return self.catalog.history(channel, at)
-        definition = next(c for c in binding.channels.values() if c.name == channel)
-        return History(channel, WHOLE, 0, (), definition.schema, definition.merge)
+    def _head(self, channel: str) -> int:
+        with suppress(ChannelNotFound):
+            return self.catalog.channel(channel).head
+        return 0
+
+    def _history(self, binding: Binding, pin: Pin) -> History:
+        """What a plan needs of a channel; of one that is not registered yet, the empty history."""
+        with suppress(ChannelNotFound):
+            return self.catalog.history(pin.channel, pin.head, pin.partition, since_needed(binding, pin))
+        definition = next(c for c in binding.channels.values() if c.name == pin.channel)
+        return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
 
     def _run_of(self, execution: Execution) -> Run:
         """The execution's binding and pinned histories; read once per process."""
         key = (execution.id, execution.epoch)
         if key not in self._runs:
             binding = self.project.binding(execution.binding or "")
-            histories = {c: self.catalog.history(c, p.head) for c, p in execution.pins.items()}
+            histories = {c: self._history(binding, p) for c, p in execution.pins.items()}
             self._runs[key] = Run(execution, binding, histories)
         return self._runs[key]
 

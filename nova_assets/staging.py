@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nova_assets.errors import ModelChanged, UnrepresentableChange
-from nova_assets.model.block import Block, Kind, Manifest, StagedBlock
+from nova_assets.errors import ModelChanged, PartitionError, UnrepresentableChange
+from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
 from nova_assets.model.execution import Execution
 from nova_assets.model.merge import Append, Custom
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine, Frame
 from nova_assets.model.schema import DELETED, Schema, reconcile
 from nova_assets.model.timeline import History
@@ -47,6 +48,9 @@ class Staging:
         Raises:
             SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange: and nothing of it will be published.
         """
+        scope = WHOLE if history is None else history.scope
+        if channel is not None and scope:
+            frame = self.engine.in_partition(frame, channel, scope, None if history is None else history.schema)
         schema = self._fit(channel, history, kind, self.engine.schema_of(frame))
         block_id = uuid.uuid4().hex
         block = StagedBlock(
@@ -57,6 +61,7 @@ class Staging:
             kind=kind,
             folder=f"blocks/{block_id}",
             epoch=execution.epoch,
+            partition=scope,
         )
         self.catalog.stage([block])
         self.crash_point("stage.recorded")
@@ -106,9 +111,10 @@ class Staging:
     def request(self, execution: Execution, plan: RunPlan, histories: Mapping[str, History]) -> CommitRequest:
         """Everything that the execution publishes, and what that requires (R2, R6)."""
         published = tuple(
-            Publish(b.id, b.channel, b.kind, b.manifest, histories[b.channel].merge, b.partition)
+            part
             for b in self.complete(execution).values()
-            if b.channel is not None and b.manifest is not None and b.folder != _SKIPPED
+            if b.channel is not None and b.folder != _SKIPPED
+            for part in publications(b, histories[b.channel])
         )
         return CommitRequest(
             id=uuid.uuid4().hex,
@@ -128,10 +134,11 @@ class Staging:
         """The schema that the block is written in."""
         if channel is None or history is None:
             return given
-        if kind == "delta":
+        _need_partition_columns(channel, given)
+        if kind == "delta" or history.scope:
             refuse_changed_model(history)
-            if isinstance(channel.merge, Custom):
-                return given
+        if kind == "delta" and isinstance(channel.merge, Custom):
+            return given
         return reconcile(channel.name, history.schema, given.without(DELETED), channel.on_schema_change)
 
     def _compare_with_old(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
@@ -156,11 +163,41 @@ class Staging:
         return replace(manifest, keeps_all=True)
 
 
+def _need_partition_columns(channel: Channel, given: Schema) -> None:
+    lacking = [c for c in channel.partition_columns if c not in given]
+    if lacking:
+        raise PartitionError(
+            f"channel {channel.name!r} was given data that does not say in which partition it belongs",
+            found=f"columns {', '.join(given.names)}",
+            expected=f"also {', '.join(lacking)}",
+            next="add the column, or name the partition: partition=..., --partition",
+            channel=channel.name,
+        )
+
+
+def publications(staged: StagedBlock, history: History, origin: Origin = "task") -> list[Publish]:
+    """What a staged block publishes: one block in each partition (R13).
+
+    A base replaces everything in its scope, so partitions that it leaves out are emptied: by a base without rows.
+    """
+    assert staged.manifest is not None
+    parts = staged.manifest.by_partition()
+    if staged.kind == "base":
+        held = [t.partition for t in history.tracks if t.blocks[-1].kind == "delta" or t.blocks[-1].rows]
+        for gone in held:
+            parts.setdefault(gone, replace(staged.manifest, files=(), deletes=0))
+    parts = parts or {history.scope: staged.manifest}
+    return [
+        Publish(staged.id if n == 0 else f"{staged.id}-{n}", history.channel, staged.kind, m, history.merge, p, origin)
+        for n, (p, m) in enumerate(parts.items())
+    ]
+
+
 def requirements(published: Iterable[Publish], histories: Mapping[str, History]) -> dict[str, Any]:
     """What publishing these blocks requires beyond cursors and heads: schemas as they were, no consumer of lost
     rows."""
     schemas, unread = [], []
-    for block in published:
+    for block in {p.channel: p for p in published}.values():
         history = histories[block.channel]
         if not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
             schemas.append(SchemaAt(block.channel, history.schema, block.manifest.schema))
@@ -172,12 +209,11 @@ def requirements(published: Iterable[Publish], histories: Mapping[str, History])
 
 def refuse_changed_model(history: History) -> None:
     """A delta means what its channel's model says; after a change of model, a base has to come first (R18)."""
-    given = [b for b in history.blocks if b.origin != "compact"]
-    if given and max(given, key=lambda b: (b.hi, b.kind == "base")).merge.as_json() != history.merge.as_json():
+    if history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json():
         raise ModelChanged(
             f"the merge model of channel {history.channel!r} was changed after version {history.head}",
-            found="a delta",
-            expected="a base, with which the new model takes effect (R18)",
+            found="a delta" if not history.scope else f"a block for {history.scope} alone",
+            expected="a base of the whole channel, with which the new model takes effect (R18)",
             next=f"nova insert {history.channel} FILE --kind base",
             channel=history.channel,
         )

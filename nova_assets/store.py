@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nova_assets.errors import ChannelNotFound, NotSupported, SettingsError
+from nova_assets.errors import ChannelNotFound, SettingsError
 from nova_assets.insert import InsertCheck, Inserts
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
-from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, Frame
+from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, Frame, PartitionState
 from nova_assets.model.project import Project
 from nova_assets.model.reads import Read, describe
 from nova_assets.model.timeline import Instant
@@ -127,28 +127,39 @@ class Store:
         data: Any,
         kind: Kind = "delta",
         idempotency_key: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
     ) -> Commit:
-        """Put one block onto a channel: all of it, or nothing.
+        """Put one block onto a channel, in each of its partitions that the data is for: all of it, or nothing.
 
         Args:
             channel: its name; one that the project defines is registered by its first use.
             data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or one or several paths of Parquet, CSV
             or
                 JSON-lines files. Deletions on keyed channels are rows with ``_deleted`` true.
-            kind: ``delta`` adds, ``base`` replaces.
+            kind: ``delta`` adds, ``base`` replaces: the partitions that it leaves out are emptied, unless ``partition``
+                says which are concerned (R13).
             idempotency_key: a second insert with the same key changes nothing and gives back the first commit.
+            partition: where all rows belong, such as ``"dt=2024-01-01"``; the columns need not be in the data then. By
+                default the data says.
 
         Returns:
             The commit; its ``seq`` is the number that the block took. An empty delta takes none (R1).
 
         Raises:
-            ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.
+            ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, PartitionError, UnrepresentableChange,
+            ModelChanged.
         """
-        return self._inserts.insert(self._known(channel), data, kind, idempotency_key)
+        return self._inserts.insert(self._known(channel), data, kind, idempotency_key, partition)
 
-    def check_insert(self, channel: Channel | str, data: Any, kind: Kind = "delta") -> InsertCheck:
+    def check_insert(
+        self,
+        channel: Channel | str,
+        data: Any,
+        kind: Kind = "delta",
+        partition: str | Mapping[str, object] | None = None,
+    ) -> InsertCheck:
         """What an insert would check, without changing anything: the dry run of ``insert``."""
-        return self._inserts.check(self._known(channel), data, kind)
+        return self._inserts.check(self._known(channel), data, kind, partition)
 
     def read(
         self,
@@ -156,7 +167,7 @@ class Store:
         at: int | None = None,
         *,
         since: int | None = None,
-        partition: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
         columns: Sequence[str] | None = None,
         keys: Any = None,
     ) -> Selection:
@@ -167,16 +178,18 @@ class Store:
             at: the version; the head by default.
             since: the changes after that version, up to ``at``, instead of a snapshot; keyed channels with
             ``_deleted``.
-            partition: one partition only.
+            partition: one partition only, ``"dt=2024-01-01/action=login"``; or all that agree with some dimensions,
+                ``"action=login"``.
             columns: these columns only.
             keys: a frame or table with the channel's key columns: these keys only.
 
         Raises:
-            ChannelNotFound, VersionNotFound, BlockCollected.
+            ChannelNotFound, VersionNotFound, BlockCollected, PartitionError.
         """
-        if partition is not None:
-            raise NotSupported("reading one partition is not built yet", next="read the channel whole")
-        history = self.catalog.history(self._known(channel))
+        name = self._known(channel)
+        dimensions = self.catalog.channel(name).channel.partitions
+        scope = parse_partition(dimensions, partition, partly=True) if partition else WHOLE
+        history = self.catalog.history(name, at, scope, since)
         read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
         return Selection(self.engine, read, columns, keys, history.merge.key)
 
@@ -185,7 +198,7 @@ class Store:
     def run(
         self,
         binding: str,
-        partition: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
         *,
         resume: str | None = None,
         observer: Observer | None = None,
@@ -194,17 +207,31 @@ class Store:
 
         Args:
             binding: its name.
-            partition: where the binding is partitioned.
+            partition: where the binding is partitioned, such as ``"dt=2024-01-01"``, or its one value.
             resume: the id of a failed execution, to go on with the pins and staged blocks that it kept (R4).
             observer: told ("begin", Execution), ("task", TaskReport) and ("commit", Commit), as they happen.
         """
         if resume is not None:
             return self.runtime.resume(resume, observer)
-        return self.runtime.run(binding, partition or WHOLE, observer=observer)
+        return self.runtime.run(binding, self.project.binding(binding).partition(partition), observer=observer)
 
-    def plan(self, binding: str, partition: str | None = None) -> RunPlan:
+    def plan(self, binding: str, partition: str | Mapping[str, object] | None = None) -> RunPlan:
         """What ``run`` would do now. Opens nothing and pins nothing."""
-        return self.runtime.plan(binding, partition or WHOLE)
+        return self.runtime.plan(binding, self.project.binding(binding).partition(partition))
+
+    def partitions(
+        self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
+    ) -> list[PartitionState]:
+        """The partitions of a channel that hold anything, by name.
+
+        Args:
+            partition: those alone that agree with some dimensions.
+        """
+        name = self._known(channel)
+        dimensions = self.catalog.channel(name).channel.partitions
+        return self.catalog.partitions(
+            name, parse_partition(dimensions, partition, partly=True) if partition else WHOLE
+        )
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""

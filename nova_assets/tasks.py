@@ -238,7 +238,8 @@ class TaskRun:
 
 def _whole(block: Block) -> reads.Snapshot:
     """A private block as a read: its rows as they were written."""
-    return reads.Snapshot(block.channel, block.hi, replace(block, kind="base"), (), block.manifest.schema, block.merge)
+    whole = replace(block, kind="base")
+    return reads.Snapshot(block.channel, block.hi, (whole,), (), block.manifest.schema, block.merge)
 
 
 def _expected(ports: list[str]) -> str:

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import BadKey, FileMissing, UnrepresentableChange
+from nova_assets.errors import BadKey, FileMissing, PartitionError, UnrepresentableChange
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot
+from nova_assets.model.partitions import partition_name, partition_values, within
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
 from nova_assets.model.schema import DELETED, DataType, Field, Schema, schema_of
 
 Row = dict[str, Any]
@@ -65,11 +66,13 @@ class StubEngine:
             return self._chain(read)
         if isinstance(read, Diff):
             return diff(read.new.merge, read.new.channel, self._snapshot(read.old), self._snapshot(read.new))
+        if isinstance(read, Together):
+            return [r for part in read.parts for r in self.read(part)]
         assert isinstance(read, Empty)
         return []
 
     def _snapshot(self, read: Snapshot) -> list[Row]:
-        rows = self._rows(read.base)
+        rows = [r for b in read.bases for r in self._rows(b)]
         if isinstance(read.merge, Custom):
             merge = FunctionRef.parse(read.merge.merge_ref).load()
             for d in read.deltas:
@@ -99,9 +102,9 @@ class StubEngine:
         return rows_of(state)
 
     def _rows(self, block: Any) -> list[Row]:
-        assert block is None or isinstance(block, Block), block
+        assert isinstance(block, Block), block
         found: list[Row] = []
-        for f in block.manifest.files if block is not None else ():
+        for f in block.manifest.files:
             path = self.root / f.path
             if not path.is_file():
                 raise FileMissing(f"{f.path} is not in the warehouse")
@@ -153,10 +156,36 @@ class StubEngine:
         folder.mkdir(parents=True, exist_ok=True)
         if not rows:
             return Manifest((), schema.without(DELETED))
-        path = folder / "part-0.jsonl"
-        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-        file = DataFile(f"{staged.folder}/part-0.jsonl", len(rows), path.stat().st_size)
-        return Manifest((file,), schema.without(DELETED), sum(bool(r.get(DELETED)) for r in rows), "jsonl")
+        by_partition: dict[str, list[Row]] = {}
+        for row in rows:
+            by_partition.setdefault(self._partition(row, channel, staged.partition), []).append(row)
+        files = []
+        for n, (partition, some) in enumerate(by_partition.items()):
+            path = folder / f"part-{n}.jsonl"
+            path.write_text("".join(json.dumps(r) + "\n" for r in some))
+            deletes = sum(bool(r.get(DELETED)) for r in some)
+            files.append(
+                DataFile(
+                    f"{staged.folder}/{path.name}",
+                    len(some),
+                    path.stat().st_size,
+                    partition=partition,
+                    deletes=deletes,
+                )
+            )
+        return Manifest(tuple(files), schema.without(DELETED), sum(f.deletes for f in files), "jsonl")
+
+    def _partition(self, row: Row, channel: Channel | None, scope: str) -> str:
+        if channel is None or not channel.partitions:
+            return ""
+        name = partition_name(channel.partition_columns, {c: str(row[c]) for c in channel.partition_columns})
+        if not within(name, scope):
+            raise PartitionError(f"a row of {name} in {scope}")
+        return name
+
+    def in_partition(self, frame: list[Row], channel: Channel, scope: str, schema: Schema | None) -> list[Row]:
+        values = {c: v for c, v in partition_values(scope).items()}
+        return [{**values, **r} for r in frame]
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)

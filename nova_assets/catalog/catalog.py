@@ -37,6 +37,7 @@ class SqlCatalog:
         self.registered_at = definitions.registered_at
 
         self.history = histories.history
+        self.partitions = histories.partitions
         self.timeline = histories.timeline
         self.cursors = histories.cursors
         self.has_consumers = histories.has_consumers

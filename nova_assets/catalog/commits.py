@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.executions import abort, forget_skipped, lock_execution
@@ -24,7 +24,8 @@ from nova_assets.catalog.tables import (
     staged,
 )
 from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError
-from nova_assets.model.commit import Commit, CommitRequest, MoveCursor, Publish
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, MoveCursor, Publish
+from nova_assets.model.partitions import within
 from nova_assets.model.schema import Schema
 
 
@@ -137,7 +138,7 @@ class Commits:
             found = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
             raise _conflict("the execution is no longer live", "execution", found, f"running, epoch {request.epoch}")
         for head in request.heads:
-            self._require_head(c, head.channel, head.seq, head.partitions, state)
+            self._require_head(c, head, state)
         for cursor in request.cursors:
             at = c.execute(select(cursors.c.seq).where(*_cursor(cursor))).scalar() or 0
             if at != cursor.expected:
@@ -159,17 +160,17 @@ class Commits:
                 what = f"channel {unread.channel!r} has a consumer now: the base must be compared with what it replaces"
                 raise _conflict(what, "consumers", "a consumer", "none", unread.channel)
 
-    def _require_head(
-        self, c: Connection, channel: str, seq: int, partitions: tuple[str, ...], state: Mapping[str, Any]
-    ) -> None:
-        head = state[channel]["head"]
-        if partitions:
-            within = select(func.max(blocks.c.hi)).where(
-                blocks.c.channel == channel, blocks.c.partition.in_(partitions)
+    def _require_head(self, c: Connection, wanted: HeadAt, state: Mapping[str, Any]) -> None:
+        head, where = state[wanted.channel]["head"], ""
+        if wanted.scope and head != wanted.seq:
+            later = select(blocks.c.partition, blocks.c.hi).where(
+                blocks.c.channel == wanted.channel, blocks.c.hi > wanted.seq, blocks.c.origin != "compact"
             )
-            head = max(seq, c.execute(within).scalar() or 0)
-        if head != seq:
-            raise _conflict(f"channel {channel!r} has moved since the execution began", "head", head, seq, channel)
+            moved = [hi for partition, hi in c.execute(later).all() if within(partition, wanted.scope)]
+            head, where = max(moved, default=wanted.seq), f" in {wanted.scope}"
+        if head != wanted.seq:
+            what = f"channel {wanted.channel!r} has moved{where} since the execution began"
+            raise _conflict(what, "head", head, wanted.seq, wanted.channel)
 
     def _number(self, c: Connection, request: CommitRequest, state: Mapping[str, Any]) -> dict[str, int]:
         """The next number of each channel that gets a block; schemas are set here, too, under the same lock (R1)."""

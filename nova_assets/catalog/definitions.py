@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace as _replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, and_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.database import Database, pairs
@@ -44,15 +45,16 @@ class Definitions:
         return
 
     def channel(self, name: str) -> ChannelState:
-        """One channel as it stands. Raises ChannelNotFound."""
-        found = self.database.read(lambda c: self._states(c, name))
-        if not found:
+        """One channel as it stands, without its sizes. Raises ChannelNotFound."""
+        query = select(channels).where(channels.c.name == name)
+        row = self.database.read(lambda c: c.execute(query).mappings().first())
+        if row is None:
             raise self.not_found(name)
-        return found[0]
+        return _state(row)
 
     def channels(self) -> list[ChannelState]:
         """All channels, by name."""
-        return self.database.read(lambda c: self._states(c, None))
+        return self.database.read(self._states)
 
     def registered_at(self, binding: str) -> datetime:
         """When a binding was first registered. Raises BindingNotFound."""
@@ -118,7 +120,7 @@ class Definitions:
             changed["schema"] = definition["schema"]
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
 
-    def _states(self, c: Connection, name: str | None) -> list[ChannelState]:
+    def _states(self, c: Connection) -> list[ChannelState]:
         sizes = (
             select(
                 blocks.c.channel,
@@ -136,20 +138,21 @@ class Definitions:
         ).scalar_subquery()
         query = select(channels, sizes.c.blocks, sizes.c.rows, sizes.c.bytes, moved.label("moved"))
         query = query.outerjoin(sizes, sizes.c.channel == channels.c.name).order_by(channels.c.name)
-        if name is not None:
-            query = query.where(channels.c.name == name)
         return [
-            ChannelState(
-                Channel.from_json(r["definition"]),
-                r["head"],
-                None if r["schema"] is None else Schema.from_json(r["schema"]),
-                int(r["rows"] or 0),
-                int(r["bytes"] or 0),
-                int(r["blocks"] or 0),
-                r["moved"],
+            _replace(
+                _state(r),
+                rows=int(r["rows"] or 0),
+                bytes=int(r["bytes"] or 0),
+                blocks=int(r["blocks"] or 0),
+                updated_at=r["moved"],
             )
             for r in c.execute(query).mappings()
         ]
+
+
+def _state(row: RowMapping) -> ChannelState:
+    schema = None if row["schema"] is None else Schema.from_json(row["schema"])
+    return ChannelState(Channel.from_json(row["definition"]), row["head"], schema)
 
 
 class _Raced(Exception):

@@ -135,7 +135,7 @@ class Executions:
             {
                 "execution_id": request.execution_id,
                 "channel": name,
-                "partition": "",
+                "partition": request.scopes.get(name, ""),
                 "head": head,
                 "cursor": at.get(name, 0) if name in request.cursors else None,
             }
@@ -167,12 +167,11 @@ class Executions:
         return found
 
     def _cursors(self, c: Connection, request: Begin) -> dict[str, int]:
-        query = select(cursors.c.channel, cursors.c.seq).where(
-            cursors.c.binding == (request.binding or ""),
-            cursors.c.partition == request.partition,
-            cursors.c.channel_partition == "",
+        query = select(cursors.c.channel, cursors.c.channel_partition, cursors.c.seq).where(
+            cursors.c.binding == (request.binding or ""), cursors.c.partition == request.partition
         )
-        return pairs(c, query)
+        found = c.execute(query).all()
+        return {name: seq for name, scope, seq in found if scope == request.scopes.get(name, "")}
 
     def _resume(self, c: Connection, execution_id: str, owner: str, lease: float) -> Execution:
         row = _row(c, execution_id, lock=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, or_, select
+from sqlalchemy import Connection, RowMapping, Select, func, or_, select
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
@@ -13,11 +13,14 @@ from nova_assets.catalog.tables import blocks, channels, commits, cursors, execu
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
-from nova_assets.model.merge import model_from_json
-from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Cursor
+from nova_assets.model.merge import MergeModel, model_from_json
+from nova_assets.model.partitions import WHOLE, within
+from nova_assets.model.ports import Cursor, PartitionState
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant
+
+_AT_ONCE = 500
+"""Partitions asked for in one statement."""
 
 
 class Histories:
@@ -27,13 +30,18 @@ class Histories:
         self.database = database
         self.definitions = definitions
 
-    def history(self, channel: str, at: int | None = None, partition: str = WHOLE) -> History:
-        """Blocks of one partition, up to a number.
+    def history(self, channel: str, at: int | None = None, scope: str = WHOLE, since: int | None = None) -> History:
+        """Blocks up to a number.
+
+        Args:
+            scope: the partitions wanted.
+            since: leave out what came no later, except in partitions where a plan from there on needs it: those with a
+                base, or a delta that begins earlier.
 
         Raises:
             ChannelNotFound, VersionNotFound.
         """
-        found = self.database.read(lambda c: self._history(c, channel, at, partition))
+        found = self.database.read(lambda c: self._history(c, channel, at, scope, since or 0))
         if found is None:
             raise self.definitions.not_found(channel)
         return found
@@ -61,7 +69,17 @@ class Histories:
         """Whether somebody has consumed changes of the channel, or is about to (R10)."""
         return self.database.read(lambda c: consumers(c, channel, None))
 
-    def _history(self, c: Connection, channel: str, at: int | None, partition: str) -> History | None:
+    def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:
+        """The partitions of a channel in which there is something, by name."""
+        self.definitions.channel(channel)
+        query = select(
+            blocks.c.partition, func.max(blocks.c.hi), func.sum(blocks.c.rows), func.sum(blocks.c.bytes), func.count()
+        ).where(blocks.c.channel == channel, blocks.c.collected_at.is_(None), *_narrowed(scope))
+        rows = self.database.read(lambda c: c.execute(query.group_by(blocks.c.partition)).all())
+        found = [PartitionState(p, seq, int(n or 0), int(size or 0), count) for p, seq, n, size, count in rows]
+        return sorted((p for p in found if within(p.partition, scope)), key=lambda p: p.partition)
+
+    def _history(self, c: Connection, channel: str, at: int | None, scope: str, since: int) -> History | None:
         row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
         if row is None:
             return None
@@ -74,18 +92,53 @@ class Histories:
                 head=row["head"],
             )
         head = row["head"] if at is None else at
+        found = self._blocks(c, channel, head, scope, since)
+        schema = None if row["schema"] is None else Schema.from_json(row["schema"])
+        if at is not None and at < row["head"] and schema is not None:
+            schema = self._schema_at(c, channel, at) or schema
+        merge = Channel.from_json(row["definition"]).merge
+        return History(
+            channel,
+            scope,
+            head,
+            tuple(found),
+            schema,
+            merge,
+            since=since,
+            last_merge=self._last_merge(c, channel, head),
+        )
+
+    def _blocks(self, c: Connection, channel: str, head: int, scope: str, since: int) -> list[Block]:
         where = (
             blocks.c.channel == channel,
-            blocks.c.partition == partition,
             blocks.c.hi <= head,
+            blocks.c.hi > since,
             blocks.c.collected_at.is_(None),
+            *_narrowed(scope),
         )
-        found = read_blocks(c, select(blocks).where(*where))
-        schema = None if row["schema"] is None else Schema.from_json(row["schema"])
-        if at is not None and at < row["head"] and found and schema is not None:
-            plain = [b for b in found if b.kind == "base" or b.merge.kind != "custom"]
-            schema = plain[-1].manifest.schema if plain else schema
-        return History(channel, partition, head, tuple(found), schema, Channel.from_json(row["definition"]).merge)
+        found = [b for b in read_blocks(c, select(blocks).where(*where)) if within(b.partition, scope)]
+        whole = sorted({b.partition for b in found if since and (b.kind == "base" or b.lo < since)})
+        for some in (whole[n : n + _AT_ONCE] for n in range(0, len(whole), _AT_ONCE)):
+            earlier = (blocks.c.channel == channel, blocks.c.hi <= since, blocks.c.collected_at.is_(None))
+            found += read_blocks(c, select(blocks).where(*earlier, blocks.c.partition.in_(some)))
+        return sorted(found, key=lambda b: (b.hi, b.kind, b.id))
+
+    def _schema_at(self, c: Connection, channel: str, at: int) -> Schema | None:
+        """The schema of that number (R18): that of the newest block, where a delta tells it."""
+        newest = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
+            blocks.c.channel == channel, blocks.c.hi <= at, blocks.c.origin != "compact"
+        )
+        for schema, kind, merge in c.execute(newest.order_by(blocks.c.hi.desc())):
+            if kind == "base" or merge["kind"] != "custom":
+                return Schema.from_json(schema)
+        return None
+
+    def _last_merge(self, c: Connection, channel: str, head: int) -> MergeModel | None:
+        query = select(blocks.c.merge).where(
+            blocks.c.channel == channel, blocks.c.hi <= head, blocks.c.origin != "compact"
+        )
+        found = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
+        return None if found is None else model_from_json(found)
 
     def _completed(self, c: Connection, channel: str) -> list[Instant]:
         query = select(commits, numbers.c.seq).join(numbers, numbers.c.commit_id == commits.c.id)
@@ -106,6 +159,11 @@ class Histories:
         return [
             Instant("commit", "requested", None, r["started_at"], "", r["binding"]) for r in c.execute(query).mappings()
         ]
+
+
+def _narrowed(scope: str) -> tuple[Any, ...]:
+    """Conditions that every partition of a scope meets; a partition of other dimensions may meet them, too."""
+    return tuple(blocks.c.partition.contains(part, autoescape=True) for part in scope.split("/") if part)
 
 
 def consumers(c: Connection, channel: str, own_execution: str | None) -> bool:

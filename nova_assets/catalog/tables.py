@@ -172,6 +172,7 @@ blocks = Table(
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
     Column("collected_at", Moment),
     Index("ix_nova_blocks_channel_partition_hi", "channel", "partition", "hi"),
+    Index("ix_nova_blocks_channel_hi", "channel", "hi"),
     Index("ix_nova_blocks_commit_id", "commit_id"),
 )
 

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe, sources
 
 _ENDLESS = 1_000_000
 """As wide as any line in a pipe."""
@@ -168,9 +168,10 @@ def read_as(read: Read, whole: bool) -> str:
         return f"{read_as(read.snapshot, whole)} as inserts"
     if isinstance(read, Diff):
         return f"diff({read_as(read.old, whole)}, {read_as(read.new, whole)})"
-    if isinstance(read, Snapshot | Chain) and len(read.deltas) > _SHOWN_BLOCKS:
+    partitioned = any(isinstance(b, Block) and b.partition for b in sources(read))
+    if isinstance(read, Snapshot | Chain) and len(read.deltas) > _SHOWN_BLOCKS and not partitioned:
         sign = " · " if isinstance(read, Chain) else " ⊕ "
-        base = [read.base.range] if isinstance(read, Snapshot) and read.base is not None else []
+        base = [b.range for b in read.bases] if isinstance(read, Snapshot) else []
         left_out = f"({len(read.deltas) - 2} more)"
         return sign.join([*base, read.deltas[0].range, left_out, read.deltas[-1].range])
     return describe(read)

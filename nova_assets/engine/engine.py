@@ -11,15 +11,17 @@ import pyarrow as pa
 
 from nova_assets.engine import arrow
 from nova_assets.engine.files import Warehouse
+from nova_assets.engine.partition import value_of
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.take import LargeParquet, take
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import partition_values
 from nova_assets.model.reads import Read, Snapshot
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import DataType, Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,26 @@ class SparkEngine:
             return wanted.limit(0)
         with using(self.session, READING):
             return snapshot.join(wanted, list(on), "left_semi").select(*map(col, snapshot.columns))
+
+    def in_partition(self, frame: Any, channel: Channel, scope: str, schema: Schema | None) -> Any:
+        names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
+        values = partition_values(scope)
+        for dimension in channel.partitions:
+            column = dimension.column
+            if column in names or column not in values:
+                continue
+            type_ = DataType("string") if schema is None or column not in schema else schema.field(column).type
+            value = value_of(dimension, values[column], type_)
+            if isinstance(frame, pa.Table):
+                constant = pa.repeat(pa.scalar(value, arrow_type(type_)), frame.num_rows)
+                frame = frame.append_column(column, constant)
+            else:
+                from pyspark.sql import functions as F
+
+                from nova_assets.engine.types import to_spark
+
+                frame = frame.withColumn(column, F.lit(value).cast(to_spark(type_)))
+        return frame
 
     def select(self, frame: Any, columns: Sequence[str]) -> Any:
         have = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
@@ -131,7 +153,7 @@ class SparkEngine:
         from nova_assets.engine.fit import cast_to
 
         block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
-        rows = self.read(Snapshot(old.channel, old.at + 1, block, (), new.schema, old.merge))
+        rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
         return dropped(cast_to(self.read(old), new.schema), rows)
 
     def delete(self, folder: str) -> None:

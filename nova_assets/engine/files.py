@@ -143,6 +143,14 @@ class Warehouse:
         )
 
 
+def flatten(folder: Path, column: str) -> None:
+    """Move the files that Spark put into folders by the values of a column up to where all the others are."""
+    for n, sub in enumerate(sorted(folder.glob(f"{column}=*"))):
+        for path in sub.glob("*.parquet"):
+            path.rename(folder / f"p{n:05d}-{path.name}")
+        shutil.rmtree(sub)
+
+
 def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files of a folder that was just written, in order of their names; everything else in it is removed.
 

@@ -19,7 +19,7 @@ from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel
-from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source
+from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source, Together
 from nova_assets.model.schema import DELETED, Schema
 
 BROADCAST_ROWS = 2_000_000
@@ -64,6 +64,9 @@ class Reader:
             return self._chain(read)
         if isinstance(read, Diff):
             return self._diff(read)
+        if isinstance(read, Together):
+            parts = [self._read(p) for p in read.parts]
+            return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         if isinstance(read, Empty):
             return self._nothing(read)
         raise NotSupported(f"{type(read).__name__} is no read of blocks")
@@ -71,7 +74,7 @@ class Reader:
     # the five reads
 
     def _snapshot(self, read: Snapshot) -> DataFrame:
-        base, deltas = _blocks([] if read.base is None else [read.base]), _blocks(read.deltas)
+        base, deltas = _blocks(read.bases), _blocks(read.deltas)
         model, schema = model_of(read), read.schema or _NO_COLUMNS
         if isinstance(model, Custom):
             return self._custom_snapshot(read, base, deltas, model)
@@ -92,7 +95,7 @@ class Reader:
         deltas, schema = _blocks(read.deltas), read.schema or _NO_COLUMNS
         model = deltas[-1].merge if deltas else read.merge
         if isinstance(model, Custom):
-            return _call(model.chain_ref, [self.rows([d], d.manifest.schema) for d in deltas])
+            return _call(model.chain_ref, self._custom_deltas(deltas))
         if not model.keyed:
             return self.rows(deltas, schema)
         changes = self._changes(deltas, schema)
@@ -106,8 +109,8 @@ class Reader:
         if read.new.schema is not None:
             old = cast_to(old, read.new.schema)
         if not model.keyed:
-            base = read.new.base
-            keeps = isinstance(base, Block) and base.manifest.keeps_all and base.hi == read.old.at + 1
+            bases = _blocks(read.new.bases)
+            keeps = bool(bases) and all(b.manifest.keeps_all and b.hi == read.old.at + 1 for b in bases)
             return bag_difference(old, new, read.new.channel, keeps_all=keeps)
         if model_of(read.old).key != model.key:  # of another model (R18): a bag, or other keys
             old = old.dropDuplicates(list(model.key))
@@ -126,11 +129,18 @@ class Reader:
     ) -> DataFrame:
         schema = read.schema or _NO_COLUMNS
         # its own schema, or that of B_0
-        start = self.rows(base, base[0].manifest.schema) if base else self._empty(schema)
+        start = self.rows(base, base[-1].manifest.schema) if base else self._empty(schema)
         if deltas:
-            changes = _call(model.chain_ref, [self.rows([d], d.manifest.schema) for d in deltas])
+            changes = _call(model.chain_ref, self._custom_deltas(deltas))
             start = _call(model.merge_ref, [start, changes])
         return start if read.schema is None else custom_base(start, read.schema, read.channel)
+
+    def _custom_deltas(self, deltas: Sequence[Block]) -> list[DataFrame]:
+        """The deltas of each commit as one frame: its functions take partitions together as they take them apart."""
+        by_number: dict[int, list[Block]] = {}
+        for d in deltas:
+            by_number.setdefault(d.hi, []).append(d)
+        return [self.rows(same, same[-1].manifest.schema) for _, same in sorted(by_number.items())]
 
     # files
 
@@ -178,7 +188,7 @@ class Reader:
 
 def model_of(snapshot: Snapshot) -> MergeModel:
     """The model that a snapshot's blocks were written under; a changed one takes effect by a base (R18)."""
-    blocks = _blocks([*([] if snapshot.base is None else [snapshot.base]), *snapshot.deltas])
+    blocks = _blocks([*snapshot.bases, *snapshot.deltas])
     return blocks[-1].merge if blocks else snapshot.merge
 
 

@@ -7,7 +7,7 @@ might give.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nova_assets.engine import arrow, keys
-from nova_assets.engine.files import Warehouse, parquet_files, sync
+from nova_assets.engine.files import Warehouse, flatten, parquet_files, sync
 from nova_assets.engine.footers import Footer, read_footer, total_nulls
+from nova_assets.engine.partition import partition_of_file, split
 from nova_assets.engine.session import WRITING, Session, using
 from nova_assets.errors import SchemaMismatch
-from nova_assets.model.block import Kind, Manifest, StagedBlock
+from nova_assets.model.block import DataFile, Kind, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Custom, MergeModel
+from nova_assets.model.partitions import WHOLE, Dimension, partition_values
 from nova_assets.model.schema import DELETED, Schema
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ ARROW_ROWS = 5_000_000
 
 ARROW_BYTES = 256 * 2**20
 """Blocks up to this size are rewritten in memory, where that is necessary."""
+
+_PARTITION = "__nova_partition"
 
 PYTHON_ROWS = 200_000
 """Up to so many rows are resolved one by one."""
@@ -48,6 +52,8 @@ class Target:
         schema: the channel's, or that of a private port's rows.
         model: None where rows are written as they come (private ports, deltas of Custom channels).
         folder: made, and this block's alone.
+        channel, scope: with the dimensions by which rows are kept apart, and the partitions that they may be in; None
+            where there are none.
     """
 
     id: str
@@ -56,6 +62,19 @@ class Target:
     schema: Schema
     model: MergeModel | None
     folder: Path
+    channel: Channel | None = None
+    scope: str = WHOLE
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        return () if self.channel is None else self.channel.partitions
+
+    @property
+    def spread(self) -> tuple[str, ...]:
+        """The partition columns, where rows may be of several partitions."""
+        fixed = partition_values(self.scope)
+        columns = tuple(d.column for d in self.dimensions)
+        return columns if any(c not in fixed for c in columns) else ()
 
     @property
     def keyed(self) -> bool:
@@ -92,6 +111,8 @@ class Writer:
             schema,
             None if as_it_comes or channel is None else channel.merge,
             self.warehouse.folder(staged.folder),
+            channel if channel is not None and channel.partitions else None,
+            staged.partition,
         )
         self.warehouse.make(staged.folder)
         try:
@@ -136,7 +157,7 @@ class Writer:
         with using(self.session.get(), WRITING):
             rows = fitted(frame, target.physical, target.where, refuse_deletions=target.keyed and not target.marked)
             try:
-                rows.write.mode("append").parquet(str(target.folder))
+                _save(rows, target)
             except Exception as error:
                 if DELETION_IN_BASE in str(error):
                     _refuse_deletions(1, target)
@@ -269,25 +290,52 @@ class Writer:
                     shown = open_.select(*map(col, target.model.key)).limit(keys.EXAMPLES).collect()
                     examples = [r.asDict(recursive=True) for r in shown]
                     raise keys.undecided(target.where, target.model, found[0], found[1], examples)
-            kept = resolve(rows, target.model).select(*map(col, target.physical.names))
-            kept.write.mode("append").parquet(str(target.folder))
+            _save(resolve(rows, target.model).select(*map(col, target.physical.names)), target)
 
     def _manifest(self, footers: Sequence[Footer], target: Target) -> Manifest:
-        paths = [f.path for f in footers]
-        sync([*paths, target.folder])
-        deletes = int(pc.sum(_read(paths, [DELETED]).column(0)).as_py() or 0) if target.marked and paths else 0
-        return Manifest(tuple(f.as_file(self.warehouse.root) for f in footers), target.schema, deletes)
+        sync([*(f.path for f in footers), target.folder])
+        files = tuple(self._file(f, target) for f in footers)
+        return Manifest(files, target.schema, sum(f.deletes for f in files))
+
+    def _file(self, footer: Footer, target: Target) -> DataFile:
+        file = footer.as_file(self.warehouse.root)
+        deletes = int(pc.sum(_read([footer.path], [DELETED]).column(0)).as_py() or 0) if target.marked else 0
+        if target.channel is None:
+            return replace(file, deletes=deletes)
+        partition = partition_of_file(footer.path, target.channel, target.scope, target.where)
+        return replace(file, deletes=deletes, partition=partition)
+
+
+def _save(rows: DataFrame, target: Target) -> None:
+    """Spark's files; on a partitioned channel, each with the rows of one partition.
+
+    Spark would leave the partition columns out of its files and put their values into folders' names, so it is given
+    one that stands for them.
+    """
+    if not target.spread:
+        rows.write.mode("append").parquet(str(target.folder))
+        return
+    from pyspark.sql import functions as F
+
+    from nova_assets.engine.columns import struct
+
+    mark = F.sha2(F.to_json(struct(target.spread)), 256)
+    marked = rows.withColumn(_PARTITION, mark).hint("rebalance", _PARTITION)  # few files, and none for several
+    marked.write.mode("append").partitionBy(_PARTITION).parquet(str(target.folder))
+    flatten(target.folder, _PARTITION)
 
 
 def _write_table(table: pa.Table, target: Target, part: int = 0) -> None:
-    """One file, in row groups that several cores can share."""
-    if table.num_rows:
-        rows = max(1, min(2**20, _ROW_GROUP * table.num_rows // max(1, table.nbytes)))
+    """One file (for each partition), in row groups that several cores can share."""
+    if not table.num_rows:
+        return
+    size = max(1, min(2**20, _ROW_GROUP * table.num_rows // max(1, table.nbytes)))
+    for n, rows in enumerate(split(table, target.spread) if target.spread else [table]):
         pq.write_table(
-            table,
-            target.folder / f"part-{part:05d}-{target.id}.zstd.parquet",
+            rows,
+            target.folder / f"part-{part:05d}-{f'{n:05d}-' if target.spread else ''}{target.id}.zstd.parquet",
             compression="zstd",
-            row_group_size=rows,
+            row_group_size=size,
             store_schema=False,
         )
 

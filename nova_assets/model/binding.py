@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
+from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
 from nova_assets.model.workflowette import Workflowette
@@ -27,6 +29,7 @@ class Binding:
     params: Mapping[str, Any] = field(hash=False)
     when: Trigger | None
     description: str | None
+    partitions: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Binding:
         params: Mapping[str, Any],
         when: Trigger | None,
         description: str | None = None,
+        partitions: Sequence[str] | None = None,
     ) -> None:
         values = {
             "name": name,
@@ -44,6 +48,7 @@ class Binding:
             "params": params,
             "when": when,
             "description": description,
+            "partitions": None if partitions is None else tuple(partitions),
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -72,6 +77,52 @@ class Binding:
         """Channels of which this binding keeps a cursor."""
         return self._of(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
 
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """By what the executions are partitioned (R13); empty where one execution writes all partitions that it finds.
+
+        As the outputs are, as far as some input can be read by the same dimension: an execution for one day that has
+        to read all days would do everything once for each. A binding that reads no channel is partitioned as its
+        outputs.
+        """
+        known = {d.column: d for c in (*self.writes, *self.reads)[::-1] for d in c.partitions}
+        if self.partitions is not None:
+            return tuple(known[c] for c in self.partitions if c in known)
+        if not self.writes:
+            return ()
+        written = {c.name for c in self.writes}
+        inputs = [c for c in self.reads if c.name not in written]
+        return tuple(
+            d
+            for d in self.writes[0].partitions
+            if all(d.column in c.partition_columns for c in self.writes)
+            and (not inputs or any(d.column in c.partition_columns for c in inputs))
+        )
+
+    def partition(self, given: str | Mapping[str, object] | None) -> str:
+        """The name of a partition of this binding, as a person may write it.
+
+        Raises:
+            PartitionError: it has none of that name, or needs one and none is given.
+        """
+        columns = ", ".join(d.column for d in self.dimensions)
+        if not given and self.dimensions:
+            raise PartitionError(
+                f"binding {self.name!r} is partitioned by {columns}, and no partition is named",
+                expected="/".join(f"{d.column}=..." for d in self.dimensions),
+                next=f"nova run {self.name} --partition ...",
+                binding=self.name,
+            )
+        if given and not self.dimensions:
+            raise PartitionError(
+                f"binding {self.name!r} is not partitioned",
+                found=str(given),
+                expected="no partition: one execution writes every partition that it finds",
+                next="to run it for one at a time, bind it with partitions=[COLUMN, ...]",
+                binding=self.name,
+            )
+        return parse_partition(self.dimensions, given) if given else WHOLE
+
     def channel(self, port: str) -> Channel | None:
         """The channel on a port; None for a private port."""
         return self.channels.get(port)
@@ -93,7 +144,7 @@ class Binding:
         ]
         if found:
             return [f"binding {self.name!r}: {p}" for p in found]
-        found += self._shared_channel_problems()
+        found += self._shared_channel_problems() + self._partition_problems()
         for t in self.tasks:
             for e in t.consumes:
                 found += self._consume_problems(t, e)
@@ -116,6 +167,30 @@ class Binding:
             for c, p in ports.items()
             if len(p) > 1 and written & set(p)
         ]
+
+    def _partition_problems(self) -> list[str]:
+        channels = dict.fromkeys((*self.writes, *self.reads))
+        by_column: dict[str, list[tuple[Channel, Dimension]]] = {}
+        for c in channels:
+            for d in c.partitions:
+                by_column.setdefault(d.column, []).append((c, d))
+        found = [
+            f"partitions names {p!r}, which is no partition column of its channels ({', '.join(by_column) or 'none'})"
+            for p in self.partitions or ()
+            if p not in by_column
+        ]
+        for d in self.dimensions:
+            same = by_column[d.column]
+            if len({(other.kind, other.tz) for _, other in same}) > 1:
+                shown = ", ".join(f"{other.kind} on {c.name!r}" for c, other in same)
+                found.append(f"partition column {d.column!r} is not the same on all its channels: {shown}")
+            found += [
+                f"it is partitioned by {d.column!r} and writes bases of channel {c.name!r}, which is not: "
+                "each execution would replace what the others wrote"
+                for c in self.base_writes
+                if d.column not in c.partition_columns
+            ]
+        return found
 
     def _consume_problems(self, task: Task, edge: Consumes) -> list[str]:
         channel, where = self.channel(edge.port), f"task {task.name!r}"
@@ -156,6 +231,7 @@ class Binding:
             "tasks": [t.as_json() for t in self.tasks],
             "channels": {p: c.name for p, c in self.channels.items()},
             "when": None if self.when is None else str(self.when),
+            "partitions": [d.column for d in self.dimensions],
         }
 
 
@@ -167,6 +243,7 @@ def bind(
     params: Mapping[str, Any] | None = None,
     when: Trigger | None = None,
     description: str | None = None,
+    partitions: Sequence[str] | None = None,
 ) -> Binding:
     """Bind a workflowette to channels.
 
@@ -176,8 +253,16 @@ def bind(
         channels: port -> channel, for ports whose edges name none or another one. A port without any is private.
         params: what tasks find in ``ctx.params``.
         when: the trigger; without one the binding runs by hand, which is always allowed.
+        partitions: the columns by which executions are partitioned; ``[]`` for one that reads everything and writes
+            every partition that it finds. By default as the outputs are, where an input shares their dimension (R13).
     """
     bound = {**workflowette.default_channels, **(channels or {})}
     return Binding(
-        check_name(name or workflowette.name, "a binding"), workflowette, bound, dict(params or {}), when, description
+        check_name(name or workflowette.name, "a binding"),
+        workflowette,
+        bound,
+        dict(params or {}),
+        when,
+        description,
+        [partitions] if isinstance(partitions, str) else partitions,
     )

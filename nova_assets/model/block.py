@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nova_assets.model.merge import MergeModel
@@ -23,6 +23,8 @@ class DataFile:
         rows, bytes: its size.
         ranges: column -> (least, greatest) for the key and order columns, as JSON values.
         bucket: number of its hash bucket, where the channel is laid out in buckets.
+        partition: which all of its rows are in; a staged block may hold files of several, a committed one does not.
+        deletes: rows that are deletions, where the file is of a staged block.
     """
 
     path: str
@@ -30,6 +32,8 @@ class DataFile:
     bytes: int
     ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
     bucket: int | None = None
+    partition: str = WHOLE
+    deletes: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -38,12 +42,15 @@ class DataFile:
             "bytes": self.bytes,
             "ranges": {k: list(v) for k, v in self.ranges.items()},
             "bucket": self.bucket,
+            "partition": self.partition,
+            "deletes": self.deletes,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> DataFile:
         ranges = {k: (v[0], v[1]) for k, v in data["ranges"].items()}
-        return DataFile(data["path"], data["rows"], data["bytes"], ranges, data["bucket"])
+        where = (data.get("partition", WHOLE), data.get("deletes", 0))
+        return DataFile(data["path"], data["rows"], data["bytes"], ranges, data["bucket"], *where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,15 @@ class Manifest:
     @property
     def bytes(self) -> int:
         return sum(f.bytes for f in self.files)
+
+    def by_partition(self) -> dict[str, Manifest]:
+        """What a commit makes a block of, each: the files of one partition."""
+        found: dict[str, list[DataFile]] = {}
+        for f in self.files:
+            found.setdefault(f.partition, []).append(f)
+        return {
+            p: replace(self, files=tuple(files), deletes=sum(f.deletes for f in files)) for p, files in found.items()
+        }
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -94,6 +94,10 @@ class Channel:
             found.append(f"a partition column is named twice ({', '.join(columns)})")
         if self.schema is not None:
             found += [f"partition column {c!r} is not in the schema" for c in columns if c not in self.schema]
+            for d in self.partitions:
+                if d.column in self.schema and self.schema.field(d.column).type.name not in d.types:
+                    given = self.schema.field(d.column).type
+                    found.append(f"{d.kind} partition column {d.column!r} is {given}; expected {' or '.join(d.types)}")
         if self.merge.keyed:
             found += [f"partition column {c!r} must be part of the key" for c in columns if c not in self.merge.key]
         return found

@@ -58,12 +58,11 @@ class MoveCursor:
 
 @dataclass(frozen=True, slots=True)
 class HeadAt:
-    """Requires that nothing was committed to the channel after ``seq`` (in the partitions named; in any, if none
-    is)."""
+    """Requires that nothing was committed to the channel after ``seq``, in the partitions of the scope."""
 
     channel: str
     seq: int
-    partitions: tuple[str, ...] = ()
+    scope: str = WHOLE
 
 
 @dataclass(frozen=True, slots=True)

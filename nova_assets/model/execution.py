@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -22,7 +22,7 @@ class Pin:
         channel: its name.
         head: the channel's head then.
         cursor: the binding's cursor then; None where the channel is not consumed as ``new``.
-        partition: the partition of the channel that the cursor is of.
+        partition: the scope in which the channel is read: one partition, some of its dimensions, or all.
     """
 
     channel: str
@@ -41,6 +41,7 @@ class Begin:
         partition: of the binding.
         heads: channels whose heads are pinned.
         cursors: those of them whose cursors are pinned as well.
+        scopes: channel -> the scope in which it is read, where that is not all of it.
         owner: who holds the lease: ``host:pid:start`` or ``dagster:run``.
         lease: seconds.
         dead: owners that are known to be gone, whose leases need not be waited for.
@@ -56,6 +57,7 @@ class Begin:
     run_id: str | None = None
     firing_id: str | None = None
     dead: frozenset[str] = frozenset()
+    scopes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,28 @@
 """Partition dimensions of a channel (R13), and how a partition is written as text.
 
-A partition is named ``dt=2024-01-01/action=login``: the dimensions in the channel's order, values escaped so that the
-name is safe as a path. An unpartitioned channel has the one partition ``""``.
+A partition is named ``dt=2024-01-01/action=login``: the dimensions in the channel's order, with ``% / = \\`` and
+whatever cannot be printed written as ``%XX``. Some of the dimensions alone name a *scope*: all partitions that agree
+with it. An unpartitioned channel has the one partition ``""``, which is also the scope of everything.
+
+Names are never part of a path: the files of a block lie in a folder of the block's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from nova_assets.errors import DefinitionError
+from nova_assets.errors import DefinitionError, PartitionError
 
 WHOLE = ""
 """The partition of a channel or binding that has none."""
+
+LONGEST_NAME = 2000
+"""In bytes: PostgreSQL indexes no more than about 2,700."""
 
 _NULL = "__null__"
 
@@ -37,6 +43,72 @@ class Dimension:
     start: str | None = None
     tz: str | None = None
     values: tuple[str, ...] = ()
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that the column may have."""
+        if self.kind == "daily":
+            return ("date", "string")
+        if self.kind == "hourly":
+            return ("timestamp", "timestamp_ntz", "string")
+        return ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
+
+    def parse(self, value: str | None) -> str | None:
+        """A value as a person writes it, in the one way in which this dimension writes it.
+
+        Raises:
+            PartitionError: the dimension has no such value.
+        """
+        if self.kind == "dynamic":
+            return value
+        if value is None:
+            raise self._no_value(value, "a value: only dynamic partitions have one for null")
+        if self.kind == "static":
+            if value not in self.values:
+                raise self._no_value(value, f"one of {_some(self.values)}")
+            return value
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise self._no_value(value, f"{self._pattern}, from {self.start} on") from None
+        return self.of_moment(moment, value)
+
+    def of_moment(self, moment: datetime, written: str | None = None) -> str:
+        """The calendar partition that *is* this moment (not: that holds it).
+
+        Args:
+            moment: with a zone, or on the dimension's own clock.
+            written: how a person wrote it, for the error.
+
+        Raises:
+            PartitionError: it lies before the start, or between two partitions.
+        """
+        zone = ZoneInfo(self.tz or "UTC")
+        local = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
+        hour = 0 if self.kind == "daily" else local.hour
+        whole = local.replace(hour=hour, minute=0, second=0, microsecond=0)
+        begins = datetime.fromisoformat(self.start or "0001-01-01")
+        if local != whole or local < (begins.replace(tzinfo=zone) if begins.tzinfo is None else begins):
+            raise self._no_value(
+                written or moment.isoformat(), f"{self._pattern}, from {self.start} on, in zone {zone.key}"
+            )
+        if self.kind == "daily":
+            return local.date().isoformat()
+        plain = local.strftime("%Y-%m-%dT%H:00")
+        # The hour that a change of clocks repeats has two partitions.
+        return plain + local.strftime("%z") if _repeats(local) else plain
+
+    @property
+    def _pattern(self) -> str:
+        return "YYYY-MM-DD" if self.kind == "daily" else "YYYY-MM-DDTHH:00"
+
+    def _no_value(self, value: object, expected: str) -> PartitionError:
+        return PartitionError(
+            f"{self.kind} partitions of {self.column!r} have no {_shown(value)}",
+            found=_shown(value),
+            expected=expected,
+            column=self.column,
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -76,17 +148,101 @@ def dynamic(column: str) -> Dimension:
     return Dimension(column, "dynamic")
 
 
-def partition_name(columns: tuple[str, ...], values: Mapping[str, object]) -> str:
-    """``dt=2024-01-01/action=a%2Fb``. Raises KeyError for a missing column."""
-    return "/".join(
-        f"{quote(c, safe='')}={_NULL if values[c] is None else quote(str(values[c]), safe='')}" for c in columns
-    )
+def partition_name(columns: Sequence[str], values: Mapping[str, str | None]) -> str:
+    """``dt=2024-01-01/action=a%2Fb``: the partition (or, of some of the columns, the scope) with these values.
+
+    Raises:
+        PartitionError: the name would be longer than a catalog can index.
+    """
+    name = "/".join(f"{_escape(c)}={_value(values[c])}" for c in columns)
+    if len(name.encode()) > LONGEST_NAME:
+        raise PartitionError(
+            f"a partition's name is {len(name.encode())} bytes long",
+            found=name[:80] + "...",
+            expected=f"at most {LONGEST_NAME} bytes for all its values together",
+            next="partition by a shorter column, such as a hash of this one",
+        )
+    return name
 
 
 def partition_values(name: str) -> dict[str, str | None]:
-    """The values in a partition's name."""
-    pairs = (part.split("=", 1) for part in name.split("/") if part)
-    return {unquote(c): None if v == _NULL else unquote(v) for c, v in pairs}
+    """The values in a partition's or scope's name.
+
+    Raises:
+        PartitionError: it is no such name.
+    """
+    found: dict[str, str | None] = {}
+    for part in filter(None, name.split("/")):
+        column, equals, value = part.partition("=")
+        if not equals:
+            raise PartitionError(f"{part!r} names no partition", found=name, expected="COLUMN=VALUE, joined by /")
+        found[unquote(column)] = None if value == _NULL else unquote(value)
+    return found
+
+
+def within(partition: str, scope: str) -> bool:
+    """Whether a partition lies in a scope: the name of a partition, or of some of its dimensions; ``""`` is all."""
+    return not scope or partition == scope or set(scope.split("/")) <= set(partition.split("/"))
+
+
+def scope_of(columns: Sequence[str], partition: str) -> str:
+    """What a partition says of these columns: the scope in which a channel with such dimensions is read."""
+    values = partition_values(partition)
+    return partition_name([c for c in columns if c in values], values)
+
+
+def parse_partition(dimensions: Sequence[Dimension], given: str | Mapping[str, object], *, partly: bool = False) -> str:
+    """The name of the partition that a person means.
+
+    Args:
+        dimensions: of the channel or binding.
+        given: ``dt=2024-01-01/action=login`` with the dimensions in any order; where there is but one, its bare value
+            will do; or a mapping.
+        partly: some of the dimensions are enough.
+
+    Raises:
+        PartitionError: it is none of these, or a value is none that a dimension has.
+    """
+    columns = [d.column for d in dimensions]
+    shape = "/".join(f"{c}=..." for c in columns) or "no partition: there are no dimensions"
+    values: dict[str, str | None]
+    if isinstance(given, Mapping):
+        values = {str(c): None if v is None else str(v) for c, v in given.items()}
+    elif len(columns) == 1 and not given.startswith(f"{_escape(columns[0])}="):
+        values = {columns[0]: given}
+    else:
+        values = partition_values(given) if "=" in given else {}
+    lacking = [] if partly and values and columns else [c for c in columns if c not in values]
+    if lacking or set(values) - set(columns):
+        raise PartitionError(f"{_shown(given)} names no partition", found=_shown(given), expected=shape)
+    for d in dimensions:
+        if d.column in values:
+            values[d.column] = d.parse(values[d.column])
+    return partition_name([c for c in columns if c in values], values)
+
+
+def _shown(given: object) -> str:
+    text = str(given)
+    return repr(text if len(text) <= 100 else text[:97] + "...")
+
+
+def _escape(text: str) -> str:
+    """Whatever could be taken for a part of the name's own syntax, or hides on a screen, as ``%XX``."""
+    return "".join(c if c.isprintable() and c not in "%/=\\" else quote(c, safe="") for c in text)
+
+
+def _value(value: str | None) -> str:
+    if value is None:
+        return _NULL
+    return "%5F" + value[1:] if value == _NULL else _escape(value)
+
+
+def _some(values: Sequence[str]) -> str:
+    return ", ".join(values[:10]) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+
+
+def _repeats(local: datetime) -> bool:
+    return local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
 
 
 def _start(column: str, start: str | date) -> str:

@@ -42,6 +42,17 @@ class ChannelState:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition of a channel as it stands: the number of its last change, and what its blocks hold."""
+
+    partition: str
+    seq: int
+    rows: int
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cursor:
     """How far a binding has read a channel: the pinned head of its last successful execution."""
 
@@ -96,7 +107,8 @@ class Catalog(Protocol):
     def channels(self) -> list[ChannelState]: ...
 
     # reading
-    def history(self, channel: str, at: int | None = None, partition: str = WHOLE) -> History: ...
+    def history(self, channel: str, at: int | None = None, scope: str = WHOLE, since: int | None = None) -> History: ...
+    def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]: ...
     def timeline(self, channel: str) -> list[Instant]: ...
     def cursors(self, binding: str | None = None) -> list[Cursor]: ...
     def has_consumers(self, channel: str) -> bool: ...
@@ -157,11 +169,15 @@ class Engine(Protocol):
         """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by``
         (R11).
 
-        ``channel`` is None for a private port, whose rows are written as they come.
+        ``channel`` is None for a private port, whose rows are written as they come. On a partitioned channel every
+        file holds rows of one partition, which lies in ``staged.partition`` (R13).
 
         Raises:
-            BadKey, SchemaMismatch: nothing of it is left.
+            BadKey, SchemaMismatch, PartitionError: nothing of it is left.
         """
+
+    def in_partition(self, frame: Frame, channel: Channel, scope: str, schema: Schema | None) -> Frame:
+        """A frame with the partition columns that it lacks, as the scope says (R13)."""
 
     def select(self, frame: Frame, columns: Sequence[str]) -> Frame:
         """Some columns of a frame. Raises SchemaMismatch for one that it lacks."""

@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -26,14 +26,20 @@ class FromPort:
 
 Source: TypeAlias = Block | FromPort
 
+_SHOWN_PARTITIONS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """B_at: the newest usable base, and the deltas that lead from it to ``at``. Without a base, B_0."""
+    """B_at: the newest usable base, and the deltas that lead from it to ``at``. Without a base, B_0.
+
+    Of a partitioned channel, both for each partition: rows of different partitions have different keys, so all bases
+    are read as one, and all deltas, in the order of their numbers.
+    """
 
     channel: str
     at: int
-    base: Source | None
+    bases: tuple[Source, ...]
     deltas: tuple[Source, ...]
     schema: Schema | None
     merge: MergeModel
@@ -67,6 +73,14 @@ class Diff:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Changes of different partitions, side by side."""
+
+    channel: str
+    parts: tuple[Chain | Diff, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Empty:
     """No rows, with the channel's columns."""
 
@@ -83,20 +97,22 @@ class Port:
     port: str
 
 
-Change: TypeAlias = Inserts | Chain | Diff | Empty
+Change: TypeAlias = Inserts | Chain | Diff | Together | Empty
 Read: TypeAlias = Snapshot | Change | Port
 
 
 def sources(read: Read) -> tuple[Source, ...]:
     """Every block that a read opens."""
     if isinstance(read, Snapshot):
-        return (() if read.base is None else (read.base,)) + read.deltas
+        return read.bases + read.deltas
     if isinstance(read, Inserts):
         return sources(read.snapshot)
     if isinstance(read, Chain):
         return read.deltas
     if isinstance(read, Diff):
         return sources(read.old) + sources(read.new)
+    if isinstance(read, Together):
+        return tuple(s for part in read.parts for s in sources(part))
     return ()
 
 
@@ -112,7 +128,7 @@ def resolved(read: ReadT, staged: Mapping[str, Block]) -> ReadT:
     if isinstance(read, Snapshot):
         return replace(
             read,
-            base=None if read.base is None else one(read.base),
+            bases=tuple(map(one, read.bases)),
             deltas=tuple(map(one, read.deltas)),
             schema=_schema(read.schema, read, staged),
         )
@@ -141,15 +157,26 @@ def is_empty(read: Read) -> bool:
 def describe(read: Read) -> str:
     """The read in Nova's notation: ``B3 ⊕ Δ(3→4) ⊕ Δ(4→5)``."""
     if isinstance(read, Snapshot):
-        parts = [] if read.base is None else [read.base.range]
-        return " ⊕ ".join(parts + [d.range for d in read.deltas]) or "B0 (empty)"
+        return _by_partition([*read.bases, *read.deltas], " ⊕ ") or "B0 (empty)"
     if isinstance(read, Inserts):
         return f"{describe(read.snapshot)} as inserts"
     if isinstance(read, Chain):
-        return " · ".join(d.range for d in read.deltas)
+        return _by_partition(read.deltas, " · ")
     if isinstance(read, Diff):
         return f"diff({describe(read.old)}, {describe(read.new)})"
+    if isinstance(read, Together):
+        return "; ".join(map(describe, read.parts))
     return f"port {read.port}" if isinstance(read, Port) else "nothing new"
+
+
+def _by_partition(blocks: Sequence[Source], sign: str) -> str:
+    """Blocks in order, and of partitioned channels for each partition by itself; the first few of many."""
+    found: dict[str, list[str]] = {}
+    for block in blocks:
+        found.setdefault("" if isinstance(block, FromPort) else block.partition, []).append(block.range)
+    shown = [f"{p}: {sign.join(r)}" if p else sign.join(r) for p, r in list(found.items())[:_SHOWN_PARTITIONS]]
+    more = len(found) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more partitions" if more else "")
 
 
 def as_json(read: Read) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -37,26 +38,56 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
+class Track:
+    """One partition of a history: the table of modes holds for each by itself (R13).
+
+    Args:
+        blocks: by (hi, kind).
+        numbers: at which the partition changed.
+    """
+
+    partition: str
+    blocks: tuple[Block, ...]
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
-    """Everything about one partition of a channel that a plan needs: its blocks up to a head, in order.
+    """Everything about a channel that a plan needs: its blocks up to a head, in order.
 
     Planning is pure: it gets this from the catalog and asks nothing more.
 
     Args:
-        blocks: every retained block of the partition, by (hi, kind).
+        scope: the partitions concerned: the name of one, of some dimensions, or ``""`` for all.
+        blocks: the retained blocks in the scope, by (hi, kind).
         head: the pinned head of the channel.
         schema: the channel's schema now; None while nothing has given one.
         merge: the channel's merge model now.
         oldest: the oldest number that can still be answered.
-        numbers: the numbers at which the partition changed, where blocks were collected since; otherwise the blocks'
-        own.
+        numbers: partition -> the numbers at which it changed, where blocks were collected since; otherwise the blocks'
+            own.
+        since: blocks up to this number are left out, wherever they are not needed to tell what came after it.
+        last_merge: the model of the newest block that was given, whatever its partition; None where there is none.
     """
 
     channel: str
-    partition: str
+    scope: str
     head: int
     blocks: tuple[Block, ...]
     schema: Schema | None
     merge: MergeModel
     oldest: int = 0
-    numbers: tuple[int, ...] = ()
+    numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    since: int = 0
+    last_merge: MergeModel | None = None
+
+    @property
+    def tracks(self) -> tuple[Track, ...]:
+        """The history of each partition, by name."""
+        found: dict[str, list[Block]] = {}
+        for block in self.blocks:
+            found.setdefault(block.partition, []).append(block)
+        return tuple(
+            Track(p, tuple(blocks), self.numbers.get(p) or tuple(sorted({b.hi for b in blocks})))
+            for p, blocks in sorted(found.items())
+        )

@@ -1,14 +1,19 @@
-"""The table of modes (DESIGN §3): what ``new``, ``all`` and ``old`` read, from a channel's history. Pure."""
+"""The table of modes (DESIGN §3): what ``new``, ``all`` and ``old`` read, from a channel's history. Pure.
+
+The table holds for each partition by itself (R13). What is read of several is put together: rows of different
+partitions have different keys, so their bases are one base, and their deltas one chain.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from nova_assets.errors import BlockCollected, VersionNotFound
 from nova_assets.model.block import Block
-from nova_assets.model.reads import Chain, Change, Diff, Empty, FromPort, Inserts, Snapshot
+from nova_assets.model.reads import Chain, Change, Diff, Empty, FromPort, Inserts, Snapshot, Together
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import History
+from nova_assets.model.timeline import History, Track
 
 
 def snapshot(history: History, at: int | None = None) -> Snapshot:
@@ -31,12 +36,7 @@ def snapshot(history: History, at: int | None = None) -> Snapshot:
         )
     if 0 < at < history.oldest:
         raise _collected(history, at)
-    bases = sorted((b for b in history.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True)
-    for base in (*bases, None):
-        deltas = path(history, base.hi if base is not None else 0, at)
-        if deltas is not None:
-            return Snapshot(history.channel, at, base, deltas, schema_at(history, at), history.merge)
-    raise _collected(history, at)
+    return _snapshot(history, history.tracks, at)
 
 
 def changes(history: History, since: int, at: int | None = None) -> Change:
@@ -52,14 +52,18 @@ def changes(history: History, since: int, at: int | None = None) -> Change:
         )
     if since == 0:
         return Inserts(snapshot(history, at))
-    if not any(since < n <= at for n in touched(history)):
+    moved = [t for t in history.tracks if any(since < n <= at for n in t.numbers)]
+    if not moved:
         return Empty(history.channel, schema_at(history, at), history.merge, change=True)
-    if any(since < b.hi <= at for b in history.blocks if replaces(b)):
-        return Diff(snapshot(history, since), snapshot(history, at))
-    deltas = path(history, since, at)
-    if deltas is None:
-        raise _collected(history, since)
-    return Chain(history.channel, since, at, deltas, schema_at(history, at), history.merge)
+    replaced = [t for t in moved if any(since < b.hi <= at for b in t.blocks if replaces(b))]
+    chained = [t for t in moved if t not in replaced]
+    parts: list[Chain | Diff] = []
+    if chained:
+        deltas = _in_order(d for t in chained for d in _needed(history, t, since, at))
+        parts.append(Chain(history.channel, since, at, deltas, schema_at(history, at), history.merge))
+    if replaced:
+        parts.append(Diff(_snapshot(history, replaced, since), _snapshot(history, replaced, at)))
+    return parts[0] if len(parts) == 1 else Together(history.channel, tuple(parts))
 
 
 def old(history: History, since: int) -> Snapshot | Empty:
@@ -69,18 +73,18 @@ def old(history: History, since: int) -> Snapshot | Empty:
     return snapshot(history, since)
 
 
-def with_staged(read: Snapshot | Change, port: FromPort, history: History) -> Snapshot | Change:
-    """The read as if the block staged on a port were committed on top of the pins (R5)."""
+def with_staged(read: Snapshot | Change, port: FromPort, history: History, since: int) -> Snapshot | Change:
+    """The read as if the block staged on a port were committed on top of the pins (R5).
+
+    Args:
+        since: the pinned cursor.
+    """
     if isinstance(read, Snapshot):
-        if port.kind == "base":
-            return replace(read, base=port, deltas=())
-        return replace(read, deltas=(*read.deltas, port))
+        return _top(read, port)
     if isinstance(read, Inserts):
         return Inserts(_top(read.snapshot, port))
-    if isinstance(read, Diff):
-        return Diff(read.old, _top(read.new, port))
-    if port.kind == "base":
-        since = read.lo if isinstance(read, Chain) else history.head
+    if port.kind == "base" or isinstance(read, Diff | Together):
+        # Which partitions the staged block touches is not known yet: all of them are compared.
         return Diff(snapshot(history, since), _top(snapshot(history), port))
     if isinstance(read, Chain):
         return replace(read, deltas=(*read.deltas, port))
@@ -88,11 +92,42 @@ def with_staged(read: Snapshot | Change, port: FromPort, history: History) -> Sn
 
 
 def _top(snapshot: Snapshot, port: FromPort) -> Snapshot:
-    return (
-        replace(snapshot, base=port, deltas=())
-        if port.kind == "base"
-        else replace(snapshot, deltas=(*snapshot.deltas, port))
-    )
+    """A staged base replaces everything in the scope that is read: it was written in the same (R13)."""
+    if port.kind == "base":
+        return replace(snapshot, bases=(port,), deltas=())
+    return replace(snapshot, deltas=(*snapshot.deltas, port))
+
+
+def _snapshot(history: History, tracks: Iterable[Track], at: int) -> Snapshot:
+    bases: list[Block] = []
+    deltas: list[Block] = []
+    for track in tracks:
+        base, then = _state(history, track, at)
+        bases += [base] if base is not None else []
+        deltas += then
+    return Snapshot(history.channel, at, _in_order(bases), _in_order(deltas), schema_at(history, at), history.merge)
+
+
+def _state(history: History, track: Track, at: int) -> tuple[Block | None, tuple[Block, ...]]:
+    """The newest base of a partition that deltas lead on from, and those deltas."""
+    bases = sorted((b for b in track.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True)
+    for base in (*bases, None):
+        deltas = path(track, base.hi if base is not None else 0, at)
+        if deltas is not None:
+            return base, deltas
+    raise _collected(history, at)
+
+
+def _needed(history: History, track: Track, since: int, at: int) -> tuple[Block, ...]:
+    deltas = path(track, since, at)
+    if deltas is None:
+        raise _collected(history, since)
+    return deltas
+
+
+def _in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """Of one partition the order is that of their numbers; between partitions any will do."""
+    return tuple(sorted(blocks, key=lambda b: b.hi))
 
 
 def replaces(block: Block) -> bool:
@@ -100,24 +135,20 @@ def replaces(block: Block) -> bool:
     return block.kind == "base" and block.origin != "compact"
 
 
-def touched(history: History) -> tuple[int, ...]:
-    """The numbers at which this partition changed. Other partitions' commits take numbers, too (R13)."""
-    return history.numbers or tuple(sorted({b.hi for b in history.blocks}))
-
-
-def path(history: History, start: int, end: int) -> tuple[Block, ...] | None:
+def path(track: Track, start: int, end: int) -> tuple[Block, ...] | None:
     """The fewest deltas whose ends meet exactly from ``start`` to ``end`` (R9); None when there are none.
 
-    A number at which the partition did not change is the same as the last one at which it did.
+    A number at which the partition did not change is the same as the last one at which it did: other partitions'
+    commits take numbers, too (R13).
     """
-    numbers = touched(history)
+    numbers = track.numbers
 
     def effective(n: int) -> int:
         return max((t for t in numbers if t <= n), default=0)
 
     first = effective(start)
     reached: dict[int, tuple[Block, ...]] = {first: ()}
-    for delta in sorted((b for b in history.blocks if b.kind == "delta" and b.hi <= end), key=lambda b: (b.hi, b.lo)):
+    for delta in sorted((b for b in track.blocks if b.kind == "delta" and b.hi <= end), key=lambda b: (b.hi, b.lo)):
         before = reached.get(effective(delta.lo))
         if before is not None and (delta.hi not in reached or len(before) + 1 < len(reached[delta.hi])):
             reached[delta.hi] = (*before, delta)

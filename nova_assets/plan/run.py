@@ -15,7 +15,7 @@ from nova_assets.model.block import Kind
 from nova_assets.model.commit import HeadAt, MoveCursor
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
-from nova_assets.model.partitions import WHOLE
+from nova_assets.model.partitions import WHOLE, scope_of
 from nova_assets.model.reads import FromPort, Port, Read
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
@@ -93,13 +93,13 @@ class RunPlan:
         return {
             "binding": self.binding,
             "partition": self.partition,
-            "pins": {c: {"head": p.head, "cursor": p.cursor} for c, p in self.pins.items()},
+            "pins": {c: {"head": p.head, "cursor": p.cursor, **_scope(p.partition)} for c, p in self.pins.items()},
             "steps": [_step_json(s) for s in self.steps],
             "cursors": [
                 {"channel": c.channel, "from": c.expected, "to": "the commit's own number" if c.own else c.to}
                 for c in self.cursors
             ],
-            "requires": [{"channel": h.channel, "head": h.seq} for h in self.heads],
+            "requires": [{"channel": h.channel, "head": h.seq, **_scope(h.scope)} for h in self.heads],
         }
 
 
@@ -107,6 +107,32 @@ def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]
     """The channels whose heads an execution pins, and those of them whose cursors it pins."""
     heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes))
     return tuple(heads), tuple(c.name for c in binding.cursor_channels)
+
+
+def scopes(binding: Binding, partition: str) -> dict[str, str]:
+    """Channel -> the scope in which an execution of this partition reads and writes it (R13).
+
+    Channels that share a dimension are read in the same partition of it, others whole.
+    """
+    own = {d.column for d in binding.dimensions}
+    return {
+        c.name: scope_of([d.column for d in c.partitions if d.column in own], partition)
+        for c in (*binding.reads, *binding.writes)
+    }
+
+
+def since_needed(binding: Binding, pin: Pin) -> int | None:
+    """From which number on a plan needs a channel's blocks; None for all that answer its head.
+
+    A channel may have very many: who only reads what is new, or only adds, need not look at the others.
+    """
+    modes_read = {e.mode for t in binding.tasks for e in t.consumes if _name(binding, e.port) == pin.channel}
+    if pin.channel in {c.name for c in binding.base_writes}:
+        return None
+    if not modes_read:
+        return pin.head
+    written = pin.channel in {c.name for c in binding.writes}
+    return pin.cursor if modes_read == {"new"} and pin.cursor and not written else None
 
 
 def plan_run(
@@ -181,7 +207,7 @@ def _read(mode: str, history: History, pin: Pin, staged: FromPort | None) -> Rea
     if mode == "old":
         return modes.old(history, pin.cursor or 0)
     read = modes.changes(history, pin.cursor or 0, pin.head) if mode == "new" else modes.snapshot(history, pin.head)
-    return read if staged is None else modes.with_staged(read, staged, history)
+    return read if staged is None else modes.with_staged(read, staged, history, pin.cursor or 0)
 
 
 def _staged_by_another(binding: Binding, task: Task, port: str) -> FromPort | None:
@@ -206,6 +232,7 @@ def _cursors(binding: Binding, pins: Mapping[str, Pin], partition: str) -> tuple
             pins[c.name].head,
             own=c.name in written,
             partition=partition,
+            channel_partition=pins[c.name].partition,
         )
         for c in binding.cursor_channels
     )
@@ -215,7 +242,11 @@ def _heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[HeadAt, ...]:
     """Channels both read and written, or written as a base, must not have moved (R6)."""
     both = {c.name for c in binding.reads} & {c.name for c in binding.writes}
     held = both | {c.name for c in binding.base_writes}
-    return tuple(HeadAt(c, pins[c].head) for c in sorted(held))
+    return tuple(HeadAt(c, pins[c].head, pins[c].partition) for c in sorted(held))
+
+
+def _scope(scope: str) -> dict[str, str]:
+    return {"scope": scope} if scope else {}
 
 
 def _step_json(step: Step) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nova_assets.catalog.schema_version import HEAD
 from nova_assets_tests.cli.conftest import SHOP, Nova, Said
 
 
@@ -25,7 +26,7 @@ def test_all_is_well_after_init(nova: Nova, folder: Path) -> None:
     assert check(said, "catalog")["facts"] == {
         "kind": "sqlite",
         "url": f"sqlite:///{folder}/.nova/catalog.db",
-        "version": "0001",
+        "version": HEAD,
         "channels": 4,
         "writable": True,
     }
@@ -171,7 +172,9 @@ def test_a_real_postgres_is_named_with_its_version(nova: Nova, postgres_catalog_
     assert check(before, "catalog")["status"] == "warning" and check(before, "catalog")["next"] == "nova init"
     assert nova("--catalog", postgres_catalog_url, "--project", SHOP, "init").code == 0
     found = check(nova("--catalog", postgres_catalog_url, "doctor", "--json"), "catalog")
-    assert found["status"] == "ok" and found["facts"]["channels"] == 4 and "PostgreSQL, version 0001" in found["says"]
+    assert (
+        found["status"] == "ok" and found["facts"]["channels"] == 4 and f"PostgreSQL, version {HEAD}" in found["says"]
+    )
 
 
 @pytest.mark.spark

@@ -45,7 +45,7 @@ def test_a_long_chain_is_named_by_its_ends_on_a_terminal_and_whole_in_a_pipe() -
     chain = Chain("orders", 0, 9, deltas, None, nova.Append())
     assert render.read_as(chain, whole=False) == "Δ(staged) · (7 more) · Δ(staged)"
     assert render.read_as(chain, whole=True).count("Δ") == 9
-    snapshot = Snapshot("orders", 9, FromPort("b", "base"), deltas, None, nova.Append())
+    snapshot = Snapshot("orders", 9, (FromPort("b", "base"),), deltas, None, nova.Append())
     assert render.read_as(snapshot, whole=False).startswith("B(staged) ⊕ Δ(staged) ⊕ (7 more)")
 
 

@@ -33,4 +33,5 @@ def history(text: str, head: int | None = None, merge: MergeModel | None = None,
         SCHEMA,
         merge or Append(),
         oldest,
+        last_merge=blocks[-1].merge if blocks else None,
     )

@@ -113,7 +113,7 @@ def test_r13_numbers_taken_by_other_partitions_change_nothing() -> None:
 )
 def test_r5_a_staged_block_reads_as_if_committed_on_top_of_the_pins(since: int, kind: str, read: str) -> None:
     h = history("d1 d2")
-    assert describe(modes.with_staged(modes.changes(h, since), FromPort("p", kind), h)) == read
+    assert describe(modes.with_staged(modes.changes(h, since), FromPort("p", kind), h, since)) == read
 
 
 @given(st.lists(st.sampled_from("bd"), min_size=1, max_size=8), st.data())
@@ -131,8 +131,8 @@ def test_r9_every_snapshot_and_change_stays_answerable_whatever_is_compacted(
     h, plain = history(" ".join(blocks + extra)), history(" ".join(blocks))
     for at in range(head + 1):
         read = modes.snapshot(h, at)
-        ends = [read.base.hi if read.base is not None else 0] + [d.hi for d in read.deltas]  # type: ignore[union-attr]
-        starts = [d.lo for d in read.deltas]  # type: ignore[union-attr]
+        ends = [max((b.hi for b in read.bases), default=0)] + [d.hi for d in read.deltas]
+        starts = [d.lo for d in read.deltas]
         assert starts == ends[:-1] and (ends[-1] == at)
         for since in range(at + 1):
             assert type(modes.changes(h, since, at)) is type(modes.changes(plain, since, at))

@@ -1,0 +1,96 @@
+"""Which partition rows are in (R13), by the values of their partition columns. Arrow and Python; no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.errors import PartitionError
+from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import Dimension, partition_name, within
+from nova_assets.model.schema import DataType
+
+_PLACE = "__nova_place"
+
+
+def partition_of(dimensions: Sequence[Dimension], row: dict[str, Any], where: str) -> str:
+    """The partition of a row.
+
+    Raises:
+        PartitionError: a dimension has no such value, or another way of writing it.
+    """
+    return partition_name(
+        [d.column for d in dimensions], {d.column: _text(d, row[d.column], where) for d in dimensions}
+    )
+
+
+def value_of(dimension: Dimension, text: str | None, type_: DataType) -> Any:
+    """What a partition's name says of one dimension, as a value of its column."""
+    if text is None or type_.name == "string":
+        return text
+    if type_.name == "boolean":
+        return text == "true"
+    if type_.name == "date":
+        return date.fromisoformat(text)
+    if type_.name in ("timestamp", "timestamp_ntz"):
+        moment = datetime.fromisoformat(text)
+        if type_.name == "timestamp_ntz":
+            return moment.replace(tzinfo=None)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(dimension.tz or "UTC"))
+    return int(text)
+
+
+def split(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
+    """The rows of each partition, in their order."""
+    places = table.select(list(columns)).append_column(_PLACE, pa.array(range(table.num_rows), pa.int64()))
+    groups = places.group_by(list(columns)).aggregate([(_PLACE, "list")]).column(f"{_PLACE}_list")
+    return [table] if len(groups) == 1 else [table.take(pa.array(g.as_py(), pa.int64())) for g in groups]
+
+
+def partition_of_file(path: Path, channel: Channel, scope: str, where: str) -> str:
+    """The one partition that all rows of a file are in.
+
+    Raises:
+        PartitionError: it lies outside the scope, or rows of several are in the file.
+    """
+    columns = list(channel.partition_columns)
+    rows = pq.ParquetFile(path).read(columns)
+    found = [partition_of(channel.partitions, r, where) for r in rows.group_by(columns).aggregate([]).to_pylist()]
+    outside = [p for p in found if not within(p, scope)]
+    if outside:
+        raise PartitionError(
+            f"{where} was given rows of another partition than {scope}",
+            found=", ".join(outside[:3]) + ("" if len(outside) <= 3 else f" and {len(outside) - 3} more"),
+            expected=f"rows of {scope} alone",
+            next="leave the others out, or write without naming a partition",
+        )
+    assert len(found) == 1, f"{path} holds {found}"
+    return found[0]
+
+
+def _text(dimension: Dimension, value: Any, where: str) -> str | None:
+    """A value as its partition's name has it."""
+    if isinstance(value, datetime):
+        return dimension.of_moment(value)
+    if isinstance(value, bool):
+        given: str | None = "true" if value else "false"
+    elif isinstance(value, date):
+        given = value.isoformat()
+    else:
+        given = None if value is None else str(value)
+    known = dimension.parse(given)
+    if known != given:
+        raise PartitionError(
+            f"{where}: {given!r} is not how partitions of {dimension.column!r} are written",
+            found=given,
+            expected=known,
+            next="write all values in the same way, or make the column a date or a timestamp",
+            column=dimension.column,
+        )
+    return given

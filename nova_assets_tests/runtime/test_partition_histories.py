@@ -1,0 +1,198 @@
+"""R13 over random histories: a partitioned channel against a naive model that keeps every version of every partition.
+
+Two consumers read it: one whole, one partition by partition, each with its own cursors.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.settings import load_settings
+from nova_assets.store import Store
+from nova_assets_tests.stub_engine import Row, StubEngine
+
+DDL = "p string, k bigint, v bigint"
+PARTITIONS = ("a", "b", "c")
+MODELS: dict[str, nova.Append | nova.Upsert | nova.Keyed] = {
+    "append": nova.Append(),
+    "upsert": nova.Upsert(key=["p", "k"]),
+    "keyed": nova.Keyed(key=["p", "k"], combine={"v": "sum"}),
+}
+
+rows_of_keys = st.dictionaries(
+    st.tuples(st.sampled_from(PARTITIONS), st.integers(0, 3)), st.integers(0, 9), max_size=5
+).map(lambda d: [{"p": p, "k": k, "v": v} for (p, k), v in d.items()])
+State = Counter[str]
+
+
+def text(row: Row) -> str:
+    return json.dumps({"p": row["p"], "k": row["k"], "v": row["v"]})
+
+
+def bag(rows: Any) -> State:
+    return Counter(text(r) for r in rows)
+
+
+def apply(model: str, state: State, rows: Any) -> State:
+    if model == "append":
+        return state + bag(rows)
+    by_key = {(r["p"], r["k"]): r["v"] for r in map(json.loads, state)}
+    for r in sorted(rows, key=lambda r: not r.get("_deleted", False)):
+        key = (r["p"], r["k"])
+        if r.get("_deleted"):
+            by_key.pop(key, None)
+        else:
+            by_key[key] = by_key.get(key, 0) + r["v"] if model == "keyed" else r["v"]
+    return bag({"p": p, "k": k, "v": v} for (p, k), v in by_key.items())
+
+
+def part(state: State, p: str) -> State:
+    return Counter({t: n for t, n in state.items() if json.loads(t)["p"] == p})
+
+
+class PartitionHistories(RuleBasedStateMachine):
+    """Inserts over several partitions, bases of all or of one, and both consumers."""
+
+    model = "append"
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.states: list[State] = [Counter()]
+        self.cursors: dict[str, int] = {}
+        self.saw: Any = None
+        root = Path(self.folder.name)
+        by = nova.dynamic("p")
+        self.table, self.whole, self.each = (
+            nova.Channel(n, merge=MODELS[self.model], schema=DDL, partitions=by) for n in ("table", "whole", "each")
+        )
+
+        def mirror(table: nova.View) -> Any:
+            self.saw = (table.old, table.new, table.all)
+            return table.new
+
+        made = [
+            nova.task(consumes=nova.changes(self.table), produces=nova.delta(c))(mirror)
+            for c in (self.whole, self.each)
+        ]
+        self.project = nova.Project(
+            [
+                nova.bind(nova.Workflowette("all", made[:1]), name="all", partitions=[]),
+                nova.bind(nova.Workflowette("one", made[1:]), name="one"),
+            ]
+        )
+        config = load_settings(start=root, catalog="sqlite://", warehouse=str(root / "wh"))
+        self.catalog = open_catalog("sqlite://")
+        self.store = Store(config, self.project, self.catalog, StubEngine(root / "wh", DDL))
+        self.store.register(self.project)
+
+    def teardown(self) -> None:
+        if hasattr(self, "catalog"):
+            self.catalog.close()
+            self.folder.cleanup()
+
+    @property
+    def now(self) -> State:
+        return self.states[-1]
+
+    @rule(data=st.data())
+    def insert_delta(self, data: st.DataObject) -> None:
+        rows = data.draw(rows_of_keys)
+        if self.model != "append":
+            rows = [{**r, "_deleted": data.draw(st.booleans())} for r in rows]
+        commit = self.store.insert("table", rows)
+        if rows:
+            self.states.append(apply(self.model, self.now, rows))
+            assert {b.partition for b in commit.blocks} == {f"p={r['p']}" for r in rows}
+            assert {b.hi for b in commit.blocks} == {len(self.states) - 1}, "one number for all partitions"
+
+    def may_lose_rows(self, lost: State) -> bool:
+        return self.model != "append" or not any(self.cursors.values()) or not lost
+
+    @rule(rows=rows_of_keys)
+    def insert_base(self, rows: list[Row]) -> None:
+        """It empties the partitions that it leaves out."""
+        if self.may_lose_rows(self.now - bag(rows)):
+            self.store.insert("table", rows, kind="base")
+            self.states.append(bag(rows))
+        else:
+            with pytest.raises(nova.UnrepresentableChange):
+                self.store.insert("table", rows, kind="base")
+
+    @rule(rows=rows_of_keys, p=st.sampled_from(PARTITIONS))
+    def insert_base_of_one_partition(self, rows: list[Row], p: str) -> None:
+        """It replaces only its own."""
+        rows = [r for r in rows if r["p"] == p]
+        if self.may_lose_rows(part(self.now, p) - bag(rows)):
+            self.store.insert("table", rows, kind="base", partition=p)
+            self.states.append(self.now - part(self.now, p) + bag(rows))
+
+    @rule()
+    def run_whole(self) -> None:
+        self.store.run("all")
+        old, new, everything = self.saw
+        before = self.states[self.cursors.get("", 0)]
+        assert bag(old) == before and bag(everything) == self.now
+        assert apply(self.model, before, new) == self.now
+        self.cursors[""] = len(self.states) - 1
+        assert bag(self.store.read("whole").to_spark()) == self.now
+
+    @rule(p=st.sampled_from(PARTITIONS))
+    def run_one(self, p: str) -> None:
+        self.store.run("one", partition=f"p={p}")
+        old, new, everything = self.saw
+        before = part(self.states[self.cursors.get(p, 0)], p)
+        assert bag(old) == before and bag(everything) == part(self.now, p)
+        assert apply(self.model, before, new) == part(self.now, p)
+        self.cursors[p] = len(self.states) - 1
+        assert bag(self.store.read("each", partition=p).to_spark()) == part(self.now, p)
+
+    @invariant()
+    def every_version_of_every_partition_reads_as_it_was(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        for at, state in enumerate(self.states):
+            assert bag(self.store.read("table", at=at).to_spark()) == state, at
+        for p in PARTITIONS:
+            assert bag(self.store.read("table", partition={"p": p}).to_spark()) == part(self.now, p)
+        listed = {s.partition for s in self.store.partitions("table") if s.partition}
+        assert {f"p={json.loads(t)['p']}" for t in self.now} <= listed
+
+    @rule(data=st.data())
+    def changes_between_any_two_versions(self, data: st.DataObject) -> None:
+        i = data.draw(st.integers(0, len(self.states) - 1))
+        j = data.draw(st.integers(i, len(self.states) - 1))
+        if self.model == "append" and self.states[i] - self.states[j]:
+            return
+        p = data.draw(st.sampled_from([None, *PARTITIONS]))
+        rows = self.store.read("table", since=i, at=j, partition=p).to_spark()
+        before, after = self.states[i], self.states[j]
+        if p is not None:
+            before, after = part(before, p), part(after, p)
+        if self.model == "append" and any(self.states[i] - s for s in self.states[i:j]):
+            return  # a bag that lost rows in between, and got them back, tells both
+        assert apply(self.model, before, rows) == after
+
+
+def machine(name: str) -> type[RuleBasedStateMachine]:
+    made: Any = type(f"{name.title()}PartitionHistories", (PartitionHistories,), {"model": name})
+    made.TestCase.settings = settings(
+        max_examples=15, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    return made  # type: ignore[no-any-return]
+
+
+TestAppendPartitionHistories = machine("append").TestCase
+TestUpsertPartitionHistories = machine("upsert").TestCase
+TestKeyedPartitionHistories = machine("keyed").TestCase

@@ -1,0 +1,131 @@
+"""R13 over each catalog: what an execution looks at, and what it does not wait for or run into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.model.schema import schema_of
+from nova_assets.model.timeline import History
+from nova_assets_tests.runtime.conftest import Opener
+from nova_assets_tests.stub_engine import Row
+
+DDL = "p string, k bigint, v bigint"
+source = nova.Channel("source", schema=DDL, partitions=nova.dynamic("p"))
+table = nova.Channel("table", merge=nova.Upsert(key=["p", "k"]), schema=DDL, partitions=nova.dynamic("p"))
+
+
+def rows(*partitions: str, v: int = 0) -> list[Row]:
+    return [{"p": p, "k": 1, "v": v} for p in partitions]
+
+
+@nova.task(consumes=nova.new(source), produces=nova.delta(table))
+def copy(source: list[Row]) -> list[Row]:
+    return source
+
+
+def project(**how: Any) -> nova.Project:
+    return nova.Project([nova.bind(nova.Workflowette("w", [copy]), **how)])
+
+
+def test_a_run_that_touches_three_of_many_partitions_looks_at_three(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(project(partitions=[]))
+    store.insert("source", rows(*(f"p{n}" for n in range(500))))
+    store.run("w")
+    looked: list[int] = []
+    history = store.catalog.history
+
+    def watched(*args: Any) -> History:
+        found = history(*args)
+        looked.append(len(found.blocks))
+        return found
+
+    monkeypatch.setattr(store.catalog, "history", watched)
+    store.insert("source", rows("p1", "p2", "p3", v=1))
+    done = store.run("w")
+    assert done.commit is not None and len(done.commit.blocks) == 3
+    assert sum(looked) == 3
+
+
+def test_r6_executions_of_different_partitions_do_not_meet(opened: Opener) -> None:
+    @nova.task(consumes=[nova.new(source), nova.all(table)], produces=nova.delta(table))
+    def fill(source: list[Row], table: list[Row]) -> list[Row]:
+        for other in others:
+            store.insert("table", rows(other, v=9))
+        others.clear()
+        return source
+
+    others = ["b"]
+    store = opened(nova.Project([nova.bind(nova.Workflowette("w", [fill]))]))
+    store.insert("source", rows("a", "b"))
+    first = store.run("w", partition="a")
+    assert first.commit is not None and first.commit.numbers == {"table": 2}
+    others.append("b")
+    second = store.run("w", partition="b")  # the insert into its own partition makes it begin again
+    assert second.commit is not None and second.commit.numbers == {"table": 4}
+    assert sorted(e.state for e in store.executions("w")) == ["aborted", "committed", "committed"]
+    assert [(c.partition, c.channel_partition, c.seq) for c in store.cursors("w")] == [
+        ("p=a", "p=a", 1),
+        ("p=b", "p=b", 1),
+    ]
+
+
+def test_r6_one_live_execution_per_partition(opened: Opener) -> None:
+    store = opened(project(), owner="one")
+    store.insert("source", rows("a", "b"))
+    store.runtime.begin("w", "p=a")
+    store.runtime.begin("w", "p=b")
+    with pytest.raises(nova.ExecutionInProgress):
+        store.runtime.begin("w", "p=a")
+
+
+def test_r13_a_base_empties_what_it_leaves_out_and_a_second_one_need_not(opened: Opener) -> None:
+    store = opened()
+    store.register(table)
+    store.insert("table", rows("a", "b"))
+    emptied = store.insert("table", rows("a"), kind="base")
+    assert {(b.partition, b.rows) for b in emptied.blocks} == {("p=a", 1), ("p=b", 0)}
+    again = store.insert("table", rows("a"), kind="base")
+    assert [b.partition for b in again.blocks] == ["p=a"]
+    store.engine.default = schema_of(DDL)  # type: ignore[attr-defined]
+    nothing = store.insert("table", [], kind="base", partition="c")
+    assert [(b.partition, b.kind, b.rows) for b in nothing.blocks] == [("p=c", "base", 0)] and nothing.seq == 4
+
+
+def test_r18_a_changed_model_takes_effect_by_a_base_of_the_whole_channel(opened: Opener) -> None:
+    store = opened()
+    store.register(table)
+    store.insert("table", rows("a", "b"))
+    changed = nova.Channel("table", merge=nova.Append(), schema=DDL, partitions=nova.dynamic("p"))
+    store.register(changed, replace=True)
+    for how in ({}, {"kind": "base", "partition": "a"}):
+        with pytest.raises(nova.ModelChanged, match="merge model of channel 'table' was changed"):
+            store.insert("table", rows("a"), **how)  # type: ignore[arg-type]
+    assert store.insert("table", rows("a"), kind="base").seq == 2
+    assert store.insert("table", rows("b")).seq == 3
+
+
+def test_what_is_wrong_with_partitions_is_told_when_definitions_load() -> None:
+    day = nova.Channel("day", schema="p date", partitions=nova.daily("p", start="2024-01-01"))
+    plain = nova.Channel("plain", schema="p date")
+
+    @nova.task(consumes=nova.new(source), produces=nova.delta(day))
+    def mixed(source: Any) -> Any: ...
+
+    @nova.task(consumes=nova.new(source), produces=nova.base(plain))
+    def whole(source: Any) -> Any: ...
+
+    with pytest.raises(
+        nova.DefinitionError, match="not the same on all its channels: daily on 'day', dynamic on 'source'"
+    ):
+        nova.Project([nova.bind(nova.Workflowette("w", [mixed]))])
+    with pytest.raises(nova.DefinitionError, match="writes bases of channel 'plain', which is not"):
+        nova.Project([nova.bind(nova.Workflowette("w", [whole]), partitions=["p"])])
+    with pytest.raises(nova.DefinitionError, match="names 'q', which is no partition column"):
+        nova.Project([nova.bind(nova.Workflowette("w", [copy]), partitions=["q"])])
+    with pytest.raises(nova.DefinitionError, match="daily partition column 'p' is bigint; expected date or string"):
+        nova.Channel("x", schema="p bigint", partitions=nova.daily("p", start="2024-01-01"))
