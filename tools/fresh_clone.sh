@@ -25,10 +25,12 @@ mkdir -p "$around/bin" "$around/home"
 for name in sh bash env make git sed grep find \
   basename cat chmod cp cut date dirname echo expr false head id install ln ls mkdir mktemp mv nproc printf ps pwd \
   readlink realpath rm rmdir sleep sort stat tail tee test touch tr true uname uniq wc; do
-  program=$(command -v "$name" || true)
-  case $program in
-    /*) ln -s "$program" "$around/bin/$name" ;;
-  esac
+  for place in $(echo "$PATH" | tr ':' ' '); do  # not `command -v`: some are also words of the shell
+    if [ -x "$place/$name" ]; then
+      ln -s "$place/$name" "$around/bin/$name"
+      break
+    fi
+  done
 done
 # Not a link: Python finds its library from where its program lies.
 python=$(python3 -c 'import sys; print(sys._base_executable)')

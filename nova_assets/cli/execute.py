@@ -14,6 +14,7 @@ from nova_assets.cli.render import (
     Grid,
     block_json,
     iso,
+    name_of,
     number,
     progress,
     read_as,
@@ -30,8 +31,9 @@ from nova_assets.store import Store
 
 @click.command(cls=NovaCommand)
 @click.argument("binding")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="Where the binding is partitioned.")
 @click.pass_obj
-def plan(deployment: Deployment, binding: str) -> Answer:
+def plan(deployment: Deployment, binding: str, partition: str | None) -> Answer:
     """Show what running BINDING now would do: its tasks in order, what each reads, what it writes, and what the commit
     moves and requires. Nothing is opened, pinned or changed.
 
@@ -42,13 +44,13 @@ def plan(deployment: Deployment, binding: str) -> Answer:
              "channel", "kind", "handover"}]}],
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
     """
-    return _plan(deployment, binding, f"nova plan {binding}")
+    return _plan(deployment, binding, partition, f"nova plan {binding}")
 
 
-def _plan(deployment: Deployment, binding: str, command: str) -> Answer:
+def _plan(deployment: Deployment, binding: str, partition: str | None, command: str) -> Answer:
     deployment.require_project(command)
     with deployment.look(with_project=True) as store:
-        planned = store.plan(binding)
+        planned = store.plan(binding, partition)
         trigger = store.project.binding(binding).when
     when = "run by hand" if trigger is None else f"when {trigger}"
     return Answer(planned.as_json(), lambda console: _show_plan(console, planned, when))
@@ -56,10 +58,11 @@ def _plan(deployment: Deployment, binding: str, command: str) -> Answer:
 
 @click.command(cls=NovaCommand)
 @click.argument("binding")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="Where the binding is partitioned.")
 @click.option("--resume", metavar="ID", help="Go on with a failed execution, with what it had pinned and staged.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does; change nothing.")
 @click.pass_obj
-def run(deployment: Deployment, binding: str, resume: str | None, dry_run: bool) -> Answer:
+def run(deployment: Deployment, binding: str, partition: str | None, resume: str | None, dry_run: bool) -> Answer:
     """Run BINDING once, whether or not it is due, and commit what it makes.
 
     If a task fails, nothing of the execution is visible and no cursor has moved; it can be resumed.
@@ -74,12 +77,12 @@ def run(deployment: Deployment, binding: str, resume: str | None, dry_run: bool)
     if resume is not None and dry_run:
         raise click.UsageError("--resume and --dry-run do not go together")
     if dry_run:
-        return _plan(deployment, binding, f"nova run {binding} --dry-run")
+        return _plan(deployment, binding, partition, f"nova run {binding} --dry-run")
     deployment.require_project(f"nova run {binding}")
     with deployment.open() as store:
         if resume is not None:
             _check_binding(store, binding, resume)
-        done = _run(store, binding, resume, deployment.quiet)
+        done = _run(store, binding, partition, resume, deployment.quiet)
     return Answer(_execution_json(done), lambda console: _show_execution(console, done))
 
 
@@ -90,7 +93,7 @@ def _check_binding(store: Store, binding: str, execution_id: str) -> None:
         raise click.UsageError(f"execution {execution_id} is one of {whose}, not of binding {binding!r}")
 
 
-def _run(store: Store, binding: str, resume: str | None, quiet: bool) -> Execution:
+def _run(store: Store, binding: str, partition: str | None, resume: str | None, quiet: bool) -> Execution:
     tasks = [t.name for t in store.project.binding(binding).workflowette.in_order()]
     begun: list[Execution] = []
     done: list[str] = []
@@ -106,7 +109,7 @@ def _run(store: Store, binding: str, resume: str | None, quiet: bool) -> Executi
             progress(f"{binding}: {doing}", quiet)
 
     try:
-        return store.run(binding, resume=resume, observer=observe)
+        return store.run(binding, partition, resume=resume, observer=observe)
     except NovaError as error:
         _offer_to_resume(store, error, begun)
         raise
@@ -256,7 +259,7 @@ def _show_execution(console: Console, done: Execution) -> None:
         return
     blocks = Grid("channel", "block", "rows", "deleted", "bytes", right=("rows", "deleted", "bytes"))
     for b in commit.blocks:
-        blocks.add(b.channel, b.range, number(b.rows), number(b.manifest.deletes), size(b.bytes))
+        blocks.add(b.channel, name_of(b), number(b.rows), number(b.manifest.deletes), size(b.bytes))
     console.print(blocks)
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, block_json, plural, progress, size
+from nova_assets.cli.render import Grid, block_json, name_of, plural, progress, size
 from nova_assets.insert import InsertCheck
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
@@ -26,13 +26,20 @@ from nova_assets.model.schema import quoted
     show_default=True,
     help="delta adds to the channel; base replaces what it holds.",
 )
+@click.option("--partition", metavar="COL=VALUE[/…]", help="Where all rows belong; by default the data says.")
 @click.option("--key", metavar="KEY", help="Idempotency key: a second insert with it changes nothing.")
 @click.option("--dry-run", is_flag=True, help="Check the files against the channel; change nothing.")
 @click.pass_obj
 def insert(
-    deployment: Deployment, channel: str, files: tuple[str, ...], kind: Kind, key: str | None, dry_run: bool
+    deployment: Deployment,
+    channel: str,
+    files: tuple[str, ...],
+    kind: Kind,
+    partition: str | None,
+    key: str | None,
+    dry_run: bool,
 ) -> Answer:
-    """Put FILEs (Parquet, CSV or JSON lines) onto CHANNEL, as one block: all of them, or nothing.
+    """Put FILEs (Parquet, CSV or JSON lines) onto CHANNEL, as one block (in each partition): all of them, or nothing.
 
     On keyed channels, rows with _deleted true are deletions. A file that cannot be read, or has other columns than the
     channel, is refused, and the channel stays as it was.
@@ -43,23 +50,23 @@ def insert(
     With --dry-run: {"dry_run": true, "channel", "kind", "head", "schema": [{"name", "type", "nullable"}]}
     """
     if dry_run:
-        checked = _check(deployment, channel, list(files), kind)
+        checked = _check(deployment, channel, list(files), kind, partition)
         return Answer(_check_json(checked), lambda console: _show_check(console, checked, len(files)))
     with deployment.open() as store:
         progress(f"inserting {plural(len(files), 'file')} into {channel}", deployment.quiet)
-        commit = store.insert(channel, list(files), kind, key)
+        commit = store.insert(channel, list(files), kind, key, partition)
     return Answer(_commit_json(channel, commit), lambda console: _show_commit(console, channel, commit, key))
 
 
-def _check(deployment: Deployment, channel: str, files: list[str], kind: Kind) -> InsertCheck:
+def _check(deployment: Deployment, channel: str, files: list[str], kind: Kind, partition: str | None) -> InsertCheck:
     """The check changes nothing, so a channel that the project defines and nobody has registered is tried on an empty
     catalog of its own."""
     with deployment.look(with_project=True) as store:
         registered = {s.channel.name for s in store.channels()}
         if channel in registered or channel not in {c.name for c in store.project.channels}:
-            return store.check_insert(channel, files, kind)
+            return store.check_insert(channel, files, kind, partition)
     with deployment.scratch() as store:
-        return store.check_insert(channel, files, kind)
+        return store.check_insert(channel, files, kind, partition)
 
 
 def _check_json(checked: InsertCheck) -> dict[str, Any]:
@@ -98,5 +105,5 @@ def _show_commit(console: Console, channel: str, commit: Commit, key: str | None
         return
     for b in commit.blocks:
         deleted = f", {b.manifest.deletes:,} of them deletions" if b.manifest.deletes else ""
-        said = f"{channel} {b.range}: {plural(b.rows, 'row')}{deleted}, {size(b.bytes)}"
+        said = f"{channel} {name_of(b)}: {plural(b.rows, 'row')}{deleted}, {size(b.bytes)}"
         console.print(f"{said}; inserted before with the key {key!r}, nothing changed" if commit.repeated else said)

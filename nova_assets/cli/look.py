@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, block_json, iso, model, moment, number, size
+from nova_assets.cli.render import Grid, block_json, iso, model, moment, name_of, number, size
 from nova_assets.errors import NovaError
 from nova_assets.model import reads
 from nova_assets.model.ports import ChannelState, Cursor
@@ -121,7 +121,7 @@ def _show_timeline(console: Console, channel: str, instants: list[Instant]) -> N
         seq, by, at = "" if instant.seq is None else str(instant.seq), _by(instant), moment(instant.at)
         for block in instant.blocks:
             counts = (number(block.rows), number(block.manifest.deletes), size(block.bytes))
-            name = f"{block.range} {block.partition}".rstrip()
+            name = name_of(block)
             shown.add(seq, name, *counts, by, at)
         if not instant.blocks:
             shown.add(seq, "", "", "", "", by, at)

@@ -48,6 +48,7 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.option(
     "--since", type=click.IntRange(0), metavar="N", help="The changes after version N, instead of a snapshot."
 )
+@click.option("--partition", metavar="COL=VALUE[/…]", help="This partition, or all that agree with some dimensions.")
 @click.option("--columns", callback=_columns, metavar="A,B", help="These columns only.")
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help=f"At most N rows; {SCREENFUL} on a terminal, otherwise all."
@@ -65,6 +66,7 @@ def read(
     channel: str,
     at: int | None,
     since: int | None,
+    partition: str | None,
     columns: list[str] | None,
     limit: int | None,
     output: Path | None,
@@ -81,7 +83,7 @@ def read(
     for_the_eye = output is None and not deployment.quiet and is_terminal(sys.stdout)
     wanted = limit if limit is not None or not for_the_eye else SCREENFUL
     with deployment.look(with_project=True) as store:
-        selection = store.read(channel, at, since=since, columns=columns)
+        selection = store.read(channel, at, since=since, partition=partition, columns=columns)
         head = store.catalog.channel(channel).head
         progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet)
         found = _rows(store, selection, None if wanted is None else wanted + 1)

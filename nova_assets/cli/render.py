@@ -158,6 +158,11 @@ def block_json(block: Block) -> dict[str, Any]:
     }
 
 
+def name_of(block: Block) -> str:
+    """``Δ(4→5)``, with its partition where there is one."""
+    return f"{block.range} {in_one_line(block.partition)}".rstrip()
+
+
 def read_as(read: Read, whole: bool) -> str:
     """A read in Nova's notation. A long chain is named by its ends, unless ``whole``."""
     if isinstance(read, Empty) and not read.change:
