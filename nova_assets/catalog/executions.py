@@ -39,11 +39,13 @@ class Executions:
         """One execution. Raises ExecutionNotLive when there is none of that id."""
         return self.database.read(lambda c: _execution(c, _row(c, execution_id)))
 
-    def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
+    def executions(self, binding: str | None = None, limit: int = 100, partition: str | None = None) -> list[Execution]:
         """Executions, latest first; inserts are left out."""
         query = select(executions).where(
             executions.c.binding.is_not(None) if binding is None else executions.c.binding == binding
         )
+        if partition is not None:
+            query = query.where(executions.c.partition == partition)
         query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
         return self.database.read(lambda c: [_execution(c, r) for r in c.execute(query).mappings().all()])
 

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import firings
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Firing
 
 
@@ -20,26 +21,27 @@ class Firings:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def last_firing(self, binding: str) -> Firing | None:
-        """The latest firing of a binding."""
-        return self.database.read(lambda c: _last(c, binding))
+    def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:
+        """The latest firing of a binding, in one of its partitions."""
+        return self.database.read(lambda c: _last(c, binding, partition))
 
-    def fire(self, binding: str, after_n: int, positions: Mapping[str, Any]) -> Firing | None:
+    def fire(self, binding: str, after_n: int, positions: Mapping[str, Any], partition: str = WHOLE) -> Firing | None:
         """Record the firing after number ``after_n``; None when another did, or when that one is still under way."""
 
         def work(c: Connection) -> Firing | None:
-            last = _last(c, binding)
+            last = _last(c, binding, partition)
             if (last.n if last is not None else 0) != after_n or (last is not None and last.state == "requested"):
                 return None
             values = {
                 "binding": binding,
+                "partition": partition,
                 "n": after_n + 1,
                 "positions": dict(positions),
                 "attempt": 1,
                 "state": "requested",
             }
             c.execute(insert(firings).values(id=uuid.uuid4().hex, at=self.database.clock(), **values))
-            return _last(c, binding)
+            return _last(c, binding, partition)
 
         try:
             return self.database.write(lambda c: _unless_raced(work, c))
@@ -75,14 +77,20 @@ def _unless_raced(work: Any, c: Connection) -> Firing | None:
         raise _Raced from error
 
 
-def _last(c: Connection, binding: str) -> Firing | None:
-    row = (
-        c.execute(select(firings).where(firings.c.binding == binding).order_by(firings.c.n.desc()).limit(1))
-        .mappings()
-        .first()
-    )
+def _last(c: Connection, binding: str, partition: str) -> Firing | None:
+    query = select(firings).where(firings.c.binding == binding, firings.c.partition == partition)
+    row = c.execute(query.order_by(firings.c.n.desc()).limit(1)).mappings().first()
     return None if row is None else _firing(row)
 
 
 def _firing(row: RowMapping) -> Firing:
-    return Firing(row["id"], row["binding"], row["n"], row["positions"], row["attempt"], row["state"], row["at"])
+    return Firing(
+        row["id"],
+        row["binding"],
+        row["n"],
+        row["positions"],
+        row["attempt"],
+        row["state"],
+        row["at"],
+        row["partition"],
+    )

@@ -215,10 +215,11 @@ firings = Table(
     metadata,
     Column("id", String(64), primary_key=True),
     Column("binding", String(256), nullable=False),
+    Column("partition", Text, nullable=False, server_default=""),
     Column("n", Integer, nullable=False),
     Column("positions", JSON, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("state", String(16), nullable=False),
     Column("at", Moment, nullable=False),
-    UniqueConstraint("binding", "n"),
+    UniqueConstraint("binding", "partition", "n"),
 )

@@ -18,6 +18,7 @@ from dagster import (
 
 from nova_assets.dagster_bridge.materializations import table_schema
 from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, commit_op, task_op
+from nova_assets.dagster_bridge.partitions import dimensions_shown, mapping, partitions_def
 from nova_assets.dagster_bridge.resources import IO_MANAGER
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
@@ -26,17 +27,21 @@ from nova_assets.model.project import Project
 KINDS = {"spark", "parquet"}
 
 
-def bound_asset(binding: Binding) -> AssetsDefinition:
-    """A binding as the multi-asset of the channels that it writes."""
+def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
+    """A binding as the multi-asset of the channels that it writes, partitioned as its executions are."""
     written = {c.name for c in binding.writes}
     upstream = [c.name for c in binding.reads if c.name not in written]
     specs = [channel_spec(c, deps=_lineage(binding)[c.name], group=binding.name) for c in binding.writes]
     graph = _graph(binding, upstream)
+    by_name = {c.name: c for c in binding.reads}
+    mappings = {c: mapping(dimensions_shown(project, by_name[c]), binding.dimensions) for c in upstream}
     made = AssetsDefinition.from_graph(
         graph,
         keys_by_input_name={c: AssetKey(c) for c in upstream},
         keys_by_output_name={c: AssetKey(c) for c in sorted(written)},
         internal_asset_deps={c: {AssetKey(d) for d in deps} for c, deps in _lineage(binding).items()},
+        partitions_def=partitions_def(binding.dimensions),
+        partition_mappings={c: m for c, m in mappings.items() if m is not None} if binding.dimensions else None,
         group_name=None,
         can_subset=False,
     )
@@ -64,16 +69,22 @@ def sink_job(binding: Binding) -> JobDefinition:
 def external_assets(project: Project) -> list[AssetSpec]:
     """Channels that no binding writes: fed by inserts, seen by Dagster as external assets."""
     return [
-        channel_spec(c, deps=(), group=None).with_io_manager_key(IO_MANAGER)
+        channel_spec(c, deps=(), group=None, partitioned=True).with_io_manager_key(IO_MANAGER)
         for c in project.channels
         if project.writer(c.name) is None
     ]
 
 
-def channel_spec(channel: Channel, deps: Any, group: str | None) -> AssetSpec:
-    """How a channel is described in the catalogue of assets."""
+def channel_spec(channel: Channel, deps: Any, group: str | None, partitioned: bool = False) -> AssetSpec:
+    """How a channel is described in the catalogue of assets.
+
+    Args:
+        partitioned: by all of its dimensions; what a binding writes is, by those of the binding.
+    """
     model = channel.merge.as_json()
     metadata: dict[str, Any] = {"nova/merge": model["kind"], "nova/key": ", ".join(channel.merge.key) or "(none)"}
+    if channel.partitions:
+        metadata["nova/partitions"] = ", ".join(f"{d.column} ({d.kind})" for d in channel.partitions)
     if channel.schema is not None:
         metadata["dagster/column_schema"] = table_schema(channel.schema)
     return AssetSpec(
@@ -85,6 +96,7 @@ def channel_spec(channel: Channel, deps: Any, group: str | None) -> AssetSpec:
         owners=list(channel.owners),
         tags=dict(channel.tags),
         kinds=KINDS,
+        partitions_def=partitions_def(channel.partitions) if partitioned else None,
     )
 
 

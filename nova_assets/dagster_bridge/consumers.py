@@ -10,11 +10,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dagster import AssetKey, AssetRecordsFilter, DagsterEventType, DagsterInstance, InputContext, OpDefinition
+from dagster import (
+    AllPartitionMapping,
+    AssetKey,
+    AssetRecordsFilter,
+    DagsterEventType,
+    DagsterInstance,
+    InputContext,
+    OpDefinition,
+)
 
 from nova_assets.dagster_bridge.owners import is_gone, owner_of
+from nova_assets.dagster_bridge.partitions import dimensions_shown, partition_of
 from nova_assets.errors import ChannelNotFound, CommitConflict, DefinitionError, NotSupported
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import Begin, Execution
@@ -39,11 +48,13 @@ class Consumer:
         name: ``asset:<key>``, with all keys of a multi-asset.
         partition: of the asset.
         modes: channel -> mode, for all of its inputs that are channels.
+        scopes: channel -> the partitions of it that are read, where that is not all.
     """
 
     name: str
     partition: str
     modes: Mapping[str, str]
+    scopes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cursors(self) -> tuple[str, ...]:
@@ -81,13 +92,40 @@ def consumer_of(context: InputContext, store: Store) -> Consumer:
         )
     wanted = context.dagster_type.typing_type
     modes = {channel_of(context.asset_key): mode_of(context.name, context.definition_metadata, wanted)}
+    inputs = {channel_of(context.asset_key): context.name}
     if isinstance(asset.node_def, OpDefinition):  # a graph's inputs say nothing about the modes of its steps
         for name, key in asset.keys_by_input_name.items():
             given = asset.node_def.input_def_named(name)
             if not given.dagster_type.is_nothing and _is_channel(store, channel_of(key)):
                 modes[channel_of(key)] = mode_of(name, given.metadata, given.dagster_type.typing_type)
+                inputs[channel_of(key)] = name
     keys = "+".join(sorted(k.to_user_string() for k in asset.keys))
-    return Consumer(_PREFIX + keys, step.partition_key if step.has_partition_key else WHOLE, modes)
+    scopes = {channel: scope_of_input(context, store, channel, name) for channel, name in inputs.items()}
+    return Consumer(_PREFIX + keys, step.partition_key if step.has_partition_key else WHOLE, modes, scopes)
+
+
+def scope_of_input(context: InputContext, store: Store, channel: str, name: str) -> str:
+    """The partitions of a channel that an input is about: one, or all of them.
+
+    Raises:
+        NotSupported: several, and not all.
+    """
+    step = context.step_context
+    if not step.has_partition_key or not step.has_asset_partitions_for_input(name):
+        return WHOLE
+    keys = list(step.asset_partitions_subset_for_input(name).get_partition_keys())
+    if len(keys) == 1:
+        dimensions = dimensions_shown(store.project, store.catalog.channel(channel).channel)
+        return partition_of(dimensions, keys[0])
+    asset = step.assets_def
+    if asset is not None and isinstance(asset.get_partition_mapping(AssetKey(channel)), AllPartitionMapping):
+        return WHOLE
+    raise NotSupported(
+        f"input {name!r} is mapped to {len(keys)} partitions of channel {channel!r}",
+        found=", ".join(keys[:3]) + (" ..." if len(keys) > 3 else ""),
+        expected="one partition, or all of them: an input has one cursor for each channel",
+        next="partition the asset as the channel is, or map it with dg.AllPartitionMapping()",
+    )
 
 
 def pinned(store: Store, consumer: Consumer, run_id: str, instance: DagsterInstance) -> Execution:
@@ -115,6 +153,7 @@ def pinned(store: Store, consumer: Consumer, run_id: str, instance: DagsterInsta
             lease=_LEASE,
             run_id=run_id,
             dead=frozenset(dead),
+            scopes=consumer.scopes,
         )
     )
 
@@ -131,7 +170,10 @@ def settle(store: Store, execution: Execution, instance: DagsterInstance) -> boo
         epoch=execution.epoch,
         binding=name,
         publish=(),
-        cursors=tuple(MoveCursor(name, p.channel, p.cursor or 0, p.head, partition=partition) for p in pins),
+        cursors=tuple(
+            MoveCursor(name, p.channel, p.cursor or 0, p.head, partition=partition, channel_partition=p.partition)
+            for p in pins
+        ),
         consumed={p.channel: (p.cursor, p.head) for p in execution.pins.values()},
     )
     with suppress(CommitConflict):  # another process has settled it

@@ -52,7 +52,7 @@ def build_definitions(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # parts of from_graph and of asset specs that we use knowingly
         warnings.simplefilter("ignore", PreviewWarning)
-        assets = [bound_asset(b) for b in project.bindings if b.writes]
+        assets = [bound_asset(b, project) for b in project.bindings if b.writes]
         jobs = {b.name: _job(b) for b in project.bindings}
         triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(

@@ -12,7 +12,7 @@ from typing import Any
 
 from dagster import ConfigurableIOManager, InputContext, OutputContext
 
-from nova_assets.dagster_bridge.consumers import channel_of, consumer_of, mode_of, pinned
+from nova_assets.dagster_bridge.consumers import channel_of, consumer_of, mode_of, pinned, scope_of_input
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.execution import Pin
@@ -61,7 +61,8 @@ class NovaIOManager(ConfigurableIOManager):
         mode = mode_of(context.name, context.definition_metadata, context.dagster_type.typing_type)
         head = store.catalog.channel(channel).head
         if mode == "all" and not self._pins_others(store, context):
-            return _shaped(store, _read(store, Pin(channel, head), "all"), context)
+            scope = scope_of_input(context, store, channel, context.name)
+            return _shaped(store, _read(store, Pin(channel, head, partition=scope), "all"), context)
         execution = pinned(store, consumer_of(context, store), context.step_context.run_id, context.instance)
         pin = execution.pins.get(channel)
         if pin is None:
@@ -77,7 +78,7 @@ class NovaIOManager(ConfigurableIOManager):
 
 
 def _read(store: Store, pin: Pin, mode: str) -> Read:
-    history = store.catalog.history(pin.channel, pin.head)
+    history = store.catalog.history(pin.channel, pin.head, pin.partition)
     if mode == "all":
         return modes.snapshot(history, pin.head)
     if mode == "old":

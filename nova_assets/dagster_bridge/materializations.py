@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from dagster import (
@@ -14,6 +15,7 @@ from dagster import (
     MetadataValue,
     Output,
     TableColumn,
+    TableRecord,
     TableSchema,
 )
 
@@ -23,62 +25,91 @@ from nova_assets.model.schema import Schema
 
 DATA_VERSION = "dagster/data_version"
 
+_SHOWN = 100
+"""Partitions listed one by one."""
+
 
 def table_schema(schema: Schema) -> TableSchema:
     """A channel's columns as Dagster shows them."""
     return TableSchema(columns=[TableColumn(f.name, str(f.type)) for f in schema.fields])
 
 
-def metadata_of(commit: Commit, block: Block, warehouse: str, seconds: float | None = None) -> dict[str, Any]:
-    """The facts of one block. Numbers plot themselves (R17: each carries its commit's id).
+def metadata_of(
+    commit: Commit, blocks: Sequence[Block], warehouse: str, seconds: float | None = None
+) -> dict[str, Any]:
+    """The facts of what a commit put onto one channel. Numbers plot themselves (R17: each carries its commit's id).
 
     Args:
+        blocks: of the channel, one for each partition; they share their number and kind (R13).
         seconds: from begin to commit of the execution, where it is known.
     """
-    folder = block.manifest.files[0].path.rpartition("/")[0] if block.manifest.files else ""
+    first = blocks[0]
+    files = [f for b in blocks for f in b.manifest.files]
+    folder = files[0].path.rpartition("/")[0] if files else ""
     consumed = {c: {"cursor": cursor, "head": head} for c, (cursor, head) in commit.consumed.items()}
     return {
-        "nova/seq": block.hi,
-        "nova/kind": block.kind,
-        "nova/range": block.range,
+        "nova/seq": first.hi,
+        "nova/kind": first.kind,
+        "nova/range": first.range,
         "nova/commit": commit.id,
         "nova/consumed": MetadataValue.json(consumed),
-        "nova/deletes": block.manifest.deletes,
-        "nova/files": len(block.manifest.files),
-        "nova/bytes": block.bytes,
+        "nova/deletes": sum(b.manifest.deletes for b in blocks),
+        "nova/files": len(files),
+        "nova/bytes": sum(f.bytes for f in files),
+        **_partitions(blocks),
         **({} if seconds is None else {"nova/seconds": round(seconds, 3)}),
-        "dagster/row_count": block.rows,
-        "dagster/column_schema": table_schema(block.manifest.schema),
+        "dagster/row_count": sum(b.rows for b in blocks),
+        "dagster/column_schema": table_schema(first.manifest.schema),
         **({"dagster/uri": f"{warehouse}/{folder}"} if folder else {}),
     }
 
 
-def tags_of(commit: Commit, block: Block) -> dict[str, str]:
+def _partitions(blocks: Sequence[Block]) -> dict[str, Any]:
+    if not any(b.partition for b in blocks):
+        return {}
+    largest = sorted(blocks, key=lambda b: -b.rows)[:_SHOWN]
+    rows = [TableRecord({"partition": b.partition, "rows": b.rows, "bytes": b.bytes}) for b in largest]
+    columns = [TableColumn("partition"), TableColumn("rows", "int"), TableColumn("bytes", "int")]
+    return {
+        "nova/partition_count": len(blocks),
+        "nova/partitions": MetadataValue.table(rows, TableSchema(columns)),
+    }
+
+
+def tags_of(commit: Commit, kind: str) -> dict[str, str]:
     """By these, events can be told apart and found again."""
-    return {"nova/commit": commit.id, "nova/kind": block.kind}
+    return {"nova/commit": commit.id, "nova/kind": kind}
 
 
-def output_of(commit: Commit, block: Block, warehouse: str, seconds: float | None = None) -> Output[None]:
-    """A block as the output of the commit step."""
+def output_of(commit: Commit, channel: str, warehouse: str, seconds: float | None = None) -> Output[None]:
+    """What a commit put onto a channel, as an output of the commit step."""
+    blocks = [b for b in commit.blocks if b.channel == channel]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # data_version
         return Output(
             None,
-            block.channel,
-            metadata=metadata_of(commit, block, warehouse, seconds),
-            data_version=DataVersion(str(block.hi)),
-            tags=tags_of(commit, block),
+            channel,
+            metadata=metadata_of(commit, blocks, warehouse, seconds),
+            data_version=DataVersion(str(blocks[0].hi)),
+            tags=tags_of(commit, blocks[0].kind),
         )
 
 
-def event_of(commit: Commit, block: Block, warehouse: str, seconds: float | None = None) -> AssetMaterialization:
-    """A block as an event of its own, for commits that no step has reported."""
-    tags = {**tags_of(commit, block), DATA_VERSION: str(block.hi)}
-    metadata = metadata_of(commit, block, warehouse, seconds)
-    return AssetMaterialization(AssetKey(block.channel), metadata=metadata, tags=tags)
+def event_of(
+    commit: Commit, blocks: Sequence[Block], warehouse: str, partition: str | None = None
+) -> AssetMaterialization:
+    """Blocks of one channel as an event of its own, for commits that no step has reported.
+
+    Args:
+        partition: Dagster's key.
+    """
+    tags = {**tags_of(commit, blocks[0].kind), DATA_VERSION: str(blocks[0].hi)}
+    metadata = metadata_of(commit, blocks, warehouse)
+    return AssetMaterialization(AssetKey(blocks[0].channel), metadata=metadata, tags=tags, partition=partition)
 
 
 def describe(commit: Commit) -> str:
     """One line for the log."""
-    numbers = ", ".join(f"{b.channel} {b.range} ({b.rows} rows)" for b in commit.blocks) or "nothing new"
+    shown = [f"{b.channel} {f'{b.range} {b.partition}'.rstrip()} ({b.rows} rows)" for b in commit.blocks[:_SHOWN]]
+    numbers = ", ".join(shown) or "nothing new"
     return f"commit {commit.id[:8]}: {numbers}; consumed {json.dumps({c: h for c, (_, h) in commit.consumed.items()})}"

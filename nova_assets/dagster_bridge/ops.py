@@ -14,11 +14,13 @@ from dagster import Failure, In, Nothing, OpDefinition, OpExecutionContext, Out,
 from nova_assets.dagster_bridge.logs import forwarded
 from nova_assets.dagster_bridge.materializations import describe, output_of
 from nova_assets.dagster_bridge.owners import is_gone, owner_of
+from nova_assets.dagster_bridge.partitions import announce, partition_of
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.task import Task
 from nova_assets.runtime import Runtime, crash_point
 from nova_assets.store import Store
@@ -45,7 +47,7 @@ def begin_op(binding: Binding, upstream: list[str]) -> OpDefinition:
     def begin(context: OpExecutionContext) -> Iterator[Output[dict[str, Any]]]:
         runtime = _runtime(context)
         runtime.sweep()
-        execution = _begin(context, runtime, binding.name)
+        execution = _begin(context, runtime, binding)
         pins = {c: {"head": p.head, "cursor": p.cursor} for c, p in execution.pins.items()}
         context.log.info(f"execution {execution.id} pins {pins}")
         yield Output(
@@ -103,24 +105,26 @@ def commit_op(binding: Binding) -> OpDefinition:
         context.log.info(describe(made))
         seconds = (made.at - store.catalog.execution(made.execution_id).started_at).total_seconds()
         crash_point("publish.before")
-        for block in sorted(made.blocks, key=lambda b: order[b.channel]):
-            yield output_of(made, block, store.settings.warehouse, seconds)
+        announce(context.instance, {c.name: c for c in binding.writes}, [(b.channel, b.partition) for b in made.blocks])
+        for channel in sorted({b.channel for b in made.blocks}, key=lambda c: order[c]):
+            yield output_of(made, channel, store.settings.warehouse, seconds)
         crash_point("publish.after")
         store.catalog.mark_published(made.id)
 
     return commit
 
 
-def _begin(context: OpExecutionContext, runtime: Runtime, binding: str) -> Execution:
+def _begin(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> Execution:
     """Begin; an execution whose run has ended is not waited for."""
     firing = context.run.tags.get(FIRING_TAG)
+    partition = partition_of(binding.dimensions, context.partition_key) if context.has_partition_key else WHOLE
     try:
-        return runtime.begin(binding, run_id=context.run_id, firing_id=firing)
+        return runtime.begin(binding.name, partition, run_id=context.run_id, firing_id=firing)
     except ExecutionInProgress as busy:
         if not is_gone(busy.fields.get("owner", ""), context.instance):
             raise
         runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {context.run_id}")
-        return runtime.begin(binding, run_id=context.run_id, firing_id=firing)
+        return runtime.begin(binding.name, partition, run_id=context.run_id, firing_id=firing)
 
 
 def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution) -> Commit:

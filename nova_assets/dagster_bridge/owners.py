@@ -8,6 +8,7 @@ from dagster import DagsterInstance
 
 from nova_assets.lease import is_dead
 from nova_assets.model.execution import Execution
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog
 
 _PREFIX = "dagster:"
@@ -27,10 +28,10 @@ def is_gone(owner: str, instance: DagsterInstance) -> bool:
 
 
 def live_execution(
-    catalog: Catalog, binding: str, instance: DagsterInstance, now: datetime | None = None
+    catalog: Catalog, binding: str, instance: DagsterInstance, now: datetime | None = None, partition: str = WHOLE
 ) -> Execution | None:
-    """The execution that a new run of the binding would have to wait for."""
-    for latest in catalog.executions(binding, limit=1):
+    """The execution that a new run of the binding, in that partition, would have to wait for."""
+    for latest in catalog.executions(binding, 1, partition):
         held = latest.state == "running" and latest.lease_until >= (now or datetime.now(UTC))
         if held and not is_gone(latest.owner, instance):
             return latest

@@ -7,10 +7,10 @@ left, and moves the cursors of users' assets whose runs have ended.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
-    AssetKey,
     AssetMaterialization,
     AssetRecordsFilter,
     DagsterInstance,
@@ -22,8 +22,12 @@ from dagster import (
 
 from nova_assets.dagster_bridge.consumers import settle_all
 from nova_assets.dagster_bridge.materializations import event_of
+from nova_assets.dagster_bridge.partitions import announce, dimensions_shown, key_of
 from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.model.block import Block
+from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
+from nova_assets.model.partitions import partition_values, scope_of
 from nova_assets.store import Store
 
 LEAVE_TO_RUN = timedelta(seconds=60)
@@ -57,25 +61,42 @@ def publisher(nova: NovaResource) -> SensorDefinition:
 def publish(store: Store, instance: DagsterInstance) -> list[AssetMaterialization]:
     """Events for what Dagster lacks; what it has is marked in the catalog."""
     events = []
+    channels: dict[str, Channel] = {s.channel.name: s.channel for s in store.channels()}
     for commit in store.catalog.unpublished():
         if _left_to_its_run(store, commit):
             continue
-        missing = [b for b in commit.blocks if not is_known(instance, b.channel, commit)]
+        announce(instance, channels, [(b.channel, b.partition) for b in commit.blocks])
+        missing = [e for e in _events(store, commit, channels) if not is_known(instance, e, commit)]
         if not missing:
             store.catalog.mark_published(commit.id)
-        events += [event_of(commit, b, store.settings.warehouse) for b in missing]
+        events += missing
     return events
 
 
-def is_known(instance: DagsterInstance, channel: str, commit: Commit) -> bool:
-    """Whether Dagster has a materialization of the channel by this commit."""
-    since = AssetRecordsFilter(AssetKey(channel), after_timestamp=(commit.at - _CLOCKS).timestamp())
+def _events(store: Store, commit: Commit, channels: Mapping[str, Channel]) -> list[AssetMaterialization]:
+    """One event for each partition that Dagster sees of a channel."""
+    grouped: dict[tuple[str, str | None], list[Block]] = {}
+    for block in commit.blocks:
+        shown = dimensions_shown(store.project, channels[block.channel])
+        scope = scope_of([d.column for d in shown], block.partition)
+        key = key_of(shown, scope) if scope and len(partition_values(scope)) == len(shown) else None
+        grouped.setdefault((block.channel, key), []).append(block)
+    return [event_of(commit, blocks, store.settings.warehouse, key) for (_, key), blocks in grouped.items()]
+
+
+def is_known(instance: DagsterInstance, event: AssetMaterialization, commit: Commit) -> bool:
+    """Whether Dagster has a materialization of that channel, and partition, by this commit."""
+    since = AssetRecordsFilter(
+        event.asset_key,
+        after_timestamp=(commit.at - _CLOCKS).timestamp(),
+        asset_partitions=None if event.partition is None else [event.partition],
+    )
     cursor: str | None = None
     while True:
         page = instance.fetch_materializations(since, limit=_PAGE, cursor=cursor)
         for record in page.records:
-            event = record.asset_materialization
-            found = event.metadata.get("nova/commit") if event is not None else None
+            known = record.asset_materialization
+            found = known.metadata.get("nova/commit") if known is not None else None
             if found is not None and found.value == commit.id:
                 return True
         if not page.has_more:

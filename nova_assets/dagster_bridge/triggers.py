@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
@@ -27,9 +28,11 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.owners import live_execution
+from nova_assets.dagster_bridge.partitions import key_of
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
+from nova_assets.model.partitions import WHOLE, scope_of
 from nova_assets.model.ports import Firing
 from nova_assets.model.trigger import Cron, Trigger
 from nova_assets.plan.due import Facts, decide
@@ -42,6 +45,9 @@ RUN_KEY_TAG = "dagster/run_key"
 ATTEMPTS = 3
 """How many runs a firing is worth before it is abandoned."""
 
+AT_ONCE = 25
+"""Runs requested by one tick, of as many partitions."""
+
 INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
 
@@ -53,10 +59,10 @@ def trigger_of(
     if when is None:
         return None
 
-    def on_tick(context: SensorEvaluationContext) -> RunRequest | SkipReason:
+    def on_tick(context: SensorEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
         return evaluate(binding, when, nova.store(), context.instance)
 
-    def on_schedule(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
+    def on_schedule(context: ScheduleEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
         return evaluate(binding, when, nova.store(), context.instance, context.scheduled_execution_time)
 
     if isinstance(when, Cron):
@@ -81,28 +87,43 @@ def trigger_of(
 
 def evaluate(
     binding: Binding, when: Trigger, store: Store, instance: DagsterInstance, now: datetime | None = None
-) -> RunRequest | SkipReason:
-    """One tick: go on with the firing under way, or see whether the next is due.
+) -> RunRequest | list[RunRequest] | SkipReason:
+    """One tick: go on with the firing under way, or see whether the next is due; in each partition by itself.
 
     Args:
         now: the time that a schedule's tick stands for; a tick is never earlier than its binding.
     """
     store.runtime.register(binding)
+    if not binding.dimensions:
+        return _evaluate(binding, when, store, instance, WHOLE, facts_of(binding, store, now))
+    requests: list[RunRequest] = []
+    for partition, facts in partition_facts(binding, store, now).items():
+        answer = _evaluate(binding, when, store, instance, partition, facts)
+        if isinstance(answer, RunRequest):
+            requests.append(answer)
+        if len(requests) == AT_ONCE:
+            break
+    return requests or SkipReason("nothing is due in any partition")
+
+
+def _evaluate(
+    binding: Binding, when: Trigger, store: Store, instance: DagsterInstance, partition: str, facts: Facts
+) -> RunRequest | SkipReason:
     catalog = store.catalog
-    last, ended = catalog.last_firing(binding.name), ""
+    last, ended = catalog.last_firing(binding.name, partition), ""
     if last is not None and last.state == "requested":
-        answer = _under_way(last, store, instance)
+        answer = _under_way(binding, last, store, instance)
         if not isinstance(answer, str):
             return answer
         ended = f"{answer}; "
-    busy = live_execution(catalog, binding.name, instance)
+    busy = live_execution(catalog, binding.name, instance, partition=partition)
     if busy is not None:
         return SkipReason(ended + _wait(busy))
-    decision = decide(when, last.positions if last is not None else {}, facts_of(binding, store, now))
+    decision = decide(when, last.positions if last is not None else {}, facts)
     if not decision.due:
         return SkipReason(ended + decision.why)
-    firing = catalog.fire(binding.name, last.n if last is not None else 0, decision.positions)
-    return SkipReason("another process has fired it") if firing is None else _request(firing)
+    firing = catalog.fire(binding.name, last.n if last is not None else 0, decision.positions, partition)
+    return SkipReason("another process has fired it") if firing is None else _request(binding, firing)
 
 
 def facts_of(binding: Binding, store: Store, now: datetime | None = None) -> Facts:
@@ -118,7 +139,36 @@ def facts_of(binding: Binding, store: Store, now: datetime | None = None) -> Fac
     )
 
 
-def _under_way(firing: Firing, store: Store, instance: DagsterInstance) -> RunRequest | SkipReason | str:
+def partition_facts(binding: Binding, store: Store, now: datetime | None = None) -> dict[str, Facts]:
+    """For each partition that has unread data on some input, the facts as they are there.
+
+    A channel without any of the binding's dimensions is read whole by all of its partitions: what comes there is new
+    to every one that is known.
+    """
+    facts = facts_of(binding, store, now)
+    columns = [d.column for d in binding.dimensions]
+    cursors: dict[tuple[str, str], int] = {(c.partition, c.channel): c.seq for c in store.catalog.cursors(binding.name)}
+    heads: dict[str, dict[str, int]] = {p: {} for p, _ in cursors}
+    inputs = [c for c in binding.reads if c not in binding.writes]
+    for channel in inputs:
+        for state in store.catalog.partitions(channel.name):
+            scope = scope_of(columns, state.partition) if state.partition else ""
+            if scope.count("/") == len(columns) - 1 and scope:
+                of = heads.setdefault(scope, {})
+                of[channel.name] = max(of.get(channel.name, 0), state.seq)
+    whole = {c.name: facts.heads.get(c.name, 0) for c in inputs if not set(columns) & set(c.partition_columns)}
+    found = {}
+    for partition, of in sorted(heads.items()):
+        seen = {c.name: cursors.get((partition, c.name), 0) for c in inputs}
+        now_at = {**facts.heads, **{c.name: 0 for c in inputs}, **whole, **of}
+        if any(now_at[c] > seen[c] for c in seen):
+            found[partition] = replace(facts, heads=now_at, cursors=seen)
+    return found
+
+
+def _under_way(
+    binding: Binding, firing: Firing, store: Store, instance: DagsterInstance
+) -> RunRequest | SkipReason | str:
     """What a requested firing needs; or how it has ended, and then the next may be judged.
 
     A firing whose run is not known to Dagster is requested again under the same key; one whose run came to nothing
@@ -126,7 +176,7 @@ def _under_way(firing: Firing, store: Store, instance: DagsterInstance) -> RunRe
     """
     runs = instance.get_runs(RunsFilter(tags={FIRING_TAG: firing.id, RUN_KEY_TAG: firing.run_key}), limit=1)
     if not runs:
-        return _request(firing)
+        return _request(binding, firing)
     run = runs[0]
     if not run.is_finished:
         return SkipReason(f"run {run.run_id} of firing {firing.n} is under way")
@@ -138,16 +188,20 @@ def _under_way(firing: Firing, store: Store, instance: DagsterInstance) -> RunRe
         log.error("%s, the last of them %s; once mended, run it by hand: nova run %s", what, run.run_id, firing.binding)
         store.catalog.end_firing(firing.id, "abandoned")
         return f"{what}, the last of them {run.run_id}; once mended, run it by hand"
-    busy = live_execution(store.catalog, firing.binding, instance)
+    busy = live_execution(store.catalog, firing.binding, instance, partition=firing.partition)
     if busy is not None:
         return SkipReason(_wait(busy))
     again = store.catalog.retry_firing(firing.id, firing.attempt)
-    return SkipReason("another process tries it again") if again is None else _request(again)
+    return SkipReason("another process tries it again") if again is None else _request(binding, again)
 
 
 def _wait(busy: Execution) -> str:
     return f"execution {busy.id} of {busy.owner} is alive, until {busy.lease_until:%H:%M:%S} UTC if it says no more"
 
 
-def _request(firing: Firing) -> RunRequest:
-    return RunRequest(run_key=firing.run_key, tags={FIRING_TAG: firing.id, "nova/binding": firing.binding})
+def _request(binding: Binding, firing: Firing) -> RunRequest:
+    return RunRequest(
+        run_key=firing.run_key,
+        tags={FIRING_TAG: firing.id, "nova/binding": firing.binding},
+        partition_key=key_of(binding.dimensions, firing.partition) if firing.partition else None,
+    )

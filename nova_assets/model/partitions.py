@@ -95,8 +95,8 @@ class Dimension:
         if self.kind == "daily":
             return local.date().isoformat()
         plain = local.strftime("%Y-%m-%dT%H:00")
-        # The hour that a change of clocks repeats has two partitions.
-        return plain + local.strftime("%z") if _repeats(local) else plain
+        # An hour that a change of clocks repeats has two partitions; the second says its offset, as in Dagster.
+        return plain + local.strftime("%z") if local.fold else plain
 
     @property
     def _pattern(self) -> str:
@@ -154,7 +154,7 @@ def partition_name(columns: Sequence[str], values: Mapping[str, str | None]) -> 
     Raises:
         PartitionError: the name would be longer than a catalog can index.
     """
-    name = "/".join(f"{_escape(c)}={_value(values[c])}" for c in columns)
+    name = "/".join(f"{_escape(c)}={value_as_text(values[c])}" for c in columns)
     if len(name.encode()) > LONGEST_NAME:
         raise PartitionError(
             f"a partition's name is {len(name.encode())} bytes long",
@@ -176,8 +176,17 @@ def partition_values(name: str) -> dict[str, str | None]:
         column, equals, value = part.partition("=")
         if not equals:
             raise PartitionError(f"{part!r} names no partition", found=name, expected="COLUMN=VALUE, joined by /")
-        found[unquote(column)] = None if value == _NULL else unquote(value)
+        found[unquote(column)] = text_as_value(value)
     return found
+
+
+def value_as_text(value: str | None) -> str:
+    """A value as a name has it; ``text_as_value`` gives it back."""
+    return _NULL if value is None else "%5F" + value[1:] if value == _NULL else _escape(value)
+
+
+def text_as_value(text: str) -> str | None:
+    return None if text == _NULL else unquote(text)
 
 
 def within(partition: str, scope: str) -> bool:
@@ -231,18 +240,8 @@ def _escape(text: str) -> str:
     return "".join(c if c.isprintable() and c not in "%/=\\" else quote(c, safe="") for c in text)
 
 
-def _value(value: str | None) -> str:
-    if value is None:
-        return _NULL
-    return "%5F" + value[1:] if value == _NULL else _escape(value)
-
-
 def _some(values: Sequence[str]) -> str:
     return ", ".join(values[:10]) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
-
-
-def _repeats(local: datetime) -> bool:
-    return local.replace(fold=0).utcoffset() != local.replace(fold=1).utcoffset()
 
 
 def _start(column: str, start: str | date) -> str:

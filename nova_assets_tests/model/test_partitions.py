@@ -64,7 +64,7 @@ def test_hours_follow_the_zone_and_a_repeated_hour_is_two() -> None:
     berlin = nova.hourly("h", start="2024-01-01", tz="Europe/Berlin")
     assert berlin.of_moment(datetime(2024, 6, 1, 10, tzinfo=UTC)) == "2024-06-01T12:00"
     twice = [berlin.of_moment(datetime(2024, 10, 27, h, tzinfo=UTC)) for h in (0, 1)]
-    assert twice == ["2024-10-27T02:00+0200", "2024-10-27T02:00+0100"]
+    assert twice == ["2024-10-27T02:00", "2024-10-27T02:00+0100"]
     assert [berlin.parse(t) for t in twice] == twice
 
 

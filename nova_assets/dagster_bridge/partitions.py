@@ -1,0 +1,151 @@
+"""Partitions here and in Dagster (R13): definitions, keys, and which partition of an input an output's needs.
+
+Dagster's keys are the bare values where there is one dimension, ``MultiPartitionKey``s where there are two, and the
+partition's whole name where there are three or more: of these Dagster has no definition, so they are dynamic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dagster import (
+    AllPartitionMapping,
+    DagsterInstance,
+    DailyPartitionsDefinition,
+    DynamicPartitionsDefinition,
+    HourlyPartitionsDefinition,
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    PartitionMapping,
+    PartitionsDefinition,
+    StaticPartitionsDefinition,
+)
+
+from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import (
+    Dimension,
+    parse_partition,
+    partition_values,
+    text_as_value,
+    value_as_text,
+)
+from nova_assets.model.project import Project
+
+_EMPTY = "%00"  # Dagster takes no empty key, and no value is written so
+
+
+def partitions_def(dimensions: Sequence[Dimension]) -> PartitionsDefinition[Any] | None:
+    """Dagster's definition of these dimensions; None where there are none.
+
+    Dynamic ones are shared by all channels that have the column, as they share the dimension.
+    """
+    if not dimensions:
+        return None
+    if len(dimensions) == 1:
+        return _one(dimensions[0])
+    if len(dimensions) == 2:
+        return MultiPartitionsDefinition({d.column: _one(d) for d in dimensions})
+    return DynamicPartitionsDefinition(name=_shared_name(dimensions))
+
+
+def key_of(dimensions: Sequence[Dimension], partition: str) -> str:
+    """Dagster's key of a partition."""
+    values = partition_values(partition)
+    if len(dimensions) == 1:
+        return _key(dimensions[0], values[dimensions[0].column])
+    if len(dimensions) == 2:
+        return MultiPartitionKey({d.column: _key(d, values[d.column]) for d in dimensions})
+    return _plain(partition)
+
+
+def partition_of(dimensions: Sequence[Dimension], key: str) -> str:
+    """The partition that a key of Dagster's means.
+
+    Raises:
+        PartitionError: there is none.
+    """
+    if len(dimensions) >= 3:
+        return parse_partition(dimensions, key.replace("%2E", "."))
+    keys: Mapping[str, str]
+    if len(dimensions) == 1:
+        keys = {dimensions[0].column: key}
+    elif isinstance(key, MultiPartitionKey):
+        keys = key.keys_by_dimension
+    else:  # in the order of the dimensions' names
+        keys = dict(zip(sorted(d.column for d in dimensions), key.split("|"), strict=True))
+    return parse_partition(dimensions, {d.column: _value(d, keys[d.column]) for d in dimensions})
+
+
+def dimensions_shown(project: Project, channel: Channel) -> tuple[Dimension, ...]:
+    """The dimensions by which Dagster sees a channel: those of the executions that write it.
+
+    A run makes one partition of each of its assets, or none, so what an execution finds in its data is told in the
+    metadata of one materialization.
+    """
+    writer = project.writer(channel.name)
+    return channel.partitions if writer is None else writer.dimensions
+
+
+def mapping(upstream: Sequence[Dimension], downstream: Sequence[Dimension]) -> PartitionMapping | None:
+    """Which partitions of an input a partition needs, where Dagster would not find it out by itself."""
+    shared = {d.column for d in upstream} & {d.column for d in downstream}
+    alike = len(upstream) == len(downstream) == len(shared)
+    one_of_two = shared and sorted((len(upstream), len(downstream))) == [1, 2]
+    return None if not upstream or alike or one_of_two else AllPartitionMapping()
+
+
+def announce(instance: DagsterInstance, channels: Mapping[str, Channel], blocks: Iterable[tuple[str, str]]) -> None:
+    """Make partitions known to Dagster that it cannot work out.
+
+    Args:
+        blocks: (channel, partition) of each.
+    """
+    found: dict[str, set[str]] = {}
+    for channel, partition in blocks:
+        dimensions = channels[channel].partitions if channel in channels else ()
+        if not partition or {d.column for d in dimensions} != set(partition_values(partition)):
+            continue
+        if len(dimensions) >= 3:
+            found.setdefault(_shared_name(dimensions), set()).add(key_of(dimensions, partition))
+        for d in dimensions:
+            if d.kind == "dynamic":
+                found.setdefault(d.column, set()).add(_key(d, partition_values(partition)[d.column]))
+    for name, keys in found.items():
+        new = sorted(keys - set(instance.get_dynamic_partitions(name)))
+        if new:
+            instance.add_dynamic_partitions(name, new)
+
+
+def _one(d: Dimension) -> PartitionsDefinition[Any]:
+    # The current day and hour are partitions already: data comes while they last.
+    if d.kind == "daily":
+        return DailyPartitionsDefinition(start_date=str(d.start)[:10], timezone=d.tz, end_offset=1)
+    if d.kind == "hourly":
+        start = str(d.start)
+        begins = f"{start[:10]}-{start[11:16] or '00:00'}"
+        return HourlyPartitionsDefinition(start_date=begins, timezone=d.tz, end_offset=1)
+    if d.kind == "static":
+        return StaticPartitionsDefinition([_key(d, v) for v in d.values])
+    return DynamicPartitionsDefinition(name=d.column)
+
+
+def _key(d: Dimension, value: str | None) -> str:
+    if d.kind == "hourly":
+        return str(value).replace("T", "-")
+    return _plain(value_as_text(value)) or _EMPTY
+
+
+def _value(d: Dimension, key: str) -> str | None:
+    if d.kind == "hourly":
+        return f"{key[:10]}T{key[11:]}"
+    return "" if key == _EMPTY else text_as_value(key)
+
+
+def _plain(text: str) -> str:
+    """Without what Dagster takes for syntax of its own."""
+    return text.replace("...", "%2E%2E%2E").replace("|", "%7C")
+
+
+def _shared_name(dimensions: Sequence[Dimension]) -> str:
+    return "/".join(d.column for d in dimensions)

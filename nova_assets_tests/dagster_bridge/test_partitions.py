@@ -1,0 +1,186 @@
+"""Partitions under Dagster: definitions, keys, runs of a partition, backfills, sensors, users' assets (R13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.dagster_bridge import build_definitions, publisher, resources
+from nova_assets.dagster_bridge.partitions import key_of, partition_of, partitions_def
+from nova_assets.dagster_bridge.triggers import evaluate
+from nova_assets.model.partitions import partition_name
+from nova_assets.store import Store
+from nova_assets_tests.stub_engine import Row, StubEngine
+
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+
+DDL = "day string, shop string, v bigint"
+DAY, SHOP = nova.daily("day", start="2024-01-01"), nova.dynamic("shop")
+sales = nova.Channel("sales", schema=DDL, partitions=[DAY, SHOP])
+days = nova.Channel("days", schema=DDL, partitions=DAY)
+found = nova.Channel("found", schema=DDL, partitions=[DAY, SHOP])
+
+
+@nova.task(consumes=nova.new(sales), produces=nova.delta(days))
+def by_day(sales: list[Row]) -> list[Row]:
+    return sales
+
+
+@nova.task(consumes=nova.new(days), produces=nova.delta(found))
+def find(days: list[Row]) -> list[Row]:
+    return days
+
+
+daily = nova.bind(nova.Workflowette("daily", [by_day]), when=nova.on_data("sales"))
+whole = nova.bind(nova.Workflowette("whole", [find]), partitions=[])
+project = nova.Project([daily, whole])
+
+
+def rows(*which: tuple[int, str]) -> list[Row]:
+    return [{"day": f"2024-01-{d:02}", "shop": s, "v": 1} for d, s in which]
+
+
+class World:
+    def __init__(self, root: Path, monkeypatch: Any) -> None:
+        def opener(project: Any = None, spark: Any = None, settings: Any = None) -> Store:
+            return Store(settings, project, open_catalog(settings.catalog), StubEngine(settings.warehouse, DDL))
+
+        monkeypatch.setattr(resources, "open_store", opener)
+        self.defs = build_definitions(project, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+        self.store = self.defs.resources["nova"].store()
+        self.store.register(project)
+        self.instance = dg.DagsterInstance.ephemeral()
+
+    def run(self, job: str, key: Any = None, assets: Any = ()) -> Any:
+        defs = dg.Definitions.merge(self.defs, dg.Definitions(assets=list(assets))) if assets else self.defs
+        made = defs.resolve_implicit_global_asset_job_def() if assets else defs.resolve_job_def(job)
+        selection = [dg.AssetKey(job)] if assets else None
+        return made.execute_in_process(
+            instance=self.instance, partition_key=key, asset_selection=selection, raise_on_error=False
+        )
+
+    def events(self, channel: str) -> list[Any]:
+        records = self.instance.fetch_materializations(dg.AssetKey(channel), limit=100).records
+        return [r.asset_materialization for r in reversed(records)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made = World(tmp_path, monkeypatch)
+    yield made
+    made.store.close()
+
+
+def test_channels_are_partitioned_as_dagster_can_show_them(world: World) -> None:
+    graph = world.defs.resolve_asset_graph()
+    shown = {c: graph.get(dg.AssetKey(c)).partitions_def for c in ("sales", "days", "found")}
+    assert isinstance(shown["sales"], dg.MultiPartitionsDefinition)
+    assert isinstance(shown["days"], dg.TimeWindowPartitionsDefinition) and shown["found"] is None
+    assert graph.get(dg.AssetKey("found")).metadata["nova/partitions"] == "day (daily), shop (dynamic)"
+
+
+def test_a_run_of_a_partition_reads_and_writes_that_partition(world: World) -> None:
+    world.store.insert("sales", rows((1, "a"), (1, "b"), (2, "a")))
+    assert world.run("daily", "2024-01-01").success
+    (event,) = world.events("days")
+    assert event.partition == "2024-01-01" and event.metadata["dagster/row_count"].value == 2
+    assert [r["day"] for r in world.store.read("days").to_spark()] == ["2024-01-01"] * 2  # type: ignore[attr-defined]
+    assert [(c.partition, c.channel_partition, c.seq) for c in world.store.cursors("daily")] == [
+        ("day=2024-01-01", "day=2024-01-01", 1)
+    ]
+
+
+def test_what_an_execution_finds_is_one_materialization_that_lists_its_partitions(world: World) -> None:
+    world.store.insert("days", rows((1, "a"), (1, "b"), (2, "a"), (2, "a")))
+    assert world.run("whole").success
+    (event,) = world.events("found")
+    assert event.metadata["nova/partition_count"].value == 3 and event.metadata["dagster/row_count"].value == 4
+    first = event.metadata["nova/partitions"].value.records[0].data
+    assert first["partition"] == "day=2024-01-02/shop=a" and first["rows"] == 2
+    assert set(world.instance.get_dynamic_partitions("shop")) == {"a", "b"}
+
+
+def test_r17_inserts_reach_dagster_partition_by_partition_and_once(world: World) -> None:
+    world.store.insert("sales", rows((1, "a"), (2, "x/y | z...")))
+    events = publisher.publish(world.store, world.instance)
+    assert len(events) == 2
+    world.instance.report_runless_asset_event(events[0])  # cut off after the first of two
+    (again,) = publisher.publish(world.store, world.instance)
+    assert again == events[1]
+    world.instance.report_runless_asset_event(again)
+    assert publisher.publish(world.store, world.instance) == []
+    assert world.store.catalog.unpublished() == []
+    materialized = world.instance.get_materialized_partitions(dg.AssetKey("sales"))
+    assert materialized == {"2024-01-01|a", "2024-01-02|x%2Fy %7C z%2E%2E%2E"}
+
+
+def test_a_data_trigger_fires_for_each_partition_with_something_unread(world: World) -> None:
+    def tick() -> Any:
+        assert daily.when is not None
+        return evaluate(daily, daily.when, world.store, world.instance)
+
+    assert isinstance(tick(), dg.SkipReason)
+    world.store.insert("sales", rows((1, "a"), (3, "b")))
+    requests = tick()
+    assert [r.partition_key for r in requests] == ["2024-01-01", "2024-01-03"]
+    assert requests[0].run_key == "daily[day=2024-01-01]#1#1"
+    job = world.defs.resolve_job_def("daily")
+    for r in requests:
+        tags = {**r.tags, "dagster/run_key": r.run_key}
+        assert job.execute_in_process(instance=world.instance, partition_key=r.partition_key, tags=tags).success
+    assert isinstance(tick(), dg.SkipReason)
+    world.store.insert("sales", rows((3, "c")))
+    assert [r.run_key for r in tick()] == ["daily[day=2024-01-03]#2#1"]
+
+
+def test_a_key_that_is_no_partition_changes_nothing(world: World) -> None:
+    world.store.insert("sales", rows((1, "a")))
+    job = world.defs.resolve_job_def("daily")
+    with pytest.raises(dg.DagsterError, match="2023-01-01"):
+        job.execute_in_process(instance=world.instance, partition_key="2023-01-01")
+    assert world.store.executions("daily") == []
+
+
+def test_a_users_asset_reads_its_own_partition_with_its_own_cursor(world: World) -> None:
+    got: list[Any] = []
+
+    @dg.asset(ins={"x": dg.AssetIn("days", metadata={"nova/mode": "new"})}, partitions_def=partitions_def([DAY]))
+    def report(x: list) -> None:  # type: ignore[type-arg]
+        got.append([(r["day"], r["shop"]) for r in x])
+
+    @dg.asset(ins={"x": dg.AssetIn("days", metadata={"nova/mode": "new"})})
+    def everything(x: list) -> None:  # type: ignore[type-arg]
+        got.append(len(x))
+
+    world.store.insert("days", rows((1, "a"), (2, "b")))
+    for key in ("2024-01-01", "2024-01-01", "2024-01-02"):
+        assert world.run("report", key, [report]).success
+    assert got == [[("2024-01-01", "a")], [], [("2024-01-02", "b")]]
+    assert world.run("everything", None, [everything]).success and got[-1] == 2
+
+
+texts = st.one_of(st.none(), st.text(max_size=12), st.sampled_from(["", "a|b", "...", "\n", "%7C", "__null__"]))
+
+
+@given(texts, texts, st.integers(1, 3))
+def test_keys_and_partitions_are_told_from_each_other_both_ways(a: Any, b: Any, count: int) -> None:
+    dims = [nova.dynamic("p"), nova.dynamic("q"), nova.dynamic("r")][:count]
+    name = partition_name([d.column for d in dims], {"p": a, "q": b, "r": "x"})
+    key = key_of(dims, name)
+    assert partition_of(dims, key) == partition_of(dims, str(key)) == name
+    assert "..." not in key and key.isprintable() and key.count("|") == (count == 2)
+
+
+def test_hours_have_dagsters_own_keys() -> None:
+    hour = [nova.hourly("h", start="2024-10-26", tz="Europe/Berlin")]
+    known = partitions_def(hour).get_partition_keys()  # type: ignore[union-attr]
+    for name in ("h=2024-10-27T01:00", "h=2024-10-27T02:00", "h=2024-10-27T02:00+0100"):
+        assert key_of(hour, name) in known and partition_of(hour, key_of(hour, name)) == name
