@@ -1,0 +1,41 @@
+"""Every block of Python in docs/ is executed, as it is printed, in an empty folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SNIPPETS = {"concepts.md": "@dg.asset"}
+"""Pages whose blocks are parts of something that the page before has shown whole."""
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+PAGES = sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md") if blocks(p))
+
+EXPECTED = {
+    "guides/joins.md": r"2\s+5\s+Bo|Bo",
+    "guides/cdc.md": r"Ada L\.",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "page"}
+    if page in SNIPPETS:
+        exec("import dagster as dg\nimport pyarrow as pa", names)
+    for code in blocks(DOCS / page):
+        exec(compile(code, page, "exec"), names)
+    printed = capsys.readouterr().out
+    assert re.search(EXPECTED.get(page, ""), printed), printed
