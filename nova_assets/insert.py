@@ -13,10 +13,11 @@ from nova_assets.errors import CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt
+from nova_assets.model.evolution import reconcile
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.ports import Frame
-from nova_assets.model.schema import DELETED, Schema, reconcile
+from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
 from nova_assets.runtime import Runtime
 from nova_assets.staging import publications, refuse_changed_model, requirements
@@ -86,7 +87,7 @@ class Inserts:
         if state.scope:
             frame = self.engine.in_partition(frame, definition, state.scope, state.schema)
         given = self.engine.schema_of(frame)
-        schema = reconcile(channel, state.schema, given.without(DELETED), definition.on_schema_change)
+        schema = reconcile(channel, state.schema, given.without(DELETED), definition.on_schema_change, state.head)
         if kind == "delta":
             refuse_changed_model(state)
         return InsertCheck(channel, kind, state.head, schema)

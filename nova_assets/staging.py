@@ -11,11 +11,12 @@ from nova_assets.errors import ModelChanged, PartitionError, UnrepresentableChan
 from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
+from nova_assets.model.evolution import reconcile
 from nova_assets.model.execution import Execution
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine, Frame
-from nova_assets.model.schema import DELETED, Schema, reconcile
+from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.run import RunPlan, Step
@@ -139,7 +140,7 @@ class Staging:
             refuse_changed_model(history)
         if kind == "delta" and isinstance(channel.merge, Custom):
             return given
-        return reconcile(channel.name, history.schema, given.without(DELETED), channel.on_schema_change)
+        return reconcile(channel.name, history.schema, given.without(DELETED), channel.on_schema_change, history.head)
 
     def _compare_with_old(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
         """An Append channel cannot tell its consumers that rows have gone, so a base is compared before it is accepted.

@@ -15,6 +15,7 @@ from nova_assets.catalog.tables import bindings, blocks, channels, commits, numb
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel, fingerprint
+from nova_assets.model.evolution import redeclare
 from nova_assets.model.ports import ChannelState
 from nova_assets.model.schema import Schema
 
@@ -113,11 +114,7 @@ class Definitions:
             return
         if not replace:
             raise _conflict(name, known["definition"], definition)
-        changed: dict[str, Any] = {"definition": definition, "fingerprint": mark}
-        if known["head"] == 0 or (
-            definition["schema"] is not None and definition["schema"] != known["definition"]["schema"]
-        ):
-            changed["schema"] = definition["schema"]
+        changed = {"definition": definition, "fingerprint": mark, "schema": _redeclared(name, known, definition)}
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
 
     def _states(self, c: Connection) -> list[ChannelState]:
@@ -153,6 +150,23 @@ class Definitions:
 def _state(row: RowMapping) -> ChannelState:
     schema = None if row["schema"] is None else Schema.from_json(row["schema"])
     return ChannelState(Channel.from_json(row["definition"]), row["head"], schema)
+
+
+def _redeclared(name: str, known: RowMapping, definition: dict[str, Any]) -> Any:
+    """The schema of a channel under a changed definition."""
+    if known["head"] == 0 or known["schema"] is None:
+        return definition["schema"]
+    before = known["definition"]["schema"]
+    if definition["schema"] is None or definition["schema"] == before:
+        return known["schema"]
+    return redeclare(
+        name,
+        Schema.from_json(known["schema"]),
+        None if before is None else Schema.from_json(before),
+        Schema.from_json(definition["schema"]),
+        definition.get("renamed", {}),
+        known["head"],
+    ).as_json()
 
 
 class _Raced(Exception):

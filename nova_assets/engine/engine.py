@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,11 +151,10 @@ class SparkEngine:
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.diff import dropped
-        from nova_assets.engine.fit import cast_to
 
         block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
         rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
-        return dropped(cast_to(self.read(old), new.schema), rows)
+        return dropped(self.read(replace(old, schema=new.schema)), rows)
 
     def delete(self, folder: str) -> None:
         self.warehouse.delete(folder)

@@ -8,7 +8,8 @@ from pyspark.sql import functions as F
 from nova_assets.engine.columns import col
 from nova_assets.engine.types import from_struct, to_spark
 from nova_assets.errors import SchemaMismatch
-from nova_assets.model.schema import DELETED, Field, Schema, reconcile, widens
+from nova_assets.model.evolution import reconcile
+from nova_assets.model.schema import DELETED, Field, Schema, widens
 
 DELETION_IN_BASE = "nova: a base has no deletions"
 

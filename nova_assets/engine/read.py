@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F
 from nova_assets.engine.columns import col
 from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
-from nova_assets.engine.fit import cast_to, custom_base
+from nova_assets.engine.fit import custom_base
 from nova_assets.engine.merge import SEQ, fold, live, merge
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.types import to_spark, to_struct
@@ -26,6 +27,9 @@ BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
 """Deltas up to this size have their keys sent to every worker. Measured with a driver of 2 GB: four million keys of 32
 characters fit, ten million do not."""
+
+FORMATS = ("parquet", "orc")
+"""What blocks may be written in; this engine writes Parquet."""
 
 FEW_ROWS = 100_000
 """So few rows have few keys, however many bytes their other columns take."""
@@ -103,11 +107,10 @@ class Reader:
 
     def _diff(self, read: Diff) -> DataFrame:
         model = model_of(read.new)
-        old, new = self._snapshot(read.old), self._snapshot(read.new)
+        new = self._snapshot(read.new)
         if isinstance(model, Custom):
-            return _call(model.diff_ref, [old, new])
-        if read.new.schema is not None:
-            old = cast_to(old, read.new.schema)
+            return _call(model.diff_ref, [self._snapshot(read.old), new])
+        old = self._snapshot(replace(read.old, schema=read.new.schema or read.old.schema))  # as it is called now
         if not model.keyed:
             bases = _blocks(read.new.bases)
             keeps = bool(bases) and all(b.manifest.keeps_all and b.hi == read.old.at + 1 for b in bases)
@@ -145,22 +148,55 @@ class Reader:
     # files
 
     def _changes(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of keyed deltas in one read: columns, ``_deleted``, and the delta's place in the order."""
+        """The rows of keyed deltas: columns, ``_deleted``, and the delta's place in the order."""
         order = {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files}
-        rows = self.rows(deltas, schema.with_deleted())
-        rows = self._in_order(rows, order) if len(deltas) > 1 and order else rows.withColumn(SEQ, F.lit(0))
+        rows = self.rows(deltas, schema.with_deleted(), order if len(deltas) > 1 else {})
+        rows = rows if SEQ in rows.columns else rows.withColumn(SEQ, F.lit(0))
         return rows.select(*map(col, schema.names), F.coalesce(col(DELETED), F.lit(False)).alias(DELETED), col(SEQ))
 
-    def rows(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of some blocks, in one read. Columns that a block is too old to have are null, types are widened
-        (Spark's Parquet reader does every widening that ``model.schema.widens`` admits)."""
-        files = _files(blocks)
-        if not files:
+    def rows(self, blocks: Sequence[Block], schema: Schema, order: Mapping[str, int] | None = None) -> DataFrame:
+        """The rows of some blocks in the columns of a schema, in one read for all blocks that are alike.
+
+        Columns that a block is too old to have are null, types are widened (Spark's Parquet reader does every widening
+        that ``model.schema.widens`` admits), and a column is found under whatever name the block has it (R18).
+
+        Args:
+            order: file -> its place, to be added as ``SEQ``.
+        """
+        alike: dict[tuple[str, tuple[str | None, ...]], list[DataFile]] = {}
+        for b in blocks:
+            if b.manifest.files:
+                alike.setdefault((b.manifest.format, _names_in(b, schema)), []).extend(b.manifest.files)
+        if not alike:
             return self._empty(schema)
-        reader = self.session.get().read.schema(to_struct(schema.relaxed()))
+        frames = [self._read_files(f, files, schema, names, order) for (f, names), files in alike.items()]
+        return reduce(DataFrame.unionByName, frames)
+
+    def _read_files(
+        self,
+        format_: str,
+        files: Sequence[DataFile],
+        schema: Schema,
+        names: Sequence[str | None],
+        order: Mapping[str, int] | None,
+    ) -> DataFrame:
+        if format_ not in FORMATS:
+            raise NotSupported(f"blocks of format {format_!r} cannot be read", expected=" or ".join(FORMATS))
+        relaxed = schema.relaxed().fields
+        there = Schema(tuple(replace(f, name=n) for f, n in zip(relaxed, names, strict=True) if n is not None))
+        reader = self.session.get().read.format(format_).schema(to_struct(there))
         # A path is a path, whatever characters the warehouse's own name has; and no file is passed over in silence.
         options = {"__globPaths__": "false", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-        return reader.options(**options).parquet(*self.warehouse.paths(files))
+        rows = reader.options(**options).load(self.warehouse.paths(files))
+        if order:
+            rows = self._in_order(rows, order)
+        if all(n == f.name for f, n in zip(relaxed, names, strict=True)):
+            return rows
+        found = [
+            (F.lit(None).cast(to_spark(f.type)) if n is None else col(n)).alias(f.name)
+            for f, n in zip(relaxed, names, strict=True)
+        ]
+        return rows.select(*found, *([col(SEQ)] if order else []))
 
     def _in_order(self, rows: DataFrame, order: Mapping[str, int]) -> DataFrame:
         """Rows with the place of their file's delta.
@@ -205,14 +241,13 @@ def _blocks(sources: Sequence[Source]) -> list[Block]:
     return found
 
 
-def _files(blocks: Sequence[Block]) -> list[DataFile]:
-    for b in blocks:
-        if b.manifest.format != "parquet":
-            raise NotSupported(
-                f"block {b.range} of channel {b.channel!r} is {b.manifest.format}, which this engine does not read",
-                expected="parquet",
-            )
-    return [f for b in blocks for f in b.manifest.files]
+def _names_in(block: Block, schema: Schema) -> tuple[str | None, ...]:
+    """What a block calls the columns; None for those that it lacks, though it may have another of that name."""
+    own = block.manifest.schema
+    return tuple(
+        f.name if f.name == DELETED or ((found := own.named_in(f)) is None and f.name not in own) else found
+        for f in schema.fields
+    )
 
 
 def _is_small(deltas: Sequence[Block]) -> bool:

@@ -32,6 +32,8 @@ class Channel:
         on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
         (R18).
         description, owners, group, tags: shown in Dagster.
+        renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
+            ``register(..., replace=True)``, as are columns that come, go or widen.
 
     Raises:
         DefinitionError: a name, schema or key that cannot be; all problems at once.
@@ -46,6 +48,7 @@ class Channel:
     owners: tuple[str, ...] = field(compare=False)
     group: str | None = field(compare=False)
     tags: Mapping[str, str] = field(compare=False, hash=False)
+    renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Channel:
         owners: Sequence[str] = (),
         group: str | None = None,
         tags: Mapping[str, str] | None = None,
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         def put(**values: Any) -> None:
             for key, value in values.items():
@@ -72,6 +76,7 @@ class Channel:
             on_schema_change=on_schema_change,
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
+        put(renamed=dict(renamed or {}))
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -89,6 +94,11 @@ class Channel:
         found = self.merge.problems(self.schema)
         if self.on_schema_change not in ("freeze", "evolve"):
             found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"')
+        found += [
+            f"renamed says that {n!r} was {o!r}, but {n!r} is not in the schema"
+            for n, o in self.renamed.items()
+            if self.schema is None or n not in self.schema
+        ]
         columns = self.partition_columns
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
@@ -110,6 +120,7 @@ class Channel:
             "schema": None if self.schema is None else self.schema.as_json(),
             "partitions": [d.as_json() for d in self.partitions],
             "on_schema_change": self.on_schema_change,
+            **({"renamed": dict(self.renamed)} if self.renamed else {}),
         }
 
     @staticmethod
@@ -120,6 +131,7 @@ class Channel:
             None if data["schema"] is None else Schema.from_json(data["schema"]),
             [Dimension.from_json(d) for d in data["partitions"]],
             data["on_schema_change"],
+            renamed=data.get("renamed"),
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from nova_assets.errors import DefinitionError, SchemaMismatch
+from nova_assets.errors import DefinitionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,11 +45,21 @@ class DataType:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column: name, type, and whether it may be null."""
+    """One column: name, type, and whether it may be null.
+
+    Args:
+        id: what it is known by in all blocks, whatever they call it; its first name, where nothing is said. A column
+            that came later has another than one of the same name that was dropped before.
+    """
 
     name: str
     type: DataType
     nullable: bool = True
+    id: str = ""
+
+    @property
+    def identity(self) -> str:
+        return self.id or self.name
 
     def __str__(self) -> str:
         return f"{quoted(self.name)} {self.type}{'' if self.nullable else ' NOT NULL'}"
@@ -86,6 +96,10 @@ class Schema:
     def __contains__(self, name: str) -> bool:
         return name in self.names
 
+    def named_in(self, field: Field) -> str | None:
+        """What these columns call a column of another schema of the same channel; None where they lack it."""
+        return next((f.name for f in self.fields if f.identity == field.identity), None)
+
     def without(self, *names: str) -> Schema:
         return Schema(tuple(f for f in self.fields if f.name not in names))
 
@@ -104,11 +118,16 @@ class Schema:
         return ", ".join(map(str, self.fields))
 
     def as_json(self) -> list[dict[str, Any]]:
-        return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in self.fields]
+        return [
+            {"name": f.name, "type": str(f.type), "nullable": f.nullable, **({"id": f.id} if f.id else {})}
+            for f in self.fields
+        ]
 
     @staticmethod
     def from_json(data: list[dict[str, Any]]) -> Schema:
-        return Schema(tuple(Field(d["name"], parse_type(d["type"]), d.get("nullable", True)) for d in data))
+        return Schema(
+            tuple(Field(d["name"], parse_type(d["type"]), d.get("nullable", True), d.get("id", "")) for d in data)
+        )
 
 
 def quoted(name: str) -> str:
@@ -252,49 +271,3 @@ def widens(narrow: DataType, wide: DataType) -> bool:
 
 def _shape(type_: DataType) -> str:
     return str(type_)
-
-
-def reconcile(channel: str, declared: Schema | None, given: Schema, on_change: str) -> Schema:
-    """The schema of the channel once data of the schema ``given`` is on it (R18).
-
-    Under ``freeze`` the given columns must be exactly the declared ones (in any order; a narrower type is widened).
-    Under ``evolve`` new nullable columns may come, absent ones are filled with nulls, and types may widen.
-
-    Raises:
-        SchemaMismatch: with every column that is wrong.
-    """
-    if declared is None:
-        return given
-    missing = [f for f in declared.fields if f.name not in given]
-    extra = [f for f in given.fields if f.name not in declared]
-    problems = []
-    fields = []
-    for f in declared.fields:
-        came = given.field(f.name).type if f.name in given else f.type
-        if widens(came, f.type):
-            fields.append(f)
-        elif on_change == "evolve" and widens(f.type, came):
-            fields.append(replace(f, type=came))
-        else:
-            problems.append(f"column {quoted(f.name)} is {came}, not {f.type}")
-    if on_change == "evolve":
-        problems += [f"column {quoted(f.name)} is missing and may not be null" for f in missing if not f.nullable]
-        fields += [replace(f, nullable=True) for f in extra]
-    else:
-        problems += [f"column {quoted(f.name)} {f.type} is missing" for f in missing]
-        problems += [f"column {quoted(f.name)} {f.type} is not on the channel" for f in extra]
-    if problems:
-        way = (
-            "cast or rename the columns"
-            if on_change == "evolve"
-            else 'cast or rename the columns, or declare the channel with on_schema_change="evolve"'
-        )
-        raise SchemaMismatch(
-            f"channel {channel!r} was given data of another schema: {'; '.join(problems)}",
-            found=str(given),
-            expected=str(declared),
-            next=way,
-            channel=channel,
-            problems=problems,
-        )
-    return Schema(tuple(fields))

@@ -1,0 +1,103 @@
+"""How the schema of a channel changes (R18): by the data that comes, and by declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from nova_assets.errors import DefinitionError, SchemaMismatch
+from nova_assets.model.schema import Field, Schema, quoted, widens
+
+
+def reconcile(channel: str, declared: Schema | None, given: Schema, on_change: str, head: int = 0) -> Schema:
+    """The schema of the channel once data of the schema ``given`` is on it.
+
+    Under ``freeze`` the given columns must be exactly the declared ones (in any order; a narrower type is widened).
+    Under ``evolve`` new nullable columns may come, absent ones are filled with nulls, and types may widen.
+
+    Args:
+        head: of the channel, before.
+
+    Raises:
+        SchemaMismatch: with every column that is wrong.
+    """
+    if declared is None:
+        return given
+    missing = [f for f in declared.fields if f.name not in given]
+    extra = [f for f in given.fields if f.name not in declared]
+    problems = []
+    fields = []
+    for f in declared.fields:
+        came = given.field(f.name).type if f.name in given else f.type
+        if widens(came, f.type):
+            fields.append(f)
+        elif on_change == "evolve" and widens(f.type, came):
+            fields.append(replace(f, type=came))
+        else:
+            problems.append(f"column {quoted(f.name)} is {came}, not {f.type}")
+    if on_change == "evolve":
+        problems += [f"column {quoted(f.name)} is missing and may not be null" for f in missing if not f.nullable]
+        fields += [_new(f, head) for f in extra]
+    else:
+        problems += [f"column {quoted(f.name)} {f.type} is missing" for f in missing]
+        problems += [f"column {quoted(f.name)} {f.type} is not on the channel" for f in extra]
+    if problems:
+        way = (
+            "cast or rename the columns"
+            if on_change == "evolve"
+            else 'cast or rename the columns, or declare the channel with on_schema_change="evolve"'
+        )
+        raise SchemaMismatch(
+            f"channel {channel!r} was given data of another schema: {'; '.join(problems)}",
+            found=str(given),
+            expected=str(declared),
+            next=way,
+            channel=channel,
+            problems=problems,
+        )
+    return Schema(tuple(fields))
+
+
+def redeclare(
+    channel: str, now: Schema, before: Schema | None, declared: Schema, renamed: Mapping[str, str], head: int
+) -> Schema:
+    """The schema of a channel that has data, under a new declaration.
+
+    Columns keep what they hold, by name or as ``renamed`` says; types may widen; a new column is null in what is there;
+    a column that the declaration before had and this one has not is dropped. Columns that only came with data stay.
+    Blocks are not touched: ``at=`` an older number still has its own columns.
+
+    Args:
+        now: the channel's schema, evolved as it may be.
+        before: the declaration before; None if it left the schema out.
+        renamed: new name -> old name.
+
+    Raises:
+        DefinitionError: with every column that cannot become what is declared.
+    """
+    problems, fields, used = [], [], set()
+    for f in declared.fields:
+        old_name = renamed.get(f.name, f.name) if f.name not in now else f.name
+        if old_name not in now:
+            if not f.nullable:
+                problems.append(
+                    f"new column {quoted(f.name)} may not be null, but is in the {head} versions that are there"
+                )
+            fields.append(_new(f, head))
+            continue
+        old = now.field(old_name)
+        used.add(old_name)
+        if not widens(old.type, f.type):
+            problems.append(f"column {quoted(f.name)} is {old.type} and cannot become {f.type}")
+        if old.nullable and not f.nullable:
+            problems.append(f"column {quoted(f.name)} may be null in what is there, and cannot become NOT NULL")
+        fields.append(replace(f, id=old.id or ("" if old.name == f.name else old.name)))
+    kept = [f for f in now.fields if f.name not in used and (before is None or f.name not in before)]
+    if problems:
+        raise DefinitionError.of(problems, f"channel {channel!r}")
+    return Schema((*fields, *kept))
+
+
+def _new(field: Field, head: int) -> Field:
+    """A column that comes to a channel with data: another than any that had its name before."""
+    return replace(field, nullable=True, id=f"{field.name}@{head + 1}" if head else "")
