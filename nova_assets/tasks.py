@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nova_assets.errors import NovaError, TaskFailed
+from nova_assets.faults import fault
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
@@ -152,13 +153,7 @@ class TaskRun:
         except NovaError:
             raise
         except Exception as error:
-            raise TaskFailed(
-                f"task {task.name!r} of binding {self.run.binding.name!r} raised {type(error).__name__}: {error}",
-                next=f"mend the task, then: nova run {self.run.binding.name}",
-                task=task.name,
-                binding=self.run.binding.name,
-                execution_id=self.run.execution.id,
-            ) from error
+            raise self._failed(task, "raised", error) from error
         return self._outputs(step, task, result)
 
     def _outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
@@ -178,6 +173,17 @@ class TaskRun:
             if frame is None:
                 raise self._wrong_output(task, f"None for port {port!r}", "a frame; for no rows, one without rows")
         return given
+
+    def _failed(self, task: Task, how: str, error: Exception) -> TaskFailed:
+        found = fault(error)
+        return TaskFailed(
+            f"task {task.name!r} of binding {self.run.binding.name!r} {how} {found.said}",
+            found=found.at,
+            next=f"mend the task, then: nova run {self.run.binding.name}",
+            task=task.name,
+            binding=self.run.binding.name,
+            execution_id=self.run.execution.id,
+        )
 
     def _wrong_output(self, task: Task, found: str, expected: str) -> TaskFailed:
         return TaskFailed(
@@ -207,13 +213,7 @@ class TaskRun:
         except NovaError:
             raise
         except Exception as error:  # lazy frames: what the task describes only fails when it is written
-            raise TaskFailed(
-                f"task {task.name!r} of binding {self.run.binding.name!r} failed while its rows were computed: {error}",
-                next=f"mend the task, then: nova run {self.run.binding.name}",
-                task=task.name,
-                binding=self.run.binding.name,
-                execution_id=self.run.execution.id,
-            ) from error
+            raise self._failed(task, "failed while its rows were computed:", error) from error
         return wrote
 
     def _write(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -28,8 +29,8 @@ BROADCAST_BYTES = 256 * 2**20
 """Deltas up to this size have their keys sent to every worker. Measured with a driver of 2 GB: four million keys of 32
 characters fit, ten million do not."""
 
-FORMATS = ("parquet", "orc")
-"""What blocks may be written in; this engine writes Parquet."""
+FORMATS = ("parquet", "orc", "avro")
+"""What blocks may be written in; this engine writes Parquet. For Avro, Spark needs a package of its own."""
 
 FEW_ROWS = 100_000
 """So few rows have few keys, however many bytes their other columns take."""
@@ -187,7 +188,17 @@ class Reader:
         reader = self.session.get().read.format(format_).schema(to_struct(there))
         # A path is a path, whatever characters the warehouse's own name has; and no file is passed over in silence.
         options = {"__globPaths__": "false", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-        rows = reader.options(**options).load(self.warehouse.paths(files))
+        try:
+            rows = reader.options(**options).load(self.warehouse.paths(files))
+        except AnalysisException as error:
+            if format_ != "avro":
+                raise
+            raise NotSupported(
+                "this Spark does not read Avro",
+                found=str(error).splitlines()[0],
+                expected="the package spark-avro",
+                next="start Spark with spark.jars.packages=org.apache.spark:spark-avro_2.13:<its own version>",
+            ) from error
         if order:
             rows = self._in_order(rows, order)
         if all(n == f.name for f, n in zip(relaxed, names, strict=True)):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from nova_assets.engine import text
 from nova_assets.engine.arrow import adapt, schema_of
@@ -25,7 +26,8 @@ from nova_assets.model.schema import DELETED, DataType, Schema
 LARGE = 512 * 1024 * 1024
 """Parquet files of more bytes than this together are read by Spark."""
 
-SUFFIXES = (".parquet", ".csv", ".jsonl", ".ndjson", ".json")
+SUFFIXES = (".parquet", ".orc", ".csv", ".jsonl", ".ndjson", ".json")
+_WHOLE = (".parquet", ".orc")  # compressed within, never around
 _KINDS = "an Arrow table, a pandas or Spark DataFrame, a list of dicts, or paths of Parquet, CSV or JSON-lines files"
 
 
@@ -162,7 +164,7 @@ def _from_paths(paths: list[Path], schema: Schema | None) -> Any:
         _check_there(path)
     if set(formats) == {".parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
         for path in paths:
-            _parquet(path, pq.ParquetFile)
+            _columnar(path, pq.ParquetFile, "Parquet")
         return LargeParquet(paths)
     tables = [_from_file(p, f, schema) for p, f in zip(paths, formats, strict=True)]
     return _joined(tables, paths)
@@ -171,7 +173,9 @@ def _from_paths(paths: list[Path], schema: Schema | None) -> Any:
 def _from_file(path: Path, format_: str, schema: Schema | None) -> pa.Table:
     if format_ == ".parquet":
         # partitioning would add columns that stand in the path and not in the file
-        table = _parquet(path, partial(pq.read_table, partitioning=None))
+        table = _columnar(path, partial(pq.read_table, partitioning=None), "Parquet")
+    elif format_ == ".orc":
+        table = _columnar(path, orc.read_table, "ORC")
     else:
         table = (text.read_csv if format_ == ".csv" else text.read_json)(path, schema)
     try:
@@ -186,15 +190,15 @@ def _from_file(path: Path, format_: str, schema: Schema | None) -> pa.Table:
         ) from error
 
 
-def _parquet(path: Path, read: Any) -> Any:
+def _columnar(path: Path, read: Any, format_: str) -> Any:
     try:
         return read(path)
     except (pa.ArrowException, OSError) as error:
         raise text.bad(
             path,
-            "the file is no whole Parquet file",
+            f"the file is no whole {format_} file",
             found=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            expected="a Parquet file with its footer",
+            expected=f"a {format_} file with its footer",
             next="fetch the file again: it looks cut short, or is of another format",
         ) from error
 
@@ -203,13 +207,13 @@ def _format(path: Path) -> str:
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
-        if suffixes and suffixes[-1] == ".parquet":
+        if suffixes and suffixes[-1] in _WHOLE:
             suffixes.clear()
     if not suffixes or suffixes[-1] not in SUFFIXES:
         raise BadRecord(
             f"{path}: the file's name does not say what it holds",
             found=path.name,
-            expected=f"a name that ends in {', '.join(SUFFIXES)} (all but .parquet also with .gz)",
+            expected=f"a name that ends in {', '.join(SUFFIXES)} (text also with .gz)",
             file=str(path),
         )
     return suffixes[-1]
