@@ -53,7 +53,15 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def spark() -> Any:
-    """One warm session for all tests; only those that kill processes start their own."""
-    from nova_assets.engine.session import Session
+    """One warm session for all tests; only those that kill processes start their own.
 
-    return Session().get()
+    With NOVA_TEST_SPARK=connect, a client of a Spark Connect server that is started for it.
+    """
+    from nova_assets.engine.session import Session, prepare_environment
+
+    if os.environ.get("NOVA_TEST_SPARK") != "connect":
+        return Session().get()
+    from pyspark.sql import SparkSession
+
+    prepare_environment()
+    return SparkSession.builder.remote("local[2]").getOrCreate()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from nova_assets.engine.columns import col
@@ -15,7 +16,7 @@ from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.fit import custom_base
 from nova_assets.engine.merge import SEQ, fold, live, merge
-from nova_assets.engine.session import READING, Session, using
+from nova_assets.engine.session import READING, Session, is_connect, using
 from nova_assets.engine.types import to_spark, to_struct
 from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
@@ -39,6 +40,7 @@ _LITERAL_FILES = 200
 """Above this many files their order is joined in, not written into the query."""
 
 _FILE = "__nova_file"
+_GLOB = re.compile(r"[{}\[\]*?\\]")
 _NO_COLUMNS = Schema(())
 
 
@@ -186,10 +188,10 @@ class Reader:
         relaxed = schema.relaxed().fields
         there = Schema(tuple(replace(f, name=n) for f, n in zip(relaxed, names, strict=True) if n is not None))
         reader = self.session.get().read.format(format_).schema(to_struct(there))
-        # A path is a path, whatever characters the warehouse's own name has; and no file is passed over in silence.
-        options = {"__globPaths__": "false", "ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+        # No file is passed over in silence.
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
         try:
-            rows = reader.options(**options).load(self.warehouse.paths(files))
+            rows = load(reader, self.session.get(), self.warehouse.paths(files))
         except AnalysisException as error:
             if format_ != "avro":
                 raise
@@ -231,6 +233,13 @@ class Reader:
         columns = [F.lit(None).cast(to_spark(f.type)).alias(f.name) for f in schema.fields if f.name != DELETED]
         marks = [F.lit(False).alias(DELETED)] if DELETED in schema else []
         return self.session.get().range(0).select(*columns, *marks)
+
+
+def load(reader: DataFrameReader, spark: SparkSession, paths: list[str]) -> DataFrame:
+    """Files by their paths: a path is a path, whatever characters the warehouse's own name has."""
+    if is_connect(spark):  # which takes every path for a pattern
+        return reader.load([_GLOB.sub(r"\\\g<0>", p) for p in paths])
+    return reader.option("__globPaths__", "false").load(paths)
 
 
 def model_of(snapshot: Snapshot) -> MergeModel:

@@ -113,6 +113,11 @@ class Session:
             return self._session
 
 
+def is_connect(spark: Any) -> bool:
+    """Whether a session is a client of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
 @contextmanager
 def using(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Some settings of a session, for the time of a block."""

@@ -242,10 +242,12 @@ class Writer:
     def _written(self, footers: Sequence[Footer], target: Target) -> DataFrame:
         from pyspark.sql import functions as F
 
+        from nova_assets.engine.read import load
         from nova_assets.engine.types import to_struct
 
-        reader = self.session.get().read.schema(to_struct(target.physical.relaxed())).option("__globPaths__", "false")
-        rows = reader.parquet(*(str(f.path) for f in footers))
+        spark = self.session.get()
+        reader = spark.read.format("parquet").schema(to_struct(target.physical.relaxed()))
+        rows = load(reader, spark, [str(f.path) for f in footers])
         return rows if target.marked else rows.withColumn(DELETED, F.lit(False))
 
     def _repeats_by_spark(self, footers: Sequence[Footer], target: Target) -> keys.Repeats:

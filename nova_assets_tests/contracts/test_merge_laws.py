@@ -5,6 +5,7 @@ Many random cases share one channel, told apart by a part of the key, so that ea
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ from nova_assets_tests.runtime.test_histories import MODELS, apply, naive
 from nova_assets_tests.stub_engine import Row
 
 pytestmark = pytest.mark.spark
+CONNECT = os.environ.get("NOVA_TEST_SPARK") == "connect"
 
 CASES, KEYS, VERSIONS = 60, 4, 5
 DDL = "k bigint, v bigint"
@@ -165,6 +167,7 @@ def test_an_evolved_channel_reads_its_old_blocks(store: Store) -> None:
     assert store.read("t", at=1).to_arrow().column_names == ["k"]
 
 
+@pytest.mark.skipif(CONNECT, reason="Spark Connect shows no plans, so such a task is refused there")
 def test_r4_several_outputs_come_from_one_evaluation(tmp_path: Path, spark: Any) -> None:
     source, left, right = (nova.Channel(n) for n in ("source", "left", "right"))
 
