@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-SNIPPETS = {"concepts.md": "@dg.asset"}
-"""Pages whose blocks are parts of something that the page before has shown whole."""
+BEFORE = {
+    "concepts.md": """
+import dagster as dg
+import pyarrow as pa
+import nova_assets as nova
+store = nova.open()
+store.register(nova.Channel("prices", merge=nova.Upsert(key="id"), schema="id bigint, prize int"))
+store.insert("prices", [{"id": 1, "prize": 5}])
+""",
+}
+"""What the blocks of a page stand on, where they are parts of something."""
 
 
 def blocks(page: Path) -> list[str]:
@@ -22,6 +31,7 @@ PAGES = sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md") if blo
 EXPECTED = {
     "guides/joins.md": r"2\s+5\s+Bo|Bo",
     "guides/cdc.md": r"Ada L\.",
+    "guides/custom-merge.md": r"\[4, 5, 9\]",
 }
 
 
@@ -33,8 +43,7 @@ def test_the_code_of_a_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
-    if page in SNIPPETS:
-        exec("import dagster as dg\nimport pyarrow as pa", names)
+    exec(BEFORE.get(page, ""), names)
     for code in blocks(DOCS / page):
         exec(compile(code, page, "exec"), names)
     printed = capsys.readouterr().out
