@@ -14,7 +14,7 @@ from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel, model_from_json
-from nova_assets.model.partitions import WHOLE, within
+from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
 from nova_assets.model.ports import Cursor, PartitionState
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant
@@ -52,18 +52,8 @@ class Histories:
         return self.database.read(lambda c: [*self._completed(c, channel), *self._requested(c, channel)])
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
-        """How far each binding has read."""
-        query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)
-        query = query.order_by(cursors.c.binding, cursors.c.channel, cursors.c.partition, cursors.c.channel_partition)
-        if binding is not None:
-            query = query.where(cursors.c.binding == binding)
-        rows = self.database.read(lambda c: c.execute(query).mappings().all())
-        return [
-            Cursor(
-                r["binding"], r["channel"], r["seq"], r["head"], r["partition"], r["channel_partition"], r["moved_at"]
-            )
-            for r in rows
-        ]
+        """How far each binding has read; the head of a cursor of some partitions is where these last changed."""
+        return self.database.read(lambda c: self._cursors(c, binding))
 
     def has_consumers(self, channel: str) -> bool:
         """Whether somebody has consumed changes of the channel, or is about to (R10)."""
@@ -78,6 +68,25 @@ class Histories:
         rows = self.database.read(lambda c: c.execute(query.group_by(blocks.c.partition)).all())
         found = [PartitionState(p, seq, int(n or 0), int(size or 0), count) for p, seq, n, size, count in rows]
         return sorted((p for p in found if within(p.partition, scope)), key=lambda p: p.partition)
+
+    def _cursors(self, c: Connection, binding: str | None) -> list[Cursor]:
+        query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)
+        query = query.order_by(cursors.c.binding, cursors.c.channel, cursors.c.partition, cursors.c.channel_partition)
+        if binding is not None:
+            query = query.where(cursors.c.binding == binding)
+        rows = c.execute(query).mappings().all()
+        scoped: dict[str, set[tuple[str, ...]]] = {}
+        for r in rows:
+            if r["channel_partition"]:
+                scoped.setdefault(r["channel"], set()).add(tuple(partition_values(r["channel_partition"])))
+        heads = {channel: _heads(c, channel, columns) for channel, columns in scoped.items()}
+        found = []
+        for r in rows:
+            scope, head = r["channel_partition"], r["head"]
+            if scope:  # a cursor stands at the channel's head of its time, past the partition's own last change
+                head = max(heads[r["channel"]].get(scope, 0), r["seq"])
+            found.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"]))
+        return found
 
     def _history(self, c: Connection, channel: str, at: int | None, scope: str, since: int) -> History | None:
         row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
@@ -164,6 +173,17 @@ class Histories:
 def _narrowed(scope: str) -> tuple[Any, ...]:
     """Conditions that every partition of a scope meets; a partition of other dimensions may meet them, too."""
     return tuple(blocks.c.partition.contains(part, autoescape=True) for part in scope.split("/") if part)
+
+
+def _heads(c: Connection, channel: str, columns: set[tuple[str, ...]]) -> dict[str, int]:
+    """Scope -> the number of its last change, for the scopes of these dimensions."""
+    newest = select(blocks.c.partition, func.max(blocks.c.hi)).where(blocks.c.channel == channel)
+    found: dict[str, int] = {}
+    for partition, hi in c.execute(newest.group_by(blocks.c.partition)):
+        for some in columns:
+            scope = scope_of(some, partition)
+            found[scope] = max(found.get(scope, 0), hi)
+    return found
 
 
 def consumers(c: Connection, channel: str, own_execution: str | None) -> bool:

@@ -74,6 +74,16 @@ def test_r6_executions_of_different_partitions_do_not_meet(opened: Opener) -> No
     ]
 
 
+def test_a_cursor_lags_behind_its_own_partition_alone(opened: Opener) -> None:
+    store = opened(project())
+    store.insert("source", rows("a", "b"))
+    store.run("w", partition="a")
+    store.run("w", partition="b")
+    store.insert("source", rows("b"))
+    store.insert("source", rows("b"))
+    assert {c.partition: (c.seq, c.head, c.lag) for c in store.cursors("w")} == {"p=a": (1, 1, 0), "p=b": (1, 3, 2)}
+
+
 def test_r6_one_live_execution_per_partition(opened: Opener) -> None:
     store = opened(project(), owner="one")
     store.insert("source", rows("a", "b"))
