@@ -80,7 +80,6 @@ class Deployment:
             ) from error
 
     def _open(self, settings: Settings, with_project: bool) -> Store:
-
         return store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
 
     def require_project(self, command: str) -> None:

@@ -25,8 +25,8 @@ from nova_assets.store import Store
 def channels(deployment: Deployment) -> Answer:
     """List every registered channel, with what its head snapshot is read from.
 
-    JSON: {"catalog": URL, "channels": [{"name", "merge": {"kind", ...}, "head", "rows", "bytes", "files",
-    "schema": [{"name", "type", "nullable"}] or null, "updated_at": ISO or null}]}
+    JSON: {"catalog": URL, "channels": [{"name", "merge": {"kind", ...}, "partitions": [{"column", "kind"}],
+    "head", "rows", "bytes", "files", "schema": [{"name", "type", "nullable"}] or null, "updated_at": ISO or null}]}
     """
 
     with deployment.look() as store:
@@ -39,16 +39,15 @@ def channels(deployment: Deployment) -> Answer:
 
 
 def _head(store: Store, state: ChannelState) -> Snapshot:
-
     return modes.snapshot(store.catalog.history(state.channel.name, state.head))
 
 
 def _channel_json(state: ChannelState, head: Snapshot) -> dict[str, Any]:
-
     opened = reads.as_json(head)
     return {
         "name": state.channel.name,
         "merge": state.channel.merge.as_json(),
+        "partitions": [{"column": d.column, "kind": d.kind} for d in state.channel.partitions],
         "head": state.head,
         "rows": opened["rows"],
         "bytes": opened["bytes"],
@@ -59,23 +58,22 @@ def _channel_json(state: ChannelState, head: Snapshot) -> dict[str, Any]:
 
 
 def _show_channels(console: Console, deployment: Deployment, found: list[tuple[ChannelState, Snapshot]]) -> None:
-
     if not found:
         console.print(_nothing_yet(deployment, "no channels are registered"))
         return
-    shown = Grid(
-        "channel", "merge", "head", "rows", "bytes", "schema", right=("head", "rows", "bytes"), shorten=("schema",)
-    )
+    partitioned = ["partitions"] if any(state.channel.partitions for state, _ in found) else []
+    columns = ("channel", "merge", *partitioned, "head", "rows", "bytes", "schema")
+    shown = Grid(*columns, right=("head", "rows", "bytes"), shorten=("schema",))
     for state, head in found:
         opened = reads.as_json(head)
         schema = "(the first block gives it)" if state.schema is None else str(state.schema)
         counts = (str(state.head), number(opened["rows"]), size(opened["bytes"]))
-        shown.add(state.channel.name, model(state.channel.merge), *counts, schema)
+        by = [", ".join(state.channel.partition_columns)] if partitioned else []
+        shown.add(state.channel.name, model(state.channel.merge), *by, *counts, schema)
     console.print(shown)
 
 
 def _nothing_yet(deployment: Deployment, what: str) -> str:
-
     where = hide_password(deployment.settings.catalog)
     there = "in" if deployment.catalog_is_there else "yet: there is no catalog at"
     return f"{what} {there} {where}\nnova init makes the catalog and registers the project's channels"
@@ -98,7 +96,6 @@ def timeline(deployment: Deployment, channel: str) -> Answer:
 
 
 def _instant_json(instant: Instant) -> dict[str, Any]:
-
     return {
         "action": instant.action,
         "state": instant.state,
@@ -111,7 +108,6 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
 
 
 def _show_timeline(console: Console, channel: str, instants: list[Instant]) -> None:
-
     if not instants:
         console.print(f"nothing has happened to {channel} yet: neither an insert nor a run has put a block on it")
         return
@@ -177,7 +173,6 @@ def _never_moved(
 
 
 def _cursor_json(cursor: Cursor) -> dict[str, Any]:
-
     return {
         "binding": cursor.binding,
         "channel": cursor.channel,
@@ -190,7 +185,6 @@ def _cursor_json(cursor: Cursor) -> dict[str, Any]:
 
 
 def _show_cursors(console: Console, found: list[Cursor]) -> None:
-
     if not found:
         console.print("no binding has read anything yet\nnova run BINDING runs one; nova doctor says which there are")
         return
