@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.database import Database, pairs
-from nova_assets.catalog.executions import abort, forget_skipped, lock_execution
+from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution
 from nova_assets.catalog.history import consumers, read_blocks
 from nova_assets.catalog.tables import (
     blocks,
@@ -144,6 +144,11 @@ class Commits:
             if at != cursor.expected:
                 what = f"the cursor of {cursor.binding!r} on channel {cursor.channel!r} has moved"
                 raise _conflict(what, "cursor", at, cursor.expected, cursor.channel)
+        if request.binding is not None and request.cursors:
+            other = cursor_of_other_kind(c, request.binding, execution["partition"])
+            if other is not None:
+                what = f"binding {request.binding!r} was meanwhile executed {f'for {other}' if other else 'whole'}"
+                raise _conflict(what, "cursor", other or "(whole)", execution["partition"] or "(whole)")
         for schema in request.schemas:
             now = state[schema.channel]["schema"]
             if now != (None if schema.was is None else schema.was.as_json()):

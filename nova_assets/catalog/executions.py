@@ -10,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, case, delete, func, insert, selec
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins, staged
-from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
+from nova_assets.errors import ExecutionInProgress, ExecutionNotLive, PartitionError
 from nova_assets.model.execution import Begin, Execution, Pin
 
 KEEP_FAILED = timedelta(days=1)
@@ -133,6 +133,8 @@ class Executions:
             )
         )
         at = self._cursors(c, request)
+        if request.binding is not None and request.cursors:
+            _refuse_both(c, request)
         rows = [
             {
                 "execution_id": request.execution_id,
@@ -192,6 +194,35 @@ class Executions:
             update(executions).where(executions.c.id == execution_id).values(finished_at=None, error=None, **values)
         )
         return _execution(c, _row(c, execution_id))
+
+
+def cursor_of_other_kind(c: Connection, binding: str, partition: str) -> str | None:
+    """A partition with a cursor of the kind that this execution's are not: whole, or of one partition (R13)."""
+    whole = cursors.c.partition == ""
+    query = select(cursors.c.partition).join(bindings, bindings.c.name == cursors.c.binding)
+    query = query.where(cursors.c.binding == binding, cursors.c.seq > 0, ~whole if partition == "" else whole)
+    found: str | None = c.execute(query.limit(1)).scalar()
+    return found
+
+
+def _refuse_both(c: Connection, request: Begin) -> None:
+    """A binding reads whole, or partition by partition: with cursors of both kinds it would read the same twice (R13).
+
+    Raises:
+        PartitionError: it has been executed the other way.
+    """
+    found = cursor_of_other_kind(c, request.binding or "", request.partition)
+    if found is None:
+        return
+    before = f"for single partitions (such as {found})" if found else "whole"
+    now = "whole" if found else f"for {request.partition} alone"
+    raise PartitionError(
+        f"binding {request.binding!r} has been executed {before}, and would read the same again {now}",
+        found=f"cursors of executions {before}",
+        expected="executions of one kind: each keeps cursors of its own (R13)",
+        next="name a partition: --partition" if found else "run it without a partition, or bind it under another name",
+        binding=request.binding,
+    )
 
 
 def abort(c: Connection, execution_id: str, reason: str, database: Database) -> None:

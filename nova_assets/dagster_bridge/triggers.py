@@ -96,6 +96,8 @@ def evaluate(
     store.runtime.register(binding)
     if not binding.dimensions:
         return _evaluate(binding, when, store, instance, WHOLE, facts_of(binding, store, now))
+    if any(c.seq > 0 and not c.partition for c in store.catalog.cursors(binding.name)):
+        return SkipReason("it has been executed whole; to trigger it so, bind it with partitions=[]")
     requests: list[RunRequest] = []
     for partition, facts in partition_facts(binding, store, now).items():
         answer = _evaluate(binding, when, store, instance, partition, facts)

@@ -79,7 +79,7 @@ class Binding:
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """By what the executions are partitioned (R13); empty where one execution writes all partitions that it finds.
+        """By what triggers and Dagster partition the executions (R13); empty where one writes all that it finds.
 
         As the outputs are, as far as some input can be read by the same dimension: an execution for one day that has
         to read all days would do everything once for each. A binding that reads no channel is partitioned as its
@@ -93,35 +93,31 @@ class Binding:
         written = {c.name for c in self.writes}
         inputs = [c for c in self.reads if c.name not in written]
         return tuple(
-            d
-            for d in self.writes[0].partitions
-            if all(d.column in c.partition_columns for c in self.writes)
-            and (not inputs or any(d.column in c.partition_columns for c in inputs))
+            d for d in self._shared_by_outputs if not inputs or any(d.column in c.partition_columns for c in inputs)
         )
 
     def partition(self, given: str | Mapping[str, object] | None) -> str:
-        """The name of a partition of this binding, as a person may write it.
+        """The name of a partition that this binding can be executed for, as a person may write it; none for the whole.
 
         Raises:
-            PartitionError: it has none of that name, or needs one and none is given.
+            PartitionError: it has none of that name.
         """
-        columns = ", ".join(d.column for d in self.dimensions)
-        if not given and self.dimensions:
+        if not given:
+            return WHOLE
+        dimensions = self.dimensions or self._shared_by_outputs
+        if not dimensions:
             raise PartitionError(
-                f"binding {self.name!r} is partitioned by {columns}, and no partition is named",
-                expected="/".join(f"{d.column}=..." for d in self.dimensions),
-                next=f"nova run {self.name} --partition ...",
-                binding=self.name,
-            )
-        if given and not self.dimensions:
-            raise PartitionError(
-                f"binding {self.name!r} is not partitioned",
+                f"binding {self.name!r} has no partitions",
                 found=str(given),
-                expected="no partition: one execution writes every partition that it finds",
-                next="to run it for one at a time, bind it with partitions=[COLUMN, ...]",
+                expected="no partition: its outputs share no dimension",
                 binding=self.name,
             )
-        return parse_partition(self.dimensions, given) if given else WHOLE
+        return parse_partition(dimensions, given)
+
+    @property
+    def _shared_by_outputs(self) -> tuple[Dimension, ...]:
+        first = self.writes[0].partitions if self.writes else ()
+        return tuple(d for d in first if all(d.column in c.partition_columns for c in self.writes))
 
     def channel(self, port: str) -> Channel | None:
         """The channel on a port; None for a private port."""

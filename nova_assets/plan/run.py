@@ -15,7 +15,7 @@ from nova_assets.model.block import Kind
 from nova_assets.model.commit import HeadAt, MoveCursor
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
-from nova_assets.model.partitions import WHOLE, scope_of
+from nova_assets.model.partitions import WHOLE, partition_values, scope_of
 from nova_assets.model.reads import FromPort, Port, Read
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
@@ -114,7 +114,7 @@ def scopes(binding: Binding, partition: str) -> dict[str, str]:
 
     Channels that share a dimension are read in the same partition of it, others whole.
     """
-    own = {d.column for d in binding.dimensions}
+    own = partition_values(partition)
     return {
         c.name: scope_of([d.column for d in c.partitions if d.column in own], partition)
         for c in (*binding.reads, *binding.writes)

@@ -141,6 +141,15 @@ def test_a_data_trigger_fires_for_each_partition_with_something_unread(world: Wo
     assert [r.run_key for r in tick()] == ["daily[day=2024-01-03]#2#1"]
 
 
+def test_a_binding_that_was_executed_whole_is_not_triggered_by_partition(world: World) -> None:
+    world.store.insert("sales", rows((1, "a")))
+    world.store.run("daily")
+    world.store.insert("sales", rows((2, "a")))
+    assert daily.when is not None
+    answer = evaluate(daily, daily.when, world.store, world.instance)
+    assert isinstance(answer, dg.SkipReason) and "executed whole" in str(answer.skip_message)
+
+
 def test_a_key_that_is_no_partition_changes_nothing(world: World) -> None:
     world.store.insert("sales", rows((1, "a")))
     job = world.defs.resolve_job_def("daily")

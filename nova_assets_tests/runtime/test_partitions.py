@@ -84,6 +84,44 @@ def test_a_cursor_lags_behind_its_own_partition_alone(opened: Opener) -> None:
     assert {c.partition: (c.seq, c.head, c.lag) for c in store.cursors("w")} == {"p=a": (1, 1, 0), "p=b": (1, 3, 2)}
 
 
+def test_r13_a_binding_reads_whole_or_partition_by_partition(opened: Opener) -> None:
+    store = opened(project())
+    store.insert("source", rows("a", "b"))
+    store.run("w", partition="a")
+    with pytest.raises(nova.PartitionError, match=r"executed for single partitions \(such as p=a\), and would read"):
+        store.run("w")
+    again = opened(project(name="again"))
+    done = again.run("again")
+    assert done.commit is not None and {b.partition for b in done.commit.blocks} == {"p=a", "p=b"}
+    with pytest.raises(nova.PartitionError, match="'again' has been executed whole"):
+        again.run("again", partition="p=b")
+    assert {(c.binding, c.partition) for c in store.cursors()} == {("w", "p=a"), ("again", "")}
+
+
+def test_r13_of_two_first_executions_of_both_kinds_one_wins(opened: Opener) -> None:
+    store = opened(project())
+    store.insert("source", rows("a", "b"))
+    part, whole = store.runtime.begin("w", "p=a"), store.runtime.begin("w")
+    for begun in (part, whole):
+        store.runtime.run_task(begun, "copy")
+    store.runtime.commit(part)
+    with pytest.raises(nova.CommitConflict, match="was meanwhile executed for p=a"):
+        store.runtime.commit(whole)
+
+
+def test_r13_given_by_the_run_where_no_input_has_the_dimension(opened: Opener) -> None:
+    plain = nova.Channel("plain", schema=DDL)
+
+    @nova.task(consumes=nova.new(plain), produces=nova.delta(table))
+    def pick(ctx: nova.Context, plain: list[Row]) -> list[Row]:
+        return [r for r in plain if f"p={r['p']}" == ctx.partition]
+
+    store = opened(nova.Project([nova.bind(nova.Workflowette("pick", [pick]))]))
+    store.insert("plain", rows("a", "b"))
+    done = store.run("pick", partition={"p": "a"})
+    assert done.commit is not None and [b.partition for b in done.commit.blocks] == ["p=a"]
+
+
 def test_r6_one_live_execution_per_partition(opened: Opener) -> None:
     store = opened(project(), owner="one")
     store.insert("source", rows("a", "b"))
