@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nova_assets.model.binding import bind as bind
     from nova_assets.model.block import Block as Block
     from nova_assets.model.channel import Channel as Channel
+    from nova_assets.model.check import Check as Check
+    from nova_assets.model.check import CheckResult as CheckResult
+    from nova_assets.model.check import check as check
     from nova_assets.model.commit import Commit as Commit
     from nova_assets.model.edge import all as all
     from nova_assets.model.edge import base as base
@@ -55,6 +58,7 @@ _HOMES = {
     "model.binding": ("Binding", "bind"),
     "model.block": ("Block",),
     "model.channel": ("Channel",),
+    "model.check": ("Check", "CheckResult", "check"),
     "model.commit": ("Commit",),
     "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
     "model.execution": ("Execution",),

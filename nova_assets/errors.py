@@ -205,6 +205,12 @@ class TaskFailed(NovaError):
     code = "NOVA-TASK-FAILED"
 
 
+class CheckFailed(NovaError):
+    """A blocking check does not hold of what an execution made: nothing of it was published."""
+
+    code = "NOVA-CHECK-FAILED"
+
+
 class CatalogUnavailable(NovaError):
     """The catalog does not answer."""
 

@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from nova_assets.checks import carry_out_check, refusal
 from nova_assets.errors import (
-    ChannelNotFound,
     CommitConflict,
     CommitOutcomeUnknown,
     ExecutionInProgress,
@@ -30,13 +30,13 @@ from nova_assets.errors import (
 from nova_assets.lease import heartbeat, is_dead, this_process
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit, CommitRequest
-from nova_assets.model.execution import Begin, Execution, Pin, TaskReport
+from nova_assets.model.execution import Begin, CheckReport, Execution, TaskReport
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
-from nova_assets.model.timeline import History
-from nova_assets.plan.run import RunPlan, Step, channels_to_pin, plan_run, scopes, since_needed
+from nova_assets.pins import history_of, plan_now
+from nova_assets.plan.run import RunPlan, Step, channels_to_pin, scopes
 from nova_assets.staging import Staging
 from nova_assets.tasks import Run, TaskRun
 
@@ -125,11 +125,13 @@ class Runtime:
 
         Args:
             binding: its name.
-            observer: told ("begin", Execution), ("task", TaskReport) and ("commit", Commit), as they happen.
+            observer: told ("begin", Execution), ("task", TaskReport), ("check", CheckReport) and ("commit", Commit), as
+                they happen.
 
         Raises:
             ExecutionInProgress: another execution of it is alive.
             TaskFailed: with the cause; the execution can be resumed.
+            CheckFailed: a blocking check does not hold; likewise.
             CommitConflict: every attempt met a conflict.
         """
         self.sweep()
@@ -165,9 +167,14 @@ class Runtime:
                 report = self._with_retries(run, step)
                 reports.append(report)
                 tell("task", report)
+            checks = self.check(execution)
+            for check in checks:
+                tell("check", check)
+            if any(c.blocks for c in checks):
+                raise refusal(execution, checks)
             commit = self.commit(execution)
         tell("commit", commit)
-        return replace(self.catalog.execution(execution.id), commit=commit, tasks=tuple(reports))
+        return replace(self.catalog.execution(execution.id), commit=commit, tasks=tuple(reports), checks=checks)
 
     # its steps, one by one (as Dagster calls them)
 
@@ -217,6 +224,27 @@ class Runtime:
         with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
             return self._run_task(run, run.plan().step(task))
 
+    def check(self, execution: Execution) -> tuple[CheckReport, ...]:
+        """Carry out every check on what is staged. Whoever calls this does not commit when one of them ``blocks``."""
+        run = self._run_of(execution)
+        if not run.binding.checks:
+            return ()
+        reports = []
+        with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
+            task_run = TaskRun(self.engine, self.staging, run, self.frames, crash_point)
+            for planned, check in zip(task_run.plan.checks, run.binding.checks, strict=True):
+                report = carry_out_check(task_run, planned, check)
+                if not report.passed:
+                    log.warning("check %s of channel %s failed: %s", report.check, report.channel, report.found or "")
+                reports.append(report)
+        return tuple(reports)
+
+    def fail(self, execution: Execution, error: BaseException) -> None:
+        """End an execution as failed: it keeps its pins and staged blocks, and can be resumed (R4)."""
+        self._forget(execution)
+        with suppress(NovaError):
+            self.catalog.fail(execution.id, execution.epoch, f"{type(error).__name__}: {error}"[:4000])
+
     def commit(self, execution: Execution) -> Commit:
         """Publish everything that the execution staged and move its cursors, in one transaction (R2).
 
@@ -254,18 +282,7 @@ class Runtime:
     def plan(self, binding: str, partition: str = WHOLE) -> RunPlan:
         """What an execution that began now would do. Opens nothing and pins nothing."""
         bound = self.project.binding(binding)
-        heads, cursors = channels_to_pin(bound)
-        partition = bound.partition(partition)
-        within = scopes(bound, partition)
-        at = {
-            (c.channel, c.channel_partition): c.seq for c in self.catalog.cursors(binding) if c.partition == partition
-        }
-        pins = {}
-        for c in heads:
-            cursor = at.get((c, within[c]), 0) if c in cursors else None
-            pins[c] = Pin(c, self._head(c), cursor, within[c])
-        histories = {c: self._history(bound, p) for c, p in pins.items()}
-        return plan_run(bound, pins, histories, partition)
+        return plan_now(self.catalog, bound, bound.partition(partition))
 
     # inside
 
@@ -316,24 +333,12 @@ class Runtime:
                 ) from None
             return commit
 
-    def _head(self, channel: str) -> int:
-        with suppress(ChannelNotFound):
-            return self.catalog.channel(channel).head
-        return 0
-
-    def _history(self, binding: Binding, pin: Pin) -> History:
-        """What a plan needs of a channel; of one that is not registered yet, the empty history."""
-        with suppress(ChannelNotFound):
-            return self.catalog.history(pin.channel, pin.head, pin.partition, since_needed(binding, pin))
-        definition = next(c for c in binding.channels.values() if c.name == pin.channel)
-        return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
-
     def _run_of(self, execution: Execution) -> Run:
         """The execution's binding and pinned histories; read once per process."""
         key = (execution.id, execution.epoch)
         if key not in self._runs:
             binding = self.project.binding(execution.binding or "")
-            histories = {c: self._history(binding, p) for c, p in execution.pins.items()}
+            histories = {c: history_of(self.catalog, binding, p) for c, p in execution.pins.items()}
             self._runs[key] = Run(execution, binding, histories)
         return self._runs[key]
 
@@ -369,9 +374,7 @@ class Runtime:
         except CommitConflict:
             raise
         except BaseException as error:
-            self._forget(execution)
-            with suppress(NovaError):
-                self.catalog.fail(execution.id, execution.epoch, f"{type(error).__name__}: {error}"[:4000])
+            self.fail(execution, error)
             raise
 
     def _forget(self, execution: Execution) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from nova_assets.errors import SettingsError
 
 DEFAULT_HOME = ".nova"
+"""The folder of everything that is made without being asked where, below ``Settings.root``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,9 @@ class Settings:
         catalog: SQLAlchemy URL of the catalog, ``sqlite:///...`` or ``postgresql+psycopg://...``.
         warehouse: folder that holds all blocks.
         project: ``package.module:attribute`` of the ``nova.Project``; None for channels alone.
+        spark: ``local`` for a session of this process; ``server`` for a Spark Connect server of this deployment,
+            started when it is first needed and kept warm until ``nova spark stop``; ``sc://host:port`` for one that is
+            there.
         lease: seconds for which an execution is left alone when it no longer renews its lease.
         grace: seconds after which staged files of a dead execution are swept.
         root: where a relative ``project`` is imported from.
@@ -33,11 +37,17 @@ class Settings:
     project: str | None = None
     lease: float = 120.0
     grace: float = 60.0
+    spark: str = "local"
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def home(self) -> Path:
+        """The folder of everything that is made without being asked where."""
+        return self.root / DEFAULT_HOME
 
-_NAMES = ("catalog", "warehouse", "project", "lease", "grace")
+
+_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "spark")
 
 
 def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
@@ -61,6 +71,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "project": None,
         "lease": 120.0,
         "grace": 60.0,
+        "spark": "local",
     }
     sources = dict.fromkeys(values, "default")
     environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _NAMES if os.environ.get(f"NOVA_{n.upper()}")}
@@ -76,6 +87,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         project=values["project"],
         lease=_seconds("lease", values["lease"]),
         grace=_seconds("grace", values["grace"]),
+        spark=_spark(values["spark"]),
         root=root,
         sources=sources,
     )
@@ -116,6 +128,14 @@ def _catalog_url(url: str, root: Path) -> str:
     if url.startswith(prefix) and not url.startswith("sqlite:////") and url != prefix and ":memory:" not in url:
         return f"{prefix}{(root / url.removeprefix(prefix)).absolute()}"
     return url
+
+
+def _spark(value: Any) -> str:
+    if value in ("local", "server") or str(value).startswith("sc://"):
+        return str(value)
+    raise SettingsError(
+        "setting 'spark' names no Spark", found=repr(value), expected='"local", "server" or "sc://host:port"'
+    )
 
 
 def _seconds(name: str, value: Any) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -278,7 +279,8 @@ def open(
         project: a ``nova.Project`` or where it is: ``package.module:attribute``.
         catalog: a SQLAlchemy URL; SQLite under ``.nova/`` by default.
         warehouse: the folder for all blocks; under ``.nova/`` by default.
-        spark: a session, or a function that gives one when it is needed; by default a local one is made then.
+        spark: a session, or a function that gives one when it is needed; or where one is had from, as in
+            ``Settings.spark``: ``local`` (the default), ``server`` or ``sc://host:port``.
         lease, grace: seconds; see ``Settings``.
 
     Raises:
@@ -286,13 +288,18 @@ def open(
     """
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.engine.engine import SparkEngine
+    from nova_assets.engine.session import build
     from nova_assets.runtime import crash_point
 
     named = project if isinstance(project, str) else None
-    settings = settings or load_settings(catalog=catalog, warehouse=warehouse, project=named, lease=lease, grace=grace)
+    where = spark if isinstance(spark, str) else None
+    settings = settings or load_settings(
+        catalog=catalog, warehouse=warehouse, project=named, lease=lease, grace=grace, spark=where
+    )
     loaded = project if isinstance(project, Project) else load_project(settings)
     made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
-    return Store(settings, loaded, made, SparkEngine(settings.warehouse, spark))
+    session = spark if spark is not None and where is None else partial(build, settings.spark, settings.home)
+    return Store(settings, loaded, made, SparkEngine(settings.warehouse, session))
 
 
 def load_project(settings: Settings) -> Project | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,20 +117,21 @@ class TaskRun:
             self.frames.update({(self.run.execution.id, p): f for p, f in outputs.items()})
         return self.frames[key]
 
-    def _arguments(self, step: Step, task: Task) -> dict[str, Any]:
+    def arguments(self, inputs: Sequence[Input], wants_context: bool) -> dict[str, Any]:
+        """What a function is called with: a frame, or a ``View``, for each input."""
         found: dict[str, Any] = {}
-        for given in step.inputs:
+        for given in inputs:
             if given.mode == "changes":
                 lazily = {m: (lambda read=read: self._frame(read)) for m, read in given.reads.items()}
                 found[given.name] = View(lazily["all"], lazily["new"], lazily["old"])
             elif given.mode != "matching":
                 found[given.name] = self._frame(given.reads[given.mode])
-        for given in step.inputs:
+        for given in inputs:
             if given.mode == "matching":
                 keys = found[given.keys_of or ""]
                 keys = keys.new if isinstance(keys, View) else keys
                 found[given.name] = self.engine.matching(self._frame(given.reads["all"]), keys, given.on)
-        if task.wants_context:
+        if wants_context:
             found["ctx"] = self._context()
         return found
 
@@ -147,14 +149,20 @@ class TaskRun:
     # the call
 
     def _evaluate(self, step: Step, task: Task) -> Mapping[str, Frame]:
-        arguments = self._arguments(step, task)
-        try:
+        arguments = self.arguments(step.inputs, task.wants_context)
+        with self.calling(task.name):
             result = task.function(**arguments)
+        return self._outputs(step, task, result)
+
+    @contextmanager
+    def calling(self, name: str, how: str = "raised") -> Iterator[None]:
+        """What a user's function raises is told as a failure of its task: their line first."""
+        try:
+            yield
         except NovaError:
             raise
         except Exception as error:
-            raise self._failed(task, "raised", error) from error
-        return self._outputs(step, task, result)
+            raise self._failed(name, how, error) from error
 
     def _outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
         ports = [o.port for o in step.outputs]
@@ -174,13 +182,13 @@ class TaskRun:
                 raise self._wrong_output(task, f"None for port {port!r}", "a frame; for no rows, one without rows")
         return given
 
-    def _failed(self, task: Task, how: str, error: Exception) -> TaskFailed:
+    def _failed(self, task: str, how: str, error: Exception) -> TaskFailed:
         found = fault(error)
         return TaskFailed(
-            f"task {task.name!r} of binding {self.run.binding.name!r} {how} {found.said}",
+            f"task {task!r} of binding {self.run.binding.name!r} {how} {found.said}",
             found=found.at,
             next=f"mend the task, then: nova run {self.run.binding.name}",
-            task=task.name,
+            task=task,
             binding=self.run.binding.name,
             execution_id=self.run.execution.id,
         )
@@ -204,16 +212,12 @@ class TaskRun:
             if output not in written:
                 self.frames[self.run.execution.id, output.port] = outputs[output.port]
                 wrote[output.port] = None
-        try:
+        with self.calling(task.name, "failed while its rows were computed:"):  # frames are lazy
             if len(written) > 1 and not task.deterministic:
                 with self.engine.one_evaluation({o.port: outputs[o.port] for o in written}) as once:
                     wrote |= self._write(written, once)
             else:
                 wrote |= self._write(written, outputs)
-        except NovaError:
-            raise
-        except Exception as error:  # lazy frames: what the task describes only fails when it is written
-            raise self._failed(task, "failed while its rows were computed:", error) from error
         return wrote
 
     def _write(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:

@@ -126,6 +126,12 @@ class StubEngine:
     def is_empty(self, frame: list[Row]) -> bool:
         return not frame
 
+    def is_frame(self, data: Any) -> bool:
+        return isinstance(data, list)
+
+    def count(self, frame: list[Row]) -> int:
+        return len(frame)
+
     def schema_of(self, frame: list[Row]) -> Schema:
         if not frame:
             assert self.default is not None

@@ -48,7 +48,7 @@ def look_at_everything(deployment: Deployment, start_spark: bool) -> Iterator[Fi
     yield from _guarded("python", python)
     yield from _guarded("packages", packages)
     yield from _guarded("java", java)
-    yield from _guarded("spark", lambda: spark(start_spark))
+    yield from _guarded("spark", lambda: spark(deployment if start_spark else None))
     yield from _guarded("dagster", dagster)
     try:
         settings = deployment.settings
@@ -109,26 +109,26 @@ def java() -> Iterator[Finding]:
     """Which Java Spark would be started on."""
     from nova_assets.engine.java import find_java
 
-    if os.environ.get("SPARK_REMOTE"):
-        yield Finding("java", "ok", "not needed: SPARK_REMOTE names a Spark server")
+    if os.environ.get("SPARK_REMOTE") or os.environ.get("NOVA_SPARK", "").startswith("sc://"):
+        yield Finding("java", "ok", "not needed: the environment names a Spark server")
         return
     found = find_java()
     facts = {"version": found.version, "home": str(found.home), "source": found.source}
     yield Finding("java", "ok", f"{found.version}, {found.home} (from {found.source})", None, facts)
 
 
-def spark(start: bool) -> Iterator[Finding]:
-    """Spark's version; whether it works only if it is to be started."""
+def spark(start: Deployment | None) -> Iterator[Finding]:
+    """Spark's version; whether it works only if it is to be started, as this deployment has it."""
     version = _version("pyspark")
     if version is None:
         yield Finding("spark", "wrong", "pyspark is not installed", "pip install 'nova-assets'")
-    elif not start:
+    elif start is None:
         yield Finding(
             "spark", "ok", f"{version}, not started (nova doctor --spark starts it)", None, {"version": version}
         )
     else:
         began = time.monotonic()
-        counted, runs = _try_spark()
+        counted, runs = _try_spark(start.settings)
         took = time.monotonic() - began
         facts = {"version": runs, "seconds": round(took, 3)}
         right = counted == 1000
@@ -136,10 +136,10 @@ def spark(start: bool) -> Iterator[Finding]:
         yield Finding("spark", "ok" if right else "wrong", says, None if right else "nova doctor --spark, again", facts)
 
 
-def _try_spark() -> tuple[int, str]:
-    from nova_assets.engine.session import Session
+def _try_spark(settings: Settings) -> tuple[int, str]:
+    from nova_assets.engine.session import build
 
-    session = Session().get()
+    session = build(settings.spark, settings.home)
     return session.range(1000).count(), session.version
 
 
@@ -167,6 +167,7 @@ def setting_lines(settings: Settings) -> Iterator[Finding]:
         "warehouse": settings.warehouse,
         "lease": f"{settings.lease:g} s",
         "grace": f"{settings.grace:g} s",
+        "spark": settings.spark,
     }
     for name, value in values.items():
         source = settings.sources.get(name, "default")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -23,7 +25,7 @@ from nova_assets.cli.render import (
 )
 from nova_assets.errors import NovaError
 from nova_assets.model import reads
-from nova_assets.model.execution import Execution, TaskReport
+from nova_assets.model.execution import CheckReport, Execution, TaskReport
 from nova_assets.model.reads import FromPort, Port, Read
 from nova_assets.plan.run import Input, RunPlan, Step
 from nova_assets.store import Store
@@ -71,7 +73,8 @@ def run(deployment: Deployment, binding: str, partition: str | None, resume: str
     JSON: {"execution", "binding", "partition", "state", "started_at", "finished_at", "seconds",
            "commit": ID, "consumed": {CHANNEL: {"cursor", "head"}}, "numbers": {CHANNEL: SEQ},
            "blocks": [{"channel", "range", "kind", "rows", "deletes", "bytes", "files", ...}],
-           "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped"}]}
+           "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped"}],
+           "checks": [{"check", "channel", "passed", "blocking", "found", "metadata", "seconds", "skipped"}]}
     With --dry-run: as nova plan.
     """
     if resume is not None and dry_run:
@@ -95,6 +98,7 @@ def _check_binding(store: Store, binding: str, execution_id: str) -> None:
 
 def _run(store: Store, binding: str, partition: str | None, resume: str | None, quiet: bool) -> Execution:
     tasks = [t.name for t in store.project.binding(binding).workflowette.in_order()]
+    checked = bool(store.project.binding(binding).checks)
     begun: list[Execution] = []
     done: list[str] = []
 
@@ -104,7 +108,10 @@ def _run(store: Store, binding: str, partition: str | None, resume: str | None, 
         elif event == "task":
             done.append(subject.task)
         current = tasks.index(done[-1]) + 1 if done else 0
-        doing = f"{tasks[current]} ({current + 1} of {len(tasks)})" if current < len(tasks) else "committing"
+        if current < len(tasks):
+            doing = f"{tasks[current]} ({current + 1} of {len(tasks)})"
+        else:
+            doing = "checking and committing" if checked else "committing"
         if event != "commit":
             progress(f"{binding}: {doing}", quiet)
 
@@ -149,16 +156,32 @@ def _show_plan(console: Console, planned: RunPlan, when: str) -> None:
         console.print()
         console.print(f"{n}. {step.task}{after}{skip}", style="bold")
         console.print(_step_table(step, whole=not console.is_terminal))
+    for look in planned.checks:
+        console.print()
+        how = "" if look.blocking else ", not blocking"
+        console.print(f"check {look.check} of {look.channel}{how}", style="bold")
+        console.print(_reads_table(look.inputs, whole=not console.is_terminal))
     if planned.cursors or planned.heads:
         console.print()
         console.print(_commit_table(planned))
 
 
 def _step_table(step: Step, whole: bool) -> Grid:
+    shown = _reads_table(step.inputs, whole)
+    first = "writes"
+    for output in step.outputs:
+        name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
+        how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
+        shown.add(first, name, output.kind, how, "", "", "")
+        first = ""
+    return shown
+
+
+def _reads_table(inputs: Sequence[Input], whole: bool) -> Grid:
     columns = ("", "port", "mode", "blocks", "files", "rows", "bytes")
     shown = Grid(*columns, right=("files", "rows", "bytes"), shorten=("blocks",))
     first = "reads"
-    for given in step.inputs:
+    for given in inputs:
         for mode, read in given.reads.items():
             shown.add(
                 first,
@@ -168,12 +191,6 @@ def _step_table(step: Step, whole: bool) -> Grid:
                 *_sizes(read),
             )
             first = ""
-    first = "writes"
-    for output in step.outputs:
-        name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
-        how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
-        shown.add(first, name, output.kind, how, "", "", "")
-        first = ""
     return shown
 
 
@@ -221,7 +238,12 @@ def _execution_json(done: Execution) -> dict[str, Any]:
         "numbers": dict(commit.numbers) if commit else {},
         "blocks": [block_json(b) for b in commit.blocks] if commit else [],
         "tasks": [_task_json(t) for t in done.tasks],
+        "checks": [_check_json(c) for c in done.checks],
     }
+
+
+def _check_json(check: CheckReport) -> dict[str, Any]:
+    return {**asdict(check), "seconds": round(check.seconds, 3)}
 
 
 def _task_json(task: TaskReport) -> dict[str, Any]:
@@ -253,6 +275,12 @@ def _show_execution(console: Console, done: Execution) -> None:
     if done.tasks:
         console.print()
         console.print(tasks)
+    checks = Grid("check", "of channel", "verdict", "found", shorten=("found",))
+    for c in done.checks:
+        checks.add(c.check, c.channel, "holds" if c.passed else "failed, not blocking", c.found or "")
+    if done.checks:
+        console.print()
+        console.print(checks)
     console.print()
     if commit is None or not commit.blocks:
         console.print("No channel was changed: there was nothing to write.")

@@ -19,6 +19,7 @@ COMMANDS = {
     "insert": ("insert", "Put files onto a channel, as one block."),
     "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
     "cursors": ("look", "How far each binding has read."),
+    "spark": ("spark", "Start, stop or look at a Spark server that is kept warm."),
     "doctor": ("doctor", "Which Java, Spark, catalog and warehouse are used; what is wrong."),
 }
 """Command -> its module in this package and its line in ``nova --help``, in the order in which one needs them."""

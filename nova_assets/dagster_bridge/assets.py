@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from dagster import (
@@ -10,18 +11,21 @@ from dagster import (
     AssetsDefinition,
     AssetSpec,
     DependencyDefinition,
+    FreshnessPolicy,
     GraphDefinition,
     InputMapping,
     JobDefinition,
     OutputMapping,
 )
 
+from nova_assets.dagster_bridge.checks import check_specs
 from nova_assets.dagster_bridge.materializations import table_schema
-from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, commit_op, task_op
+from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, checks_op, commit_op, task_op
 from nova_assets.dagster_bridge.partitions import dimensions_shown, mapping, partitions_def
 from nova_assets.dagster_bridge.resources import IO_MANAGER
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
+from nova_assets.model.period import seconds_of
 from nova_assets.model.project import Project
 
 KINDS = {"spark", "parquet"}
@@ -42,6 +46,7 @@ def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
         internal_asset_deps={c: {AssetKey(d) for d in deps} for c, deps in _lineage(binding).items()},
         partitions_def=partitions_def(binding.dimensions),
         partition_mappings={c: m for c, m in mappings.items() if m is not None} if binding.dimensions else None,
+        check_specs=check_specs(binding),
         group_name=None,
         can_subset=False,
     )
@@ -56,6 +61,7 @@ def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
             kinds=own.kinds,
             owners=list(own.owners),
             tags={**spec.tags, **own.tags},
+            freshness_policy=own.freshness_policy,
         )
 
     return made.map_asset_specs(dressed)
@@ -97,7 +103,13 @@ def channel_spec(channel: Channel, deps: Any, group: str | None, partitioned: bo
         tags=dict(channel.tags),
         kinds=KINDS,
         partitions_def=partitions_def(channel.partitions) if partitioned else None,
+        freshness_policy=_freshness(channel),
     )
+
+
+def _freshness(channel: Channel) -> FreshnessPolicy | None:
+    seconds = seconds_of(channel.fresh_within)
+    return None if seconds is None else FreshnessPolicy.time_window(timedelta(seconds=seconds))
 
 
 def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
@@ -111,17 +123,28 @@ def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
         dependencies[tasks[t.name].name] = {EXECUTION: execution, **after}
     waits = {f"after_{t.name}": DependencyDefinition(tasks[t.name].name, "report") for t in order}
     dependencies[commit.name] = {EXECUTION: execution, **waits}
+    checks, verdicts = [], [s.get_python_identifier() for s in check_specs(binding)]
+    if verdicts:
+        checks = [checks_op(binding)]
+        dependencies[checks[0].name] = dict(dependencies[commit.name])
+        dependencies[commit.name]["after_checks"] = DependencyDefinition(checks[0].name, verdicts[0])
     return GraphDefinition(
         name=f"{binding.name}__steps",  # the bare name is the job's
         description=binding.description,
-        node_defs=[begin, *tasks.values(), commit],
+        node_defs=[begin, *tasks.values(), *checks, commit],
         dependencies=dependencies,
         input_mappings=[
             InputMapping(graph_input_name=c, mapped_node_name=begin.name, mapped_node_input_name=c) for c in upstream
         ],
         output_mappings=[
-            OutputMapping(graph_output_name=c.name, mapped_node_name=commit.name, mapped_node_output_name=c.name)
-            for c in binding.writes
+            *(
+                OutputMapping(graph_output_name=c.name, mapped_node_name=commit.name, mapped_node_output_name=c.name)
+                for c in binding.writes
+            ),
+            *(
+                OutputMapping(graph_output_name=v, mapped_node_name=checks[0].name, mapped_node_output_name=v)
+                for v in verdicts
+            ),
         ],
     )
 

@@ -33,6 +33,7 @@ def build_definitions(
     *,
     catalog: str | None = None,
     warehouse: str | None = None,
+    spark: str | None = None,
     spark_config: dict[str, Any] | None = None,
     executor: ExecutorDefinition = in_process_executor,
 ) -> Definitions:
@@ -41,13 +42,18 @@ def build_definitions(
     Args:
         project: its bindings become graph-backed multi-assets, its other channels external assets.
         catalog, warehouse: as for ``nova.open``.
+        spark: where the session is had from, as in ``Settings.spark``: ``local``, ``server`` or ``sc://host:port``.
         spark_config: further settings of the Spark session.
         executor: in one process by default: Spark stays warm from step to step (DESIGN §5).
 
     Merge the result with definitions of your own by ``dg.Definitions.merge``.
     """
     nova = NovaResource(
-        catalog=catalog, warehouse=warehouse, project=remember(project), spark_config=spark_config or {}
+        catalog=catalog,
+        warehouse=warehouse,
+        project=remember(project),
+        spark=spark,
+        spark_config=spark_config or {},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # parts of from_graph and of asset specs that we use knowingly

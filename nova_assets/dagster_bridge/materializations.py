@@ -15,12 +15,16 @@ from dagster import (
     MetadataValue,
     Output,
     TableColumn,
+    TableColumnDep,
+    TableColumnLineage,
     TableRecord,
     TableSchema,
 )
 
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
+from nova_assets.model.lineage import column_lineage
+from nova_assets.model.project import Project
 from nova_assets.model.schema import Schema
 
 DATA_VERSION = "dagster/data_version"
@@ -35,7 +39,7 @@ def table_schema(schema: Schema) -> TableSchema:
 
 
 def metadata_of(
-    commit: Commit, blocks: Sequence[Block], warehouse: str, seconds: float | None = None
+    commit: Commit, blocks: Sequence[Block], warehouse: str, project: Project, seconds: float | None = None
 ) -> dict[str, Any]:
     """The facts of what a commit put onto one channel. Numbers plot themselves (R17: each carries its commit's id).
 
@@ -60,8 +64,22 @@ def metadata_of(
         **({} if seconds is None else {"nova/seconds": round(seconds, 3)}),
         "dagster/row_count": sum(b.rows for b in blocks),
         "dagster/column_schema": table_schema(first.manifest.schema),
+        **_columns(project, commit.binding, first.channel),
         **({"dagster/uri": f"{warehouse}/{folder}"} if folder else {}),
     }
+
+
+def _columns(project: Project, binding: str | None, channel: str) -> dict[str, Any]:
+    """Column lineage, of what a task made and declared it of."""
+    writer = project.writer(channel)
+    known = column_lineage(writer).get(channel) if writer is not None and writer.name == binding else None
+    if not known:
+        return {}
+    made_from = {
+        column: [TableColumnDep(AssetKey(c), of) for c, of in sources if c != channel]
+        for column, sources in known.items()
+    }
+    return {"dagster/column_lineage": TableColumnLineage(made_from)}
 
 
 def _partitions(blocks: Sequence[Block]) -> dict[str, Any]:
@@ -81,7 +99,9 @@ def tags_of(commit: Commit, kind: str) -> dict[str, str]:
     return {"nova/commit": commit.id, "nova/kind": kind}
 
 
-def output_of(commit: Commit, channel: str, warehouse: str, seconds: float | None = None) -> Output[None]:
+def output_of(
+    commit: Commit, channel: str, warehouse: str, project: Project, seconds: float | None = None
+) -> Output[None]:
     """What a commit put onto a channel, as an output of the commit step."""
     blocks = [b for b in commit.blocks if b.channel == channel]
     with warnings.catch_warnings():
@@ -89,14 +109,14 @@ def output_of(commit: Commit, channel: str, warehouse: str, seconds: float | Non
         return Output(
             None,
             channel,
-            metadata=metadata_of(commit, blocks, warehouse, seconds),
+            metadata=metadata_of(commit, blocks, warehouse, project, seconds),
             data_version=DataVersion(str(blocks[0].hi)),
             tags=tags_of(commit, blocks[0].kind),
         )
 
 
 def event_of(
-    commit: Commit, blocks: Sequence[Block], warehouse: str, partition: str | None = None
+    commit: Commit, blocks: Sequence[Block], warehouse: str, project: Project, partition: str | None = None
 ) -> AssetMaterialization:
     """Blocks of one channel as an event of its own, for commits that no step has reported.
 
@@ -104,7 +124,7 @@ def event_of(
         partition: Dagster's key.
     """
     tags = {**tags_of(commit, blocks[0].kind), DATA_VERSION: str(blocks[0].hi)}
-    metadata = metadata_of(commit, blocks, warehouse)
+    metadata = metadata_of(commit, blocks, warehouse, project)
     return AssetMaterialization(AssetKey(blocks[0].channel), metadata=metadata, tags=tags, partition=partition)
 
 

@@ -7,10 +7,24 @@ its failure goes on with the same pins.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from dagster import Failure, In, Nothing, OpDefinition, OpExecutionContext, Out, Output, RetryPolicy, op
+from dagster import (
+    AssetCheckResult,
+    Failure,
+    In,
+    Nothing,
+    OpDefinition,
+    OpExecutionContext,
+    Out,
+    Output,
+    RetryPolicy,
+    op,
+)
 
+from nova_assets.checks import refusal
+from nova_assets.dagster_bridge.checks import check_specs, result_of
 from nova_assets.dagster_bridge.logs import forwarded
 from nova_assets.dagster_bridge.materializations import describe, output_of
 from nova_assets.dagster_bridge.owners import is_gone, owner_of
@@ -73,17 +87,38 @@ def task_op(binding: Binding, task: Task, after: tuple[str, ...]) -> OpDefinitio
     )
     def run_task(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[dict[str, Any]]]:
         runtime = _runtime(context)
-        try:
-            with forwarded(context.log):
-                report = runtime.run_task(runtime.attach(execution["id"]), task.name)
-        except ExecutionNotLive as ended:  # another has taken over: trying again cannot help (R4)
-            raise Failure(str(ended), allow_retries=False) from ended
+        with forwarded(context.log), _live(runtime, execution) as live:
+            report = runtime.run_task(live, task.name)
         shown = {"read": dict(report.read), "wrote": dict(report.wrote), "skipped": report.skipped}
         context.log.info(f"task {task.name}: {shown} in {report.seconds:.1f} s")
         rows = {f"rows in {port}": n for port, n in report.wrote.items() if n is not None}
         yield Output(shown, "report", metadata={"seconds": report.seconds, "nova/report": shown, **rows})
 
     return run_task
+
+
+def checks_op(binding: Binding) -> OpDefinition:
+    """Looks at what is staged. A failing check that blocks ends the execution; Dagster then goes no further."""
+    specs = check_specs(binding)
+
+    @op(
+        name=step_name(binding, "checks"),
+        ins={EXECUTION: In(dict), **{f"after_{t.name}": In(Nothing) for t in binding.tasks}},
+        out={s.get_python_identifier(): Out(Nothing) for s in specs},
+        required_resource_keys={RESOURCE},
+        description=f"Look at what {binding.name} staged before it is published.",
+    )
+    def checks(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[AssetCheckResult]:
+        runtime = _runtime(context)
+        with forwarded(context.log), _live(runtime, execution) as live:
+            reports = runtime.check(live)
+            if any(r.blocks for r in reports):
+                error = refusal(live, reports)
+                runtime.fail(live, error)
+                context.log.error(str(error))
+        yield from map(result_of, reports)
+
+    return checks
 
 
 def commit_op(binding: Binding) -> OpDefinition:
@@ -93,7 +128,11 @@ def commit_op(binding: Binding) -> OpDefinition:
 
     @op(
         name=step_name(binding, "commit"),
-        ins={EXECUTION: In(dict), **{f"after_{t.name}": In(Nothing) for t in binding.tasks}},
+        ins={
+            EXECUTION: In(dict),
+            **{f"after_{t.name}": In(Nothing) for t in binding.tasks},
+            **({"after_checks": In(Nothing)} if binding.checks else {}),
+        },
         out={c.name: Out(Nothing, is_required=False, io_manager_key=IO_MANAGER) for c in binding.writes},
         required_resource_keys={RESOURCE},
         description=f"Publish what {binding.name} staged, and move its cursors, at once or not at all.",
@@ -107,7 +146,7 @@ def commit_op(binding: Binding) -> OpDefinition:
         crash_point("publish.before")
         announce(context.instance, {c.name: c for c in binding.writes}, [(b.channel, b.partition) for b in made.blocks])
         for channel in sorted({b.channel for b in made.blocks}, key=lambda c: order[c]):
-            yield output_of(made, channel, store.settings.warehouse, seconds)
+            yield output_of(made, channel, store.settings.warehouse, store.project, seconds)
         crash_point("publish.after")
         store.catalog.mark_published(made.id)
 
@@ -125,6 +164,15 @@ def _begin(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> E
             raise
         runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {context.run_id}")
         return runtime.begin(binding.name, partition, run_id=context.run_id, firing_id=firing)
+
+
+@contextmanager
+def _live(runtime: Runtime, execution: dict[str, Any]) -> Iterator[Execution]:
+    """The execution that the begin step opened. Where another has taken over, trying again cannot help (R4)."""
+    try:
+        yield runtime.attach(execution["id"])
+    except ExecutionNotLive as ended:
+        raise Failure(str(ended), allow_retries=False) from ended
 
 
 def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution) -> Commit:

@@ -81,7 +81,9 @@ def _events(store: Store, commit: Commit, channels: Mapping[str, Channel]) -> li
         scope = scope_of([d.column for d in shown], block.partition)
         key = key_of(shown, scope) if scope and len(partition_values(scope)) == len(shown) else None
         grouped.setdefault((block.channel, key), []).append(block)
-    return [event_of(commit, blocks, store.settings.warehouse, key) for (_, key), blocks in grouped.items()]
+    return [
+        event_of(commit, blocks, store.settings.warehouse, store.project, key) for (_, key), blocks in grouped.items()
+    ]
 
 
 def is_known(instance: DagsterInstance, event: AssetMaterialization, commit: Commit) -> bool:

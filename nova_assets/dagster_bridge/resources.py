@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 from dagster import ConfigurableResource
 
 from nova_assets.model.channel import fingerprint
 from nova_assets.model.project import Project
-from nova_assets.settings import load_settings
+from nova_assets.settings import Settings, load_settings
 from nova_assets.store import Store
 from nova_assets.store import open as open_store
 
@@ -45,30 +46,33 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
         catalog: SQLAlchemy URL.
         warehouse: folder.
         project: ``package.module:attribute``; ``build_definitions`` fills it in.
+        spark: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``. With an executor that runs
+            steps in processes of their own, one of the latter two, so that they share a warm Spark.
         spark_config: further settings of the Spark session, built by dagster-pyspark's lazy resource.
     """
 
     catalog: str | None = None
     warehouse: str | None = None
     project: str | None = None
+    spark: str | None = None
     spark_config: dict[str, Any] = {}  # noqa: RUF012  a field of a pydantic model
 
     def store(self) -> Store:
         """The open store of this process. Opening one starts no Spark."""
         known = _projects.get(self.project or "")
         named = None if known is not None else self.project
-        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=named)
+        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=named, spark=self.spark)
         key = (settings.catalog, settings.warehouse, self.project or "")
         with _lock:
             store = _stores.get(key)
             if store is None or (known is not None and store.project is not known):  # definitions were loaded again
-                store = _stores[key] = open_store(known, spark=self._session, settings=settings)
+                store = _stores[key] = open_store(known, spark=partial(self._session, settings), settings=settings)
             return store
 
-    def _session(self) -> Any:
+    def _session(self, settings: Settings) -> Any:
         from dagster_pyspark import LazyPySparkResource
 
-        from nova_assets.engine.session import prepare_environment, spark_config
+        from nova_assets.engine.session import config_for
 
-        prepare_environment()
-        return LazyPySparkResource(spark_config={**spark_config(), **self.spark_config}).spark_session
+        config = {**config_for(settings.spark, settings.home), **self.spark_config}
+        return LazyPySparkResource(spark_config=config).spark_session

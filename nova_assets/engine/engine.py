@@ -120,10 +120,16 @@ class SparkEngine:
     def is_empty(self, frame: Any) -> bool:
         return frame.num_rows == 0 if isinstance(frame, pa.Table) else bool(frame.isEmpty())
 
+    def is_frame(self, data: Any) -> bool:
+        return isinstance(data, pa.Table) or (hasattr(data, "schema") and type(data).__module__.startswith("pyspark."))
+
+    def count(self, frame: Any) -> int:
+        return int(frame.num_rows if isinstance(frame, pa.Table) else frame.count())
+
     def schema_of(self, frame: Any) -> Schema:
         if isinstance(frame, pa.Table):
             return arrow.schema_of(frame)
-        if not hasattr(frame, "schema") or not type(frame).__module__.startswith("pyspark."):
+        if not self.is_frame(frame):
             raise SchemaMismatch(
                 "a task gave something that is no frame", found=type(frame).__name__, expected="a Spark DataFrame"
             )

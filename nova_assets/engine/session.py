@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.engine.java import use_java
 from nova_assets.errors import EngineUnavailable, NovaError
+from nova_assets.settings import DEFAULT_HOME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ class Session:
         with self._lock:
             if self._session is None:
                 if self._given is None:
-                    self._session = _build()
+                    self._session = build()
                 elif callable(self._given):
                     self._session = self._given()
                 else:
@@ -136,24 +137,44 @@ def using(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
+def config_for(where: str, home: Path | None = None) -> dict[str, str]:
+    """The settings that a session is built with, after what it takes from the environment is there."""
+    if where.startswith("sc://"):
+        return {"spark.remote": where}
+    prepare_environment()
+    if where == "server":
+        from nova_assets.engine.server import server_config
+
+        return server_config(home or Path(DEFAULT_HOME))
+    return spark_config()
+
+
 def prepare_environment() -> None:
     """What Spark takes from the environment when it starts: this Python, and a Java that it can use."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     use_java()
 
 
-def _build() -> SparkSession:
+def build(where: str = "local", home: Path | None = None) -> SparkSession:
+    """A session: the one that is active in this process, or a new one.
+
+    Args:
+        where: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``.
+        home: the folder in which the server of a deployment is recorded.
+
+    Raises:
+        EngineUnavailable: there can be none.
+    """
     try:
         from pyspark.sql import SparkSession
 
         running = SparkSession.getActiveSession()
         if running is not None:
             return running
-        if os.environ.get("SPARK_REMOTE"):
+        if where == "local" and os.environ.get("SPARK_REMOTE"):
             return SparkSession.builder.getOrCreate()
-        prepare_environment()
         builder: Any = SparkSession.builder
-        for name, value in spark_config().items():
+        for name, value in config_for(where, home).items():
             builder = builder.config(name, value)
         session: SparkSession = builder.getOrCreate()
         return session

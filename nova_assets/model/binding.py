@@ -8,6 +8,7 @@ from typing import Any
 
 from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
+from nova_assets.model.check import Check
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
@@ -58,9 +59,18 @@ class Binding:
         return self.workflowette.tasks
 
     @property
+    def checks(self) -> tuple[Check, ...]:
+        return self.workflowette.checks
+
+    @property
     def reads(self) -> tuple[Channel, ...]:
-        """Channels that some task consumes, in any mode."""
-        return self._of(e.port for t in self.tasks for e in t.consumes)
+        """Channels that some task consumes, or some check looks at, in any mode.
+
+        What a check sees of an output as ``new`` is the staged block alone: that reads no channel.
+        """
+        by_tasks = [e.port for t in self.tasks for e in t.consumes]
+        by_checks = [e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._writes(e.port)]
+        return self._of([*by_tasks, *by_checks])
 
     @property
     def writes(self) -> tuple[Channel, ...]:
@@ -123,6 +133,9 @@ class Binding:
         """The channel on a port; None for a private port."""
         return self.channels.get(port)
 
+    def _writes(self, port: str) -> bool:
+        return self.workflowette.writer(port) is not None
+
     def _of(self, ports: Any) -> tuple[Channel, ...]:
         return tuple(dict.fromkeys(self.channels[p] for p in ports if p in self.channels))
 
@@ -146,6 +159,8 @@ class Binding:
                 found += self._consume_problems(t, e)
             for p in t.produces:
                 found += self._produce_problems(t, p)
+        for c in self.checks:
+            found += [p for e in c.consumes for p in self._look_problems(c, e)]
         if self.when is not None and not isinstance(self.when, Trigger):
             found.append(
                 f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...) or nova.after(...)"
@@ -220,11 +235,25 @@ class Binding:
             ]
         return []
 
+    def _look_problems(self, check: Check, edge: Consumes) -> list[str]:
+        where, channel = f"check {check.name!r}", self.channel(edge.port)
+        if channel is None and edge.port == check.port:
+            return [f"{where} is about the private port {edge.port!r}, of which nothing is published; bind a channel"]
+        if channel is None and not self._writes(edge.port):
+            return [f"port {edge.port!r}, at which {where} looks, has no channel and no task writes it"]
+        if edge.moves_cursor and not self._writes(edge.port) and channel not in self.cursor_channels:
+            return [
+                f"{where} consumes {edge.mode}({edge.port}), but no task does: a check keeps no cursor; "
+                f"take all({edge.port})"
+            ]
+        return []
+
     def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "workflowette": self.workflowette.name,
             "tasks": [t.as_json() for t in self.tasks],
+            **({"checks": [c.as_json() for c in self.checks]} if self.checks else {}),
             "channels": {p: c.name for p, c in self.channels.items()},
             "when": None if self.when is None else str(self.when),
             "partitions": [d.column for d in self.dimensions],

@@ -12,10 +12,14 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.merge import Append, MergeModel, model_from_json
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension
+from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.schema import Schema, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+SHORTEST_FRESHNESS = 60
+"""Seconds; Dagster looks no more often."""
 
 OnSchemaChange = Literal["freeze", "evolve"]
 
@@ -32,6 +36,7 @@ class Channel:
         on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
         (R18).
         description, owners, group, tags: shown in Dagster.
+        fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
             ``register(..., replace=True)``, as are columns that come, go or widen.
 
@@ -48,6 +53,7 @@ class Channel:
     owners: tuple[str, ...] = field(compare=False)
     group: str | None = field(compare=False)
     tags: Mapping[str, str] = field(compare=False, hash=False)
+    fresh_within: str | None = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     def __init__(
@@ -62,6 +68,7 @@ class Channel:
         owners: Sequence[str] = (),
         group: str | None = None,
         tags: Mapping[str, str] | None = None,
+        fresh_within: str | None = None,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         def put(**values: Any) -> None:
@@ -76,7 +83,7 @@ class Channel:
             on_schema_change=on_schema_change,
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        put(renamed=dict(renamed or {}))
+        put(renamed=dict(renamed or {}), fresh_within=fresh_within)
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -94,6 +101,8 @@ class Channel:
         found = self.merge.problems(self.schema)
         if self.on_schema_change not in ("freeze", "evolve"):
             found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"')
+        if self.fresh_within is not None and (seconds_of(self.fresh_within) or 0) < SHORTEST_FRESHNESS:
+            found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED}, and a minute at least")
         found += [
             f"renamed says that {n!r} was {o!r}, but {n!r} is not in the schema"
             for n, o in self.renamed.items()

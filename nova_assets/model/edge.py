@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.names import check_name
+
+Lineage = Mapping[str, str | Sequence[str]]
 
 Mode = Literal["all", "new", "old", "changes", "matching"]
 
@@ -44,11 +46,16 @@ class Consumes:
 
 @dataclass(frozen=True, slots=True)
 class Produces:
-    """An edge from a task to a port, as a new ``base`` or as a ``delta``."""
+    """An edge from a task to a port, as a new ``base`` or as a ``delta``.
+
+    Args:
+        columns: column -> the ``input.column``s that it is made from, where the author says so.
+    """
 
     port: str
     kind: Kind
     channel: Channel | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
 
 def all(port: Channel | str, *, as_: str | None = None) -> Consumes:  # the paper's word
@@ -88,14 +95,23 @@ def matching(
     return Consumes(looked_up.port, "matching", looked_up.name, looked_up.channel, other, columns)
 
 
-def base(port: Channel | str) -> Produces:
-    """A new, full snapshot that replaces what was there."""
-    return _produces(port, "base")
+def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
+    """A new, full snapshot that replaces what was there.
+
+    Args:
+        columns: as for ``delta``.
+    """
+    return _produces(port, "base", columns)
 
 
-def delta(port: Channel | str) -> Produces:
-    """Rows (or deletions) that augment what is there."""
-    return _produces(port, "delta")
+def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
+    """Rows (or deletions) that augment what is there.
+
+    Args:
+        columns: column -> what it is made from, as ``"input.column"``, one or several: ``{"total": ["orders.price",
+            "orders.pieces"]}``. Shown as column lineage; of columns that are left out nothing is said.
+    """
+    return _produces(port, "delta", columns)
 
 
 def _consumes(port: Channel | str, mode: Mode, as_: str | None) -> Consumes:
@@ -103,9 +119,10 @@ def _consumes(port: Channel | str, mode: Mode, as_: str | None) -> Consumes:
     return Consumes(name, mode, check_name(as_, "a parameter (as_)") if as_ is not None else name, channel)
 
 
-def _produces(port: Channel | str, kind: Kind) -> Produces:
+def _produces(port: Channel | str, kind: Kind, columns: Lineage | None) -> Produces:
     name, channel = _port(port)
-    return Produces(name, kind, channel)
+    given = {c: (s,) if isinstance(s, str) else tuple(s) for c, s in (columns or {}).items()}
+    return Produces(name, kind, channel, given)
 
 
 def _port(port: Channel | str) -> tuple[str, Channel | None]:

@@ -80,6 +80,34 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What one check of an execution found.
+
+    Args:
+        check: its name.
+        channel: the one that it is about.
+        blocking: whether a failure keeps everything from being published.
+        found: one line for a person.
+        metadata: what the check wants to have kept.
+        skipped: nothing was written that it could have looked at.
+    """
+
+    check: str
+    channel: str
+    passed: bool
+    blocking: bool
+    seconds: float
+    found: str | None = None
+    metadata: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    skipped: bool = False
+
+    @property
+    def blocks(self) -> bool:
+        """Whether, by this, nothing may be published."""
+        return self.blocking and not self.passed
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """An execution as the catalog has it.
 
@@ -89,7 +117,8 @@ class Execution:
         lease_until: when others may take over, if it is not renewed.
         error: why it failed or was aborted.
         commit_id: of the commit that ended it.
-        commit, tasks: that commit and what each task did, where this process carried them out.
+        commit, tasks, checks: that commit, what each task did and each check found, where this process carried them
+            out.
     """
 
     id: str
@@ -108,3 +137,4 @@ class Execution:
     firing_id: str | None = None
     commit: Commit | None = None
     tasks: tuple[TaskReport, ...] = ()
+    checks: tuple[CheckReport, ...] = ()

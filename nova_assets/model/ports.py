@@ -194,6 +194,12 @@ class Engine(Protocol):
     def is_empty(self, frame: Frame) -> bool:
         """Whether a frame has no rows; evaluates as little as that takes."""
 
+    def is_frame(self, data: Any) -> bool:
+        """Whether something is a frame of this engine, or an Arrow table."""
+
+    def count(self, frame: Frame) -> int:
+        """The rows of a frame, evaluated for it."""
+
     def take(self, data: Any, schema: Schema | None) -> Frame:
         """A frame of this engine, or an Arrow table, out of what a user gives to ``insert``: frames, tables, paths.
 

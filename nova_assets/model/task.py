@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.lineage import lineage_problems
 from nova_assets.model.names import check_name
+from nova_assets.model.parameters import parameter_problems, twice, wants_context
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,18 @@ class Task:
 
     @property
     def wants_context(self) -> bool:
-        return "ctx" in inspect.signature(self.function).parameters
+        return wants_context(self.function)
 
     def problems(self) -> list[str]:
         """What is wrong with this task by itself."""
-        return [f"task {self.name!r}: {p}" for p in (*self._edge_problems(), *self._parameter_problems())]
+        names = [e.name for e in self.consumes]
+        return [f"task {self.name!r}: {p}" for p in (*self._edge_problems(), *parameter_problems(self.function, names))]
 
     def _edge_problems(self) -> list[str]:
         found = []
         names = [e.name for e in self.consumes]
-        found += [f"two inputs are called {n!r}; rename one with as_=" for n in sorted(_twice(names))]
-        found += [f"port {p!r} is produced twice" for p in sorted(_twice([e.port for e in self.produces]))]
+        found += [f"two inputs are called {n!r}; rename one with as_=" for n in twice(names)]
+        found += [f"port {p!r} is produced twice" for p in twice(e.port for e in self.produces)]
         with_new = {e.port for e in self.consumes if e.mode == "new"}
         for e in self.consumes:
             if e.mode == "old" and e.port not in with_new:
@@ -86,27 +89,13 @@ class Task:
                     f"matching({e.port}) takes the keys of {e.keys_of!r}, which is no input of the task "
                     f"({', '.join(names)})"
                 )
+        inputs = {e.name: e.port for e in self.consumes}
+        found += [p for e in self.produces for p in lineage_problems(e, inputs)]
         if not isinstance(self.retries, int) or self.retries < 0:
             found.append(f"retries is {self.retries!r}; expected 0 or more")
         if self.skip_if_no_new and not any(e.moves_cursor for e in self.consumes):
             found.append("skip_if_no_new needs an input that is consumed as new")
         return found
-
-    def _parameter_problems(self) -> list[str]:
-        parameters = inspect.signature(self.function).parameters
-        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            return []
-        takes = {n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        needs = {n for n in takes if parameters[n].default is inspect.Parameter.empty} - {"ctx"}
-        names = {e.name for e in self.consumes}
-        found = [
-            f"the function has no parameter {n!r} for the input of that name; name it so, or use as_="
-            for n in sorted(names - takes)
-        ]
-        return found + [
-            f"the function's parameter {n!r} has no input; consume a port of that name, or use as_="
-            for n in sorted(needs - names)
-        ]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -142,7 +131,3 @@ def task(
         )
 
     return make
-
-
-def _twice(names: Sequence[str]) -> set[str]:
-    return {n for n in names if names.count(n) > 1}

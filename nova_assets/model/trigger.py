@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.channel import Channel
+from nova_assets.model.period import EXPECTED, seconds_of
 
 Status = Literal["launched", "succeeded", "failed"]
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 class Trigger:
@@ -109,14 +107,10 @@ def on_data(*channels: Channel | str) -> Trigger:
 
 def every(period: str) -> Trigger:
     """Fires at once and then every ``30s``, ``5m``, ``6h``, ``7d`` or ``2w``."""
-    match = re.fullmatch(r"(\d+)\s*([smhdw])", period) if isinstance(period, str) else None
-    if match is None or int(match[1]) == 0:
-        raise DefinitionError(
-            "every has an unreadable period",
-            found=repr(period),
-            expected='a number and a unit: "30s", "5m", "6h", "7d", "2w"',
-        )
-    return Every(int(match[1]) * _UNITS[match[2]], period)
+    seconds = seconds_of(period)
+    if seconds is None:
+        raise DefinitionError("every has an unreadable period", found=repr(period), expected=EXPECTED)
+    return Every(seconds, period)
 
 
 def cron(expression: str, tz: str = "UTC") -> Trigger:

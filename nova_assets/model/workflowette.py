@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.model.channel import Channel
+from nova_assets.model.check import Check
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
+from nova_assets.model.parameters import twice
 from nova_assets.model.task import Task
+
+STEPS = ("begin", "checks", "commit")
+"""What every execution does besides its tasks, by the names under which Dagster shows it."""
 
 
 @dataclass(frozen=True, init=False)
@@ -19,14 +24,17 @@ class Workflowette:
     Args:
         name: also the name of its first binding.
         tasks: in any order.
+        checks: what has to hold of their output before it is published.
     """
 
     name: str
     tasks: tuple[Task, ...]
+    checks: tuple[Check, ...]
 
-    def __init__(self, name: str, tasks: Sequence[Task]) -> None:
+    def __init__(self, name: str, tasks: Sequence[Task], checks: Sequence[Check] = ()) -> None:
         object.__setattr__(self, "name", check_name(name, "a workflowette"))
         object.__setattr__(self, "tasks", tuple(tasks))
+        object.__setattr__(self, "checks", tuple(checks))
 
     def task(self, name: str) -> Task:
         """The task of that name. Raises KeyError."""
@@ -37,10 +45,12 @@ class Workflowette:
 
     @property
     def edges(self) -> tuple[Consumes | Produces, ...]:
-        """All edges of all tasks, as written."""
+        """All edges of all tasks and checks, as written."""
         found: list[Consumes | Produces] = []
         for t in self.tasks:
             found += [*t.consumes, *t.produces]
+        for c in self.checks:
+            found += c.consumes
         return tuple(found)
 
     @property
@@ -56,6 +66,10 @@ class Workflowette:
     def writer(self, port: str) -> Task | None:
         """The one task that writes the port."""
         return next((t for t in self.tasks for e in t.produces if e.port == port), None)
+
+    def checked(self, port: str) -> bool:
+        """Whether some check looks at the port."""
+        return any(e.port == port for c in self.checks for e in c.consumes)
 
     def readers(self, port: str) -> tuple[Task, ...]:
         return tuple(t for t in self.tasks if any(e.port == port for e in t.consumes))
@@ -82,13 +96,23 @@ class Workflowette:
         """What is wrong with these tasks together."""
         if not self.tasks:
             return [f"workflowette {self.name!r} has no tasks"]
-        found = [p for t in self.tasks for p in t.problems()]
-        found += self._name_problems() + self._port_problems() + self._cycle_problems()
+        found = [p for t in self.tasks for p in t.problems()] + [p for c in self.checks for p in c.problems()]
+        found += self._name_problems() + self._check_problems() + self._port_problems() + self._cycle_problems()
         return [f"workflowette {self.name!r}: {p}" for p in found]
 
     def _name_problems(self) -> list[str]:
-        names = [t.name for t in self.tasks]
-        return [f"two tasks are called {n!r}" for n in sorted({n for n in names if names.count(n) > 1})]
+        tasks, checks = [t.name for t in self.tasks], [c.name for c in self.checks]
+        found = [f"two tasks are called {n!r}" for n in twice(tasks)]
+        found += [f"a task is called {n!r}, as a step of every execution is" for n in STEPS if n in tasks]
+        found += [f"two checks are called {n!r}" for n in twice(checks)]
+        return found + [f"a check and a task are both called {n!r}" for n in sorted(set(tasks) & set(checks))]
+
+    def _check_problems(self) -> list[str]:
+        return [
+            f"check {c.name!r} is about port {c.port!r}, which no task writes; its first edge says what is checked"
+            for c in self.checks
+            if c.consumes and self.writer(c.port) is None
+        ]
 
     def _port_problems(self) -> list[str]:
         found = []

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
+from nova_assets.model.check import Check
 from nova_assets.model.commit import HeadAt, MoveCursor
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
@@ -64,6 +65,22 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """One check: what it looks at, once every task has staged what it made.
+
+    Args:
+        channel: the one that it is about.
+        port: of that channel.
+    """
+
+    check: str
+    channel: str
+    port: str
+    inputs: tuple[Input, ...]
+    blocking: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """Everything that an execution of a binding will do.
 
@@ -72,6 +89,7 @@ class RunPlan:
         steps: the tasks, in an order in which they can run.
         cursors: cursors that the commit moves.
         heads: channels that must still be at their pinned heads (R6).
+        checks: what is looked at before the commit.
     """
 
     binding: str
@@ -80,6 +98,7 @@ class RunPlan:
     steps: tuple[Step, ...]
     cursors: tuple[MoveCursor, ...]
     heads: tuple[HeadAt, ...]
+    checks: tuple[Look, ...] = ()
 
     @property
     def consumed(self) -> tuple[str, ...]:
@@ -95,6 +114,7 @@ class RunPlan:
             "partition": self.partition,
             "pins": {c: {"head": p.head, "cursor": p.cursor, **_scope(p.partition)} for c, p in self.pins.items()},
             "steps": [_step_json(s) for s in self.steps],
+            **({"checks": [_look_json(c) for c in self.checks]} if self.checks else {}),
             "cursors": [
                 {"channel": c.channel, "from": c.expected, "to": "the commit's own number" if c.own else c.to}
                 for c in self.cursors
@@ -127,7 +147,8 @@ def since_needed(binding: Binding, pin: Pin) -> int | None:
     A channel may have very many: who only reads what is new, or only adds, need not look at the others.
     """
     modes_read = {e.mode for t in binding.tasks for e in t.consumes if _name(binding, e.port) == pin.channel}
-    if pin.channel in {c.name for c in binding.base_writes}:
+    looked_at = {e.mode for c in binding.checks for e in c.consumes if _name(binding, e.port) == pin.channel}
+    if pin.channel in {c.name for c in binding.base_writes} or looked_at - {"new"}:
         return None
     if not modes_read:
         return pin.head
@@ -151,21 +172,31 @@ def plan_run(
         skipped: ports whose writers had nothing new to do: their readers see the channel as it is pinned.
     """
     steps = tuple(_step(binding, task, pins, histories, skipped) for task in binding.workflowette.in_order())
-    return RunPlan(
-        binding.name, partition, dict(pins), steps, _cursors(binding, pins, partition), _heads(binding, pins)
-    )
+    checks = tuple(_look(binding, check, pins, histories, skipped) for check in binding.checks)
+    cursors, heads = _cursors(binding, pins, partition), _heads(binding, pins)
+    return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
 
 
 def _step(
     binding: Binding, task: Task, pins: Mapping[str, Pin], histories: Mapping[str, History], skipped: frozenset[str]
 ) -> Step:
-    inputs = tuple(_input(binding, task, edge, pins, histories, skipped) for edge in task.consumes)
+    inputs = tuple(_input(binding, task.name, edge, pins, histories, skipped) for edge in task.consumes)
     handover = _handover(binding, task)
     outputs = tuple(
         Output(e.port, _name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover)
         for e in task.produces
     )
     return Step(task.name, binding.workflowette.upstream(task), inputs, outputs, task.skip_if_no_new)
+
+
+def _look(
+    binding: Binding, check: Check, pins: Mapping[str, Pin], histories: Mapping[str, History], skipped: frozenset[str]
+) -> Look:
+    """A check sees its outputs as this execution changes them: as if the cursor stood at the pinned head."""
+    written = {c.name for c in binding.writes}
+    seen = {c: replace(p, cursor=p.head) if c in written else p for c, p in pins.items()}
+    inputs = tuple(_input(binding, None, edge, seen, histories, skipped) for edge in check.consumes)
+    return Look(check.name, binding.channels[check.port].name, check.port, inputs, check.blocking)
 
 
 def _handover(binding: Binding, task: Task) -> Handover:
@@ -179,12 +210,14 @@ def _handover(binding: Binding, task: Task) -> Handover:
         and sum(e.port == task.produces[0].port for e in readers[0].consumes) == 1
     )
     single_output_reader = once and len(readers[0].produces) <= 1
+    if any(binding.workflowette.checked(e.port) for e in task.produces):
+        return "stage"
     return "pass" if private and (task.deterministic or single_output_reader) else "stage"
 
 
 def _input(
     binding: Binding,
-    task: Task,
+    reader: str | None,
     edge: Consumes,
     pins: Mapping[str, Pin],
     histories: Mapping[str, History],
@@ -195,7 +228,7 @@ def _input(
         return Input(edge.name, edge.port, edge.mode, None, {edge.mode: Port(edge.port)})
     history, pin = histories[channel.name], pins[channel.name]
     wanted = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
-    staged = None if edge.port in skipped else _staged_by_another(binding, task, edge.port)
+    staged = None if edge.port in skipped else _staged_by_another(binding, reader, edge.port)
     found = {mode: _read(mode, history, pin, staged) for mode in wanted}
     on = edge.on or channel.merge.key
     return Input(
@@ -210,9 +243,9 @@ def _read(mode: str, history: History, pin: Pin, staged: FromPort | None) -> Rea
     return read if staged is None else modes.with_staged(read, staged, history, pin.cursor or 0)
 
 
-def _staged_by_another(binding: Binding, task: Task, port: str) -> FromPort | None:
+def _staged_by_another(binding: Binding, reader: str | None, port: str) -> FromPort | None:
     writer = binding.workflowette.writer(port)
-    if writer is None or writer.name == task.name:
+    if writer is None or writer.name == reader:
         return None
     return FromPort(port, next(e.kind for e in writer.produces if e.port == port))
 
@@ -249,20 +282,30 @@ def _scope(scope: str) -> dict[str, str]:
     return {"scope": scope} if scope else {}
 
 
+def _input_json(given: Input) -> dict[str, Any]:
+    return {
+        "input": given.name,
+        "channel": given.channel,
+        "mode": given.mode,
+        **({} if given.keys_of is None else {"keys_of": given.keys_of}),
+        "by": {m: reads.as_json(r) for m, r in given.reads.items()},
+    }
+
+
+def _look_json(look: Look) -> dict[str, Any]:
+    return {
+        "check": look.check,
+        "channel": look.channel,
+        "blocking": look.blocking,
+        "reads": [_input_json(i) for i in look.inputs],
+    }
+
+
 def _step_json(step: Step) -> dict[str, Any]:
     return {
         "task": step.task,
         "after": list(step.after),
-        "reads": [
-            {
-                "input": i.name,
-                "channel": i.channel,
-                "mode": i.mode,
-                **({} if i.keys_of is None else {"keys_of": i.keys_of}),
-                "by": {m: reads.as_json(r) for m, r in i.reads.items()},
-            }
-            for i in step.inputs
-        ],
+        "reads": [_input_json(i) for i in step.inputs],
         "writes": [
             {"port": o.port, "channel": o.channel, "kind": o.kind, "handover": o.handover} for o in step.outputs
         ],

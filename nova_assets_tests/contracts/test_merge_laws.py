@@ -21,7 +21,6 @@ from nova_assets_tests.runtime.test_histories import MODELS, apply, naive
 from nova_assets_tests.stub_engine import Row
 
 pytestmark = pytest.mark.spark
-CONNECT = os.environ.get("NOVA_TEST_SPARK") == "connect"
 
 CASES, KEYS, VERSIONS = 60, 4, 5
 DDL = "k bigint, v bigint"
@@ -167,7 +166,6 @@ def test_an_evolved_channel_reads_its_old_blocks(store: Store) -> None:
     assert store.read("t", at=1).to_arrow().column_names == ["k"]
 
 
-@pytest.mark.skipif(CONNECT, reason="Spark Connect shows no plans, so such a task is refused there")
 def test_r4_several_outputs_come_from_one_evaluation(tmp_path: Path, spark: Any) -> None:
     source, left, right = (nova.Channel(n) for n in ("source", "left", "right"))
 
@@ -204,7 +202,6 @@ def test_r12_the_shipped_checks_tell_right_from_wrong(spark: Any) -> None:
 
 
 def test_r16_no_folder_is_listed_to_answer_a_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
 
     store.register(nova.Channel("t", merge=nova.Upsert(key="k"), schema=DDL))
     for n in range(3):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,14 @@ pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
 DDL = "k bigint, v bigint"
 source = nova.Channel("source", schema=DDL, owners=["data@example.com"], description="What arrives.")
-copy = nova.Channel("copy", schema=DDL, tags={"tier": "raw"})
+copy = nova.Channel("copy", schema=DDL, tags={"tier": "raw"}, fresh_within="25h")
 seen = nova.Channel("seen", merge=nova.Upsert(key="k"), schema=DDL)
 
 failing: list[str] = []
 calls: list[str] = []
 
 
-@nova.task(consumes=nova.new(source), produces=nova.delta(copy))
+@nova.task(consumes=nova.new(source), produces=nova.delta(copy, columns={"k": "source.k"}))
 def mirror(source: list[Row]) -> list[Row]:
     calls.append("mirror")
     return source
@@ -95,6 +96,8 @@ def test_lineage_follows_the_tasks_and_channels_are_dressed(world: World) -> Non
     assert graph.get(dg.AssetKey("source")).owners == ["data@example.com"]
     assert graph.get(dg.AssetKey("copy")).tags["tier"] == "raw" and graph.get(dg.AssetKey("copy")).group_name == "w"
     assert graph.get(dg.AssetKey("seen")).kinds == {"spark", "parquet"}
+    policy = graph.get(dg.AssetKey("copy")).freshness_policy
+    assert policy is not None and policy == dg.FreshnessPolicy.time_window(timedelta(hours=25))
 
 
 def test_each_block_is_a_materialization_with_its_facts(world: World) -> None:
@@ -118,6 +121,9 @@ def test_each_block_is_a_materialization_with_its_facts(world: World) -> None:
     assert [c.name for c in facts["dagster/column_schema"].columns] == ["k", "v"]
     assert facts["dagster/uri"].startswith(world.store.settings.warehouse)
     assert events["seen"].tags["dagster/data_version"] == "1"
+    lineage: Any = events["copy"].metadata["dagster/column_lineage"].value
+    assert dict(lineage.deps_by_column) == {"k": [dg.TableColumnDep(dg.AssetKey("source"), "k")]}
+    assert "dagster/column_lineage" not in events["seen"].metadata  # of which nothing was declared
 
 
 def test_an_empty_delta_is_no_materialization(world: World) -> None:

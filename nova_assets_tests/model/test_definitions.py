@@ -240,6 +240,30 @@ def test_one_channel_on_two_ports_may_not_hide_a_dependency() -> None:
         nova.Project([nova.bind(w, channels={"p": a, "q": a})])
 
 
+def test_checks_that_cannot_be() -> None:
+    def looking(name: str, *edges: Any) -> nova.Check:
+        return nova.check(list(edges), name=name)(lambda **frames: True)
+
+    task = passing(name="t", consumes=nova.all(a), produces=[nova.delta(b), nova.delta("kept_by_nobody")])
+    reader = passing(name="r", consumes=nova.all("kept_by_nobody"), produces=nova.delta(c))
+    checks = {
+        "consumes nothing": looking("x"),
+        "consumes matching(b)": looking("x", nova.matching(b, keys_of="b")),
+        "is about port 'a', which no task writes": looking("x", nova.all(a)),
+        "is about the private port 'kept_by_nobody'": looking("x", nova.all("kept_by_nobody")),
+        "consumes new(a), but no task does": looking("x", nova.all(b), nova.new(a)),
+        "a check and a task are both called 't'": looking("t", nova.all(b)),
+    }
+    for problem, check in checks.items():
+        with refused(re.escape(problem)):
+            nova.Project([nova.bind(nova.Workflowette("w", [task, reader], checks=[check]))])
+    wrong = nova.check(nova.all(b), name="x")(lambda other: True)
+    with refused("no parameter 'b'"):
+        nova.Project([nova.bind(nova.Workflowette("w", [task, reader], checks=[wrong]))])
+    with refused("a task is called 'commit', as a step of every execution is"):
+        nova.Project([nova.bind(nova.Workflowette("w", [passing(name="commit", consumes=nova.all(a))]))])
+
+
 @pytest.mark.parametrize("period", ["", "7", "d", "0d", "-1d", "7 years", None])
 def test_unreadable_periods(period: Any) -> None:
     with refused("unreadable period"):
@@ -264,3 +288,27 @@ def test_errors_say_what_was_found_expected_and_what_next() -> None:
     import pickle
 
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_column_lineage_goes_through_private_ports_and_says_nothing_of_what_is_not_declared() -> None:
+    from nova_assets.model.lineage import column_lineage
+
+    clean = passing(name="clean", consumes=nova.new(a), produces=nova.delta("clean", columns={"k": "a.k", "v": "a.v"}))
+    join = passing(
+        name="join",
+        consumes=[nova.all("clean"), nova.all(b, as_="rates")],
+        produces=nova.delta(c, columns={"k": "clean.k", "total": ["clean.v", "rates.rate"], "other": "clean.unknown"}),
+    )
+    [binding] = project_of(clean, join).bindings
+    assert column_lineage(binding) == {
+        "c": {"k": (("a", "k"),), "total": (("a", "v"), ("b", "rate")), "other": ()},
+    }
+    with refused("column 'k' is made from 'b.k'; expected input.column, of a"):
+        project_of(passing(consumes=nova.new(a), produces=nova.delta(c, columns={"k": "b.k"})))
+
+
+def test_freshness_is_a_period_of_a_minute_at_least() -> None:
+    assert nova.Channel("x", fresh_within="25h").fresh_within == "25h"
+    for wrong in ("30s", "soon", 7):
+        with refused("fresh_within is"):
+            nova.Channel("x", fresh_within=wrong)  # type: ignore[arg-type]

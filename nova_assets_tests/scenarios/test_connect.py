@@ -6,11 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-import nova_assets as nova
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = ("contracts", "engine/test_writing.py", "engine/test_partitions.py", "engine/test_schemas.py")
@@ -30,15 +27,4 @@ def test_the_contract_suites_pass_on_spark_connect() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout and "2 skipped" in done.stdout
-
-
-def test_several_outputs_without_plans_are_refused_with_a_way_out() -> None:
-    from nova_assets.engine.once import one_evaluation
-
-    class Client:
-        """A frame that has no JVM behind it."""
-
-    frames: Any = {"a": Client(), "b": Client()}
-    with pytest.raises(nova.NotSupported, match="deterministic=True"), one_evaluation(frames):
-        pass
+    assert " passed" in done.stdout and "1 skipped" in done.stdout

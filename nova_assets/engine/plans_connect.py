@@ -1,0 +1,56 @@
+"""Which plans several frames of a Spark Connect session share: the client itself holds them, as objects.
+
+A frame made from another one refers to that one's plan object, so what two frames share is the same object in both.
+The client does not know what a function does, so everything shared is kept, but for bare reads: files do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.connect.dataframe import DataFrame
+from pyspark.sql.connect.plan import LogicalPlan
+
+_PLAIN = frozenset({"DataSource", "Read", "SubqueryAlias", "Hint", "Range", "LocalRelation", "CachedRemoteRelation"})
+
+
+def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
+    """Frames of the largest plans that several of these share, lower ones first."""
+    outputs: dict[int, set[int]] = {}
+    parents: dict[int, set[int]] = {}
+    plans: dict[int, LogicalPlan] = {}
+    for n, frame in enumerate(frames):
+        for plan, above in _walk(frame._plan, None):
+            plans[id(plan)] = plan
+            outputs.setdefault(id(plan), set()).add(n)
+            parents.setdefault(id(plan), set()).add(id(above))
+
+    def covered(plan: int) -> bool:
+        return all(p in outputs and outputs[p] == outputs[plan] for p in parents[plan])
+
+    found = [plans[p] for p, of in outputs.items() if len(of) > 1 and not covered(p) and not _is_plain(plans[p])]
+    return [DataFrame(p, frames[0].sparkSession) for p in sorted(found, key=_height)]
+
+
+def _walk(plan: LogicalPlan, above: LogicalPlan | None) -> Iterator[tuple[LogicalPlan, LogicalPlan | None]]:
+    yield plan, above
+    for child in _children(plan):
+        yield from _walk(child, plan)
+
+
+def _children(plan: LogicalPlan) -> list[LogicalPlan]:
+    """Every plan that a plan holds, as a child, a side of a join, or a subquery."""
+    found: list[LogicalPlan] = []
+    for value in vars(plan).values():
+        held: Any = value if isinstance(value, list | tuple) else [value]
+        found += [v for v in held if isinstance(v, LogicalPlan)]
+    return list({id(p): p for p in found}.values())
+
+
+def _height(plan: LogicalPlan) -> int:
+    return 1 + max(map(_height, _children(plan)), default=0)
+
+
+def _is_plain(plan: LogicalPlan) -> bool:
+    return type(plan).__name__ in _PLAIN and all(map(_is_plain, _children(plan)))

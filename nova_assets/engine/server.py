@@ -1,0 +1,88 @@
+"""The Spark Connect server of a deployment: started when it is first needed, kept warm for every process until stopped.
+
+PySpark 4.3 knows how to start, find and stop such a server (``pyspark.sql.connect.local_server``); it listens on this
+machine alone and asks for a token that only its user can read. Here it gets this deployment's settings, and a place of
+its own to be found at, so that deployments with different code don't share one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from nova_assets.errors import EngineUnavailable
+
+_PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it is recorded.
+
+    Args:
+        alive: it runs and takes connections.
+        logs: the folder of its logs.
+    """
+
+    address: str
+    pid: int
+    version: str
+    alive: bool
+    logs: Path
+
+
+def server_config(home: Path) -> dict[str, str]:
+    """The settings of a session on the deployment's server, which is started if it does not run.
+
+    Raises:
+        EngineUnavailable: this PySpark cannot keep one.
+    """
+    from nova_assets.engine.session import spark_config
+
+    _use(home)
+    given = {k: v for k, v in spark_config().items() if k not in ("spark.master", "spark.app.name")}
+    master = os.environ.get("MASTER") or "local[*]"
+    return {**given, "spark.remote": master, "spark.local.connect.reuse": "true"}
+
+
+def recorded(home: Path) -> Server | None:
+    """The deployment's server; None where none was started."""
+    place = _use(home)
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+        address, pid = f"sc://{found['host']}:{found['port']}", int(found["pid"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
+
+    with Discovery() as discovery:
+        alive = LocalConnectServer(discovery).is_reusable()
+    return Server(address, pid, str(found.get("spark_version", "")), alive, place.parent / "logs")
+
+
+def stop(home: Path) -> bool:
+    """Stop the deployment's server. Says whether one ran."""
+    _use(home)
+    from pyspark.sql.connect.local_server import stop_local_connect_server
+
+    return bool(stop_local_connect_server())
+
+
+def _use(home: Path) -> Path:
+    """Point PySpark to where this deployment's server is recorded."""
+    if find_spec("pyspark.sql.connect.local_server") is None:
+        import pyspark
+
+        raise EngineUnavailable(
+            "this PySpark cannot keep a Spark Connect server",
+            found=f"PySpark {pyspark.__version__}",
+            expected="PySpark 4.3 or newer",
+            next='start a server yourself and set spark = "sc://host:port", or set spark = "local"',
+        )
+    place = home / "spark" / "server.json"
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ[_PLACE] = str(place)
+    return place

@@ -1,0 +1,15 @@
+"""Periods of time as people write them: ``30s``, ``5m``, ``6h``, ``7d``, ``2w``."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+EXPECTED = 'a number and a unit: "30s", "5m", "6h", "7d", "2w"'
+
+
+def seconds_of(period: object) -> int | None:
+    """The period in seconds; None where it is none."""
+    match = re.fullmatch(r"(\d+)\s*([smhdw])", period) if isinstance(period, str) else None
+    return int(match[1]) * _UNITS[match[2]] or None if match is not None else None

@@ -1,0 +1,39 @@
+"""What is behind pins: histories of channels, from the catalog."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from nova_assets.errors import ChannelNotFound
+from nova_assets.model.binding import Binding
+from nova_assets.model.execution import Pin
+from nova_assets.model.ports import Catalog
+from nova_assets.model.timeline import History
+from nova_assets.plan.run import RunPlan, channels_to_pin, plan_run, scopes, since_needed
+
+
+def history_of(catalog: Catalog, binding: Binding, pin: Pin) -> History:
+    """What a plan needs of a channel; of one that is not registered yet, the empty history."""
+    with suppress(ChannelNotFound):
+        return catalog.history(pin.channel, pin.head, pin.partition, since_needed(binding, pin))
+    definition = next(c for c in binding.channels.values() if c.name == pin.channel)
+    return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
+
+
+def plan_now(catalog: Catalog, binding: Binding, partition: str) -> RunPlan:
+    """What an execution that began now would do. Opens nothing and pins nothing."""
+    heads, cursors = channels_to_pin(binding)
+    within = scopes(binding, partition)
+    at = {(c.channel, c.channel_partition): c.seq for c in catalog.cursors(binding.name) if c.partition == partition}
+    pins = {}
+    for c in heads:
+        cursor = at.get((c, within[c]), 0) if c in cursors else None
+        pins[c] = Pin(c, _head(catalog, c), cursor, within[c])
+    histories = {c: history_of(catalog, binding, p) for c, p in pins.items()}
+    return plan_run(binding, pins, histories, partition)
+
+
+def _head(catalog: Catalog, channel: str) -> int:
+    with suppress(ChannelNotFound):
+        return catalog.channel(channel).head
+    return 0

@@ -1,0 +1,89 @@
+"""Checks as Dagster shows them: asset checks of channels, evaluated before anything is published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.dagster_bridge import build_definitions, resources
+from nova_assets.settings import load_settings
+from nova_assets.store import Store
+from nova_assets_tests.stub_engine import Row, StubEngine
+
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+
+DDL = "k bigint, v bigint"
+source = nova.Channel("source", schema=DDL)
+table = nova.Channel("table", schema=DDL)
+other = nova.Channel("other", schema=DDL)
+limit = [0]
+
+
+@nova.task(consumes=nova.new(source), produces=[nova.delta(table), nova.delta(other)])
+def keep(source: list[Row]) -> dict[str, list[Row]]:
+    return {"table": source, "other": source}
+
+
+@nova.check(nova.new(table))
+def no_negatives(table: list[Row]) -> nova.CheckResult:
+    """Amounts are paid, never owed."""
+    found = sum(r["v"] < limit[0] for r in table)
+    return nova.CheckResult(not found, f"{found} rows below {limit[0]}", {"below": found})
+
+
+@nova.check(nova.all(other), blocking=False)
+def few(other: list[Row]) -> bool:
+    return len(other) < 2
+
+
+project = nova.Project([nova.bind(nova.Workflowette("w", [keep], checks=[no_negatives, few]))])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    catalog, warehouse = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh")
+    settings = load_settings(catalog=catalog, warehouse=warehouse)
+    made = Store(settings, project, open_catalog(catalog), StubEngine(warehouse))
+    resources._stores[settings.catalog, settings.warehouse, resources.remember(project)] = made
+    limit[0] = 0
+    yield made
+    made.close()
+
+
+def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, tuple[str, bool]]:
+    return {e.check_name: (e.asset_key.to_user_string(), e.passed) for e in result.get_asset_check_evaluations()}
+
+
+def test_a_failed_check_stops_the_run_before_the_commit(store: Store) -> None:
+    defs = build_definitions(project, catalog=store.settings.catalog, warehouse=store.settings.warehouse)
+    job, instance = defs.resolve_job_def("w"), dg.DagsterInstance.ephemeral()
+    store.insert("source", [{"k": 1, "v": 1}, {"k": 2, "v": -1}])
+    result = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert not result.success
+    assert verdicts(result) == {"no_negatives": ("table", False), "few": ("other", False)}
+    assert [e.step_key.split(".")[-1] for e in result.get_step_failure_events()] == ["w__checks"]
+    assert not result.get_asset_materialization_events()
+    assert store.catalog.channel("table").head == 0 and not store.cursors()
+    assert store.executions("w")[0].state == "failed"
+
+    limit[0] = -5  # the check was wrong: mended, the run goes on from its failure with what is staged
+    again = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert again.success and verdicts(again) == {"no_negatives": ("table", True), "few": ("other", False)}
+    assert {e.asset_key.to_user_string() for e in again.get_asset_materialization_events()} == {"table", "other"}
+    found = {e.check_name: e for e in again.get_asset_check_evaluations()}
+    assert found["no_negatives"].metadata["below"].value == 0
+    assert found["few"].severity == dg.AssetCheckSeverity.WARN
+
+
+def test_checks_are_in_the_asset_graph(store: Store) -> None:
+    defs = build_definitions(project, catalog=store.settings.catalog, warehouse=store.settings.warehouse)
+    graph = defs.resolve_asset_graph()
+    keys = {(k.asset_key.to_user_string(), k.name) for k in graph.asset_check_keys}
+    assert keys == {("table", "no_negatives"), ("other", "few")}
+    spec = graph.get_check_spec(dg.AssetCheckKey(dg.AssetKey("table"), "no_negatives"))
+    assert spec.blocking and spec.description == "Amounts are paid, never owed."
