@@ -64,4 +64,6 @@ def _verdict(run: TaskRun, check: Check, given: Any) -> CheckResult:
             execution_id=run.run.execution.id,
         )
     rows = run.engine.count(given)
-    return CheckResult(rows == 0, f"{rows} row{'s' if rows > 1 else ''} that ought not to be there" if rows else None, {"rows": rows})
+    return CheckResult(
+        rows == 0, f"{rows} row{'s' if rows > 1 else ''} that ought not to be there" if rows else None, {"rows": rows}
+    )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,12 +42,15 @@ def server_config(home: Path) -> dict[str, str]:
     Raises:
         EngineUnavailable: this PySpark cannot keep one.
     """
-    from nova_assets.engine.session import spark_config
+    from nova_assets.engine.session import own_paths, spark_config
 
     _use(home)
-    given = {k: v for k, v in spark_config().items() if k not in ("spark.master", "spark.app.name")}
-    master = os.environ.get("MASTER") or "local[*]"
-    return {**given, "spark.remote": master, "spark.local.connect.reuse": "true"}
+    from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
+
+    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}"}
+    with _environment(PYTHONPATH=os.pathsep.join(own_paths())):  # its workers import a user's functions
+        address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
+    return {"spark.remote": address}
 
 
 def recorded(home: Path) -> Server | None:
@@ -69,6 +74,20 @@ def stop(home: Path) -> bool:
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
     return bool(stop_local_connect_server())
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _use(home: Path) -> Path:

@@ -73,12 +73,12 @@ def spark_config() -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
             # Python workers find the modules of a user's functions where this process does.
-            "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(own_paths()),
         }
     return config
 
 
-def _own_paths() -> list[str]:
+def own_paths() -> list[str]:
     """Where this process imports from, besides its Python's own folders."""
     homes = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     paths = [Path(p or os.curdir).resolve() for p in sys.path]

@@ -1,0 +1,106 @@
+"""A Spark Connect server that ``nova`` starts and keeps: shared by commands, and by Dagster's steps in processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+HELPER = """
+import random
+
+def draw(k):
+    return random.random()
+"""
+
+PIPELINE = """
+import dagster as dg
+import nova_assets as nova
+from pyspark.sql import functions as F
+
+import helper
+from nova_assets.dagster_bridge import build_definitions
+
+source, left, right = (nova.Channel(n) for n in ("source", "left", "right"))
+
+@nova.task(consumes=nova.new(source), produces=nova.delta("drawn"))
+def draw(source):
+    return source.withColumn("u", F.udf(helper.draw, "double")("k"))
+
+@nova.task(consumes=nova.new("drawn"), produces=[nova.delta(left), nova.delta(right)])
+def split(drawn):
+    doubled = drawn.withColumn("w", F.udf(helper.draw, "double")("k"))
+    return {"left": doubled, "right": doubled.where("k % 2 = 0").select("w", "k", "u")}
+
+@nova.check(nova.new(left))
+def drawn_from_one(left):
+    return left.where("u < 0 or u > 1")
+
+project = nova.Project([nova.bind(nova.Workflowette("w", [draw, split], checks=[drawn_from_one]))])
+defs = build_definitions(project, spark="server", executor=dg.multiprocess_executor)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    (tmp_path / "helper.py").write_text(HELPER)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.nova]\nproject = "pipeline:project"\nspark = "server"\n')
+    yield tmp_path
+    nova(tmp_path, "spark", "stop")
+
+
+def environment(place: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NOVA_", "SPARK_", "DAGSTER_"))}
+    return {**kept, "DAGSTER_HOME": str(place / "home")}
+
+
+def nova(place: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "nova_assets.cli", *arguments, "--json"],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def rows(place: Path, channel: str) -> dict[int, tuple[float, float]]:
+    return {r["k"]: (r["u"], r["w"]) for r in nova(place, "read", channel)["rows"]}
+
+
+def test_one_warm_server_serves_commands_and_the_steps_of_dagster(place: Path) -> None:
+    for part in range(2):
+        (place / f"{part}.jsonl").write_text("".join(f'{{"k": {100 * part + n}}}\n' for n in range(100)))
+    started = nova(place, "spark", "start")
+    assert started["running"] and started["used"] and started["address"].startswith("sc://localhost:")
+
+    nova(place, "insert", "source", "0.jsonl")
+    assert nova(place, "run", "w")["state"] == "committed"
+
+    nova(place, "insert", "source", "1.jsonl")
+    job = [sys.executable, "-m", "dagster", "job", "execute", "-f", "pipeline.py", "-j", "w"]
+    done = subprocess.run(job, cwd=place, env=environment(place), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Launching subprocess for" in done.stderr
+
+    assert nova(place, "spark")["pid"] == started["pid"]
+    heads = {c["name"]: c["head"] for c in nova(place, "channels")["channels"]}
+    assert heads == {"source": 2, "left": 2, "right": 2}
+    left, right = rows(place, "left"), rows(place, "right")
+    assert len(left) == 200 and right == {k: v for k, v in left.items() if k % 2 == 0}  # R4, on Connect, too
+
+    assert not nova(place, "spark", "stop")["running"]
