@@ -22,6 +22,10 @@ _CAUSED = re.compile(r"^(?:Caused by: |\s*: )((?:\w+\.)+\w+(?:Error|Exception)[^
 _CALLED_FROM = re.compile(r"was called from\s+(\S+?):(\d+)")
 _JAVA_PACKAGE = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
 
+# How the end of Spark shows: in a job of its last moments, and in whoever asks it for something afterwards.
+_GONE = ("SparkContext was shut down", "stopped SparkContext", "Answer from Java side is empty", "Connection refused")
+_MORE_MEMORY = 'give it more with spark_config = {"spark.driver.memory" = "8g"} in [tool.nova]'
+
 LONGEST = 400
 
 
@@ -50,7 +54,8 @@ def fault(error: BaseException) -> Fault:
     if caused and type(error).__module__.startswith(("py4j", "pyspark")):
         root = _JAVA_PACKAGE.sub("", caused[-1])
         return Fault(_short(root + _advice(root)), _called_from(text) or _at(error))
-    return Fault(_short(_headline(error)), _called_from(text) or _at(error))
+    said = _headline(error)
+    return Fault(_short(said + _advice(said)), _called_from(text) or _at(error))
 
 
 def _headline(error: BaseException) -> str:
@@ -63,7 +68,9 @@ def _headline(error: BaseException) -> str:
 
 def _advice(root: str) -> str:
     if "OutOfMemoryError" in root:
-        return " (the data of one step does not fit: give Spark more memory, or more and smaller partitions)"
+        return f" (the data of one step does not fit: {_MORE_MEMORY}, or more and smaller partitions)"
+    if any(sign in root for sign in _GONE):
+        return f" (Spark itself has ended meanwhile, most often for want of memory: {_MORE_MEMORY}; its log says why)"
     return ""
 
 

@@ -42,6 +42,8 @@ from nova_assets.tasks import Run, TaskRun
 
 log = logging.getLogger("nova_assets.runtime")
 
+Observer = Callable[[str, Any], None]
+
 CRASH_POINTS = (
     "begin.before",  # nothing is written yet
     "begin.after",  # pins are in the catalog
@@ -68,6 +70,10 @@ def crash_point(name: str) -> None:
         _passed[name] = _passed.get(name, 0) + 1
         if _passed[name] == int(nth or 1):
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _tell_nobody(event: str, subject: Any) -> None:
+    pass
 
 
 class Runtime:
@@ -119,14 +125,14 @@ class Runtime:
         *,
         run_id: str | None = None,
         firing_id: str | None = None,
-        observer: Callable[[str, Any], None] | None = None,
+        observer: Observer | None = None,
     ) -> Execution:
         """Execute a binding: begin, every task, commit; planned again when a commit conflicts (R6).
 
         Args:
             binding: its name.
-            observer: told ("begin", Execution), ("task", TaskReport), ("check", CheckReport) and ("commit", Commit), as
-                they happen.
+            observer: told ("begin", Execution), ("progress", Progress), ("task", TaskReport), ("check", CheckReport)
+                and ("commit", Commit), as they happen.
 
         Raises:
             ExecutionInProgress: another execution of it is alive.
@@ -145,7 +151,7 @@ class Runtime:
                     raise
         raise AssertionError("unreachable")
 
-    def resume(self, execution_id: str, observer: Callable[[str, Any], None] | None = None) -> Execution:
+    def resume(self, execution_id: str, observer: Observer | None = None) -> Execution:
         """Take up a failed execution with the pins and staged blocks that it kept (R4).
 
         Raises:
@@ -153,9 +159,9 @@ class Runtime:
         """
         return self.carry_on(self.catalog.resume(execution_id, self.owner, self.lease), observer)
 
-    def carry_on(self, execution: Execution, observer: Callable[[str, Any], None] | None = None) -> Execution:
+    def carry_on(self, execution: Execution, observer: Observer | None = None) -> Execution:
         """Run the tasks of a live execution that are not staged yet, and commit."""
-        tell = observer or (lambda event, subject: None)
+        tell = observer or _tell_nobody
         tell("begin", execution)
         run = self._run_of(execution)
         reports = []
@@ -164,7 +170,7 @@ class Runtime:
             for step in run.plan().steps:
                 if step.outputs and all(o.port in done for o in step.outputs):
                     continue
-                report = self._with_retries(run, step)
+                report = self._with_retries(run, step, tell)
                 reports.append(report)
                 tell("task", report)
             checks = self.check(execution)
@@ -222,7 +228,7 @@ class Runtime:
         """Carry out one task: read, call, stage. What it or its readers staged before is void (R4)."""
         run = self._run_of(execution)
         with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
-            return self._run_task(run, run.plan().step(task))
+            return self._run_task(run, run.plan().step(task), _tell_nobody)
 
     def check(self, execution: Execution) -> tuple[CheckReport, ...]:
         """Carry out every check on what is staged. Whoever calls this does not commit when one of them ``blocks``."""
@@ -342,21 +348,21 @@ class Runtime:
             self._runs[key] = Run(execution, binding, histories)
         return self._runs[key]
 
-    def _run_task(self, run: Run, step: Step) -> TaskReport:
+    def _run_task(self, run: Run, step: Step, tell: Observer) -> TaskReport:
         workflowette = run.binding.workflowette
         affected = {step.task, *workflowette.downstream(step.task)}
         ports = [e.port for t in workflowette.tasks if t.name in affected for e in t.produces]
         self.staging.void(run.execution, ports)
         for port in ports:
             self.frames.pop((run.execution.id, port), None)
-        return TaskRun(self.engine, self.staging, run, self.frames, crash_point).carry_out(step.task)
+        return TaskRun(self.engine, self.staging, run, self.frames, crash_point, tell).carry_out(step.task)
 
-    def _with_retries(self, run: Run, step: Step) -> TaskReport:
+    def _with_retries(self, run: Run, step: Step, tell: Observer) -> TaskReport:
         """A task, tried again as often as it says, with the same pins (R4)."""
         task = run.binding.workflowette.task(step.task)
         for attempt in range(task.retries + 1):
             try:
-                return self._run_task(run, step)
+                return self._run_task(run, step, tell)
             except (ExecutionNotLive, CommitConflict):
                 raise
             except Exception as error:

@@ -26,6 +26,7 @@ class Settings:
         spark: ``local`` for a session of this process; ``server`` for a Spark Connect server of this deployment,
             started when it is first needed and kept warm until ``nova spark stop``; ``sc://host:port`` for one that is
             there.
+        spark_config: further settings of the session that is made, such as ``spark.driver.memory``.
         lease: seconds for which an execution is left alone when it no longer renews its lease.
         grace: seconds after which staged files of a dead execution are swept.
         root: where a relative ``project`` is imported from.
@@ -38,6 +39,7 @@ class Settings:
     lease: float = 120.0
     grace: float = 60.0
     spark: str = "local"
+    spark_config: Mapping[str, str] = field(default_factory=dict)
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,7 +49,7 @@ class Settings:
         return self.root / DEFAULT_HOME
 
 
-_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "spark")
+_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "spark", "spark_config")
 
 
 def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
@@ -72,6 +74,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "lease": 120.0,
         "grace": 60.0,
         "spark": "local",
+        "spark_config": {},
     }
     sources = dict.fromkeys(values, "default")
     environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _NAMES if os.environ.get(f"NOVA_{n.upper()}")}
@@ -88,6 +91,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         lease=_seconds("lease", values["lease"]),
         grace=_seconds("grace", values["grace"]),
         spark=_spark(values["spark"]),
+        spark_config=_spark_config(values["spark_config"]),
         root=root,
         sources=sources,
     )
@@ -136,6 +140,23 @@ def _spark(value: Any) -> str:
     raise SettingsError(
         "setting 'spark' names no Spark", found=repr(value), expected='"local", "server" or "sc://host:port"'
     )
+
+
+def _spark_config(value: Any) -> dict[str, str]:
+    """A table, or ``name=value;name=value`` in the environment."""
+    if isinstance(value, str):
+        pairs = [p.partition("=") for p in value.split(";") if p.strip()]
+        value = {name.strip(): text.strip() for name, sep, text in pairs if sep}
+        right = len(value) == len(pairs)
+    else:
+        right = isinstance(value, Mapping)
+    if not right or not all(str(name).startswith("spark.") for name in value):
+        raise SettingsError(
+            "setting 'spark_config' is unreadable",
+            found=repr(value),
+            expected='a table of Spark settings, or "spark.driver.memory=8g;spark.sql.shuffle.partitions=64"',
+        )
+    return {str(name): str(text) for name, text in value.items()}
 
 
 def _seconds(name: str, value: Any) -> float:

@@ -298,7 +298,11 @@ def open(
     )
     loaded = project if isinstance(project, Project) else load_project(settings)
     made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
-    session = spark if spark is not None and where is None else partial(build, settings.spark, settings.home)
+    session = (
+        spark
+        if spark is not None and where is None
+        else partial(build, settings.spark, settings.home, settings.spark_config)
+    )
     return Store(settings, loaded, made, SparkEngine(settings.warehouse, session))
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nova_assets.errors import NovaError, TaskFailed
@@ -14,7 +15,7 @@ from nova_assets.faults import fault
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
-from nova_assets.model.execution import Execution, TaskReport
+from nova_assets.model.execution import Execution, Progress, TaskReport
 from nova_assets.model.ports import Engine, Frame
 from nova_assets.model.reads import Port, Read
 from nova_assets.model.task import Context, Task
@@ -45,6 +46,7 @@ class TaskRun:
         run: the execution, its binding and pinned histories.
         frames: (execution, port) -> a frame that was passed on without being written.
         crash_point: called at named points.
+        tell: the execution's observer; told ("progress", Progress).
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class TaskRun:
         run: Run,
         frames: MutableMapping[tuple[str, str], Frame],
         crash_point: Callable[[str], None],
+        tell: Callable[[str, Any], None] = lambda event, subject: None,
     ) -> None:
+        self.tell = tell
         self.engine = engine
         self.staging = staging
         self.run = run
@@ -76,10 +80,16 @@ class TaskRun:
         if self._nothing_new(step):
             self.staging.skip(self.run.execution, step)
             return TaskReport(name, time.monotonic() - started, self._rows_read(step), {}, skipped=True)
-        outputs = self._evaluate(step, task)
-        wrote = self._stage(step, task, outputs)
+        with self.engine.computing(f"nova-{self.run.execution.id}", partial(self._progress, name)):
+            outputs = self._evaluate(step, task)
+            wrote = self._stage(step, task, outputs)
         self.crash_point("task.after")
         return TaskReport(name, time.monotonic() - started, self._rows_read(step), wrote)
+
+    def _progress(self, task: str, done: int, known: int) -> None:
+        told = Progress(task, done, known)
+        log.info("%s", told)
+        self.tell("progress", told)
 
     # inputs
 

@@ -139,7 +139,7 @@ def spark(start: Deployment | None) -> Iterator[Finding]:
 def _try_spark(settings: Settings) -> tuple[int, str]:
     from nova_assets.engine.session import build
 
-    session = build(settings.spark, settings.home)
+    session = build(settings.spark, settings.home, settings.spark_config)
     return session.range(1000).count(), session.version
 
 
@@ -168,6 +168,7 @@ def setting_lines(settings: Settings) -> Iterator[Finding]:
         "lease": f"{settings.lease:g} s",
         "grace": f"{settings.grace:g} s",
         "spark": settings.spark,
+        "spark_config": "; ".join(f"{k}={v}" for k, v in settings.spark_config.items()) or "(none)",
     }
     for name, value in values.items():
         source = settings.sources.get(name, "default")

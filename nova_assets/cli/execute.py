@@ -107,6 +107,9 @@ def _run(store: Store, binding: str, partition: str | None, resume: str | None, 
             begun.append(subject)
         elif event == "task":
             done.append(subject.task)
+        elif event == "progress":
+            progress(f"{binding}: {subject}", quiet)
+            return
         current = tasks.index(done[-1]) + 1 if done else 0
         if current < len(tasks):
             doing = f"{tasks[current]} ({current + 1} of {len(tasks)})"

@@ -54,7 +54,7 @@ def spark(deployment: Deployment, action: str) -> Answer:
 def _start(deployment: Deployment) -> None:
     from nova_assets.engine.session import build
 
-    build("server", deployment.settings.home).stop()
+    build("server", deployment.settings.home, deployment.settings.spark_config).stop()
 
 
 def _show(console: Console, data: dict[str, Any], says: str, used: bool) -> None:

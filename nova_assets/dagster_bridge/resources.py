@@ -74,5 +74,6 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
 
         from nova_assets.engine.session import config_for
 
-        config = {**config_for(settings.spark, settings.home), **self.spark_config}
+        further = {**settings.spark_config, **self.spark_config}
+        config = config_for(settings.spark, settings.home, further)
         return LazyPySparkResource(spark_config=config).spark_session

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+PROGRESS_EVERY = 5.0
+"""Seconds between two words about what Spark is doing."""
+
+
 class SparkEngine:
     """Carries out reads and writes with Spark; inserts of Arrow data without it.
 
@@ -150,6 +154,13 @@ class SparkEngine:
 
     def write(self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         return self._writer.write(frame, staged, channel, schema)
+
+    @contextmanager
+    def computing(self, name: str, tell: Callable[[int, int], None]) -> Iterator[None]:
+        from nova_assets.engine.progress import computing
+
+        with computing(self.session, name, tell, PROGRESS_EVERY):
+            yield
 
     def take(self, data: Any, schema: Schema | None) -> Any:
         taken = take(data, schema)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -36,7 +36,7 @@ class Server:
     logs: Path
 
 
-def server_config(home: Path) -> dict[str, str]:
+def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     """The settings of a session on the deployment's server, which is started if it does not run.
 
     Raises:
@@ -47,7 +47,7 @@ def server_config(home: Path) -> dict[str, str]:
     _use(home)
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
-    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}"}
+    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **further}
     with _environment(PYTHONPATH=os.pathsep.join(own_paths())):  # its workers import a user's functions
         address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
     return {"spark.remote": address}

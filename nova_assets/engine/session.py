@@ -137,16 +137,16 @@ def using(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
-def config_for(where: str, home: Path | None = None) -> dict[str, str]:
+def config_for(where: str, home: Path | None, further: Mapping[str, str]) -> dict[str, str]:
     """The settings that a session is built with, after what it takes from the environment is there."""
     if where.startswith("sc://"):
-        return {"spark.remote": where}
+        return {**further, "spark.remote": where}
     prepare_environment()
     if where == "server":
         from nova_assets.engine.server import server_config
 
-        return server_config(home or Path(DEFAULT_HOME))
-    return spark_config()
+        return server_config(home or Path(DEFAULT_HOME), further)
+    return {**spark_config(), **further}
 
 
 def prepare_environment() -> None:
@@ -155,12 +155,13 @@ def prepare_environment() -> None:
     use_java()
 
 
-def build(where: str = "local", home: Path | None = None) -> SparkSession:
+def build(where: str = "local", home: Path | None = None, further: Mapping[str, str] | None = None) -> SparkSession:
     """A session: the one that is active in this process, or a new one.
 
     Args:
         where: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``.
         home: the folder in which the server of a deployment is recorded.
+        further: settings beside, or instead of, those of this package.
 
     Raises:
         EngineUnavailable: there can be none.
@@ -174,7 +175,7 @@ def build(where: str = "local", home: Path | None = None) -> SparkSession:
         if where == "local" and os.environ.get("SPARK_REMOTE"):
             return SparkSession.builder.getOrCreate()
         builder: Any = SparkSession.builder
-        for name, value in config_for(where, home).items():
+        for name, value in config_for(where, home, further or {}).items():
             builder = builder.config(name, value)
         session: SparkSession = builder.getOrCreate()
         return session

@@ -80,6 +80,23 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the engine has come with what a task is waiting for.
+
+    Args:
+        task: of the workflowette.
+        done, known: the engine's own tasks in its running stages; more may follow.
+    """
+
+    task: str
+    done: int
+    known: int
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.done} of {self.known} Spark tasks done"
+
+
+@dataclass(frozen=True, slots=True)
 class CheckReport:
     """What one check of an execution found.
 

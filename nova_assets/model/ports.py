@@ -200,6 +200,10 @@ class Engine(Protocol):
     def count(self, frame: Frame) -> int:
         """The rows of a frame, evaluated for it."""
 
+    def computing(self, name: str, tell: Callable[[int, int], None]) -> AbstractContextManager[None]:
+        """A block whose jobs are marked with a name. Every few seconds it is told how many of the engine's tasks are
+        done, and known of; an interruption of the block stops its jobs."""
+
     def take(self, data: Any, schema: Schema | None) -> Frame:
         """A frame of this engine, or an Arrow table, out of what a user gives to ``insert``: frames, tables, paths.
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,68 @@ def test_a_worker_that_dies_is_told(run: Any) -> None:
     store.insert("source", [{"k": 2, "v": "y"}])  # the session lives on
 
 
+SLOW = """
+import time
+
+def wait(batches):
+    for batch in batches:
+        time.sleep(0.5)
+        yield batch
+
+return source.select(F.explode(F.sequence(F.lit(1), F.lit(60))).alias("k"), "v").repartition(60).mapInArrow(
+    wait, "k int, v string"
+)
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Iterator[nova.Store]:
+    """A store with a binding that is at work for 15 seconds or more."""
+    monkeypatch.setattr("nova_assets.engine.engine.PROGRESS_EVERY", 1.0)
+    (tmp_path / "slow_pipeline.py").write_text(PIPELINE.replace("{body}", textwrap.indent(SLOW, "    ").strip()))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with nova.open("slow_pipeline:project", f"sqlite:///{tmp_path}/c.db", tmp_path / "wh", spark) as store:
+        store.insert("source", [{"k": 1, "v": "x"}])
+        yield store
+    sys.modules.pop("slow_pipeline")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_what_spark_is_doing_is_told_and_a_cancelled_run_stops_it(
+    slow: nova.Store, spark: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Cancelled(BaseException):
+        """As Dagster interrupts a run that was cancelled."""
+
+    heard: list[Any] = []
+
+    def cancel(*_: Any) -> None:
+        raise Cancelled
+
+    def hear(event: str, subject: Any) -> None:
+        if event == "progress":
+            heard.append(subject)
+            if subject.done > 1 and subject.known >= 60:
+                os.kill(os.getpid(), signal.SIGALRM)
+
+    caplog.set_level("INFO", "nova_assets.task")
+    before = signal.signal(signal.SIGALRM, cancel)
+    try:
+        with pytest.raises(Cancelled):
+            slow.run("w", observer=hear)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert all(p.task == "work" and 0 <= p.done <= p.known for p in heard) and str(heard[-1]) in caplog.text
+    assert re.fullmatch(r"work: \d+ of \d+ Spark tasks done", str(heard[-1]))
+
+    until = time.monotonic() + 10
+    while (running := spark.sparkContext.statusTracker().getActiveJobsIds()) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not running
+    assert slow.catalog.channel("out").head == 0 and not slow.cursors() and slow.executions("w")[0].state == "failed"
+
+
 def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
     class Py4JJavaError(Exception):
         pass
@@ -110,9 +173,34 @@ def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
     text = "An error occurred while calling o1.parquet.\n: org.apache.spark.SparkException: Job aborted\n\tat a.b.C\n"
     text += "Caused by: java.lang.OutOfMemoryError: Java heap space\n\tat java.base/x\n"
     found = fault(Py4JJavaError(text))
-    assert found.said.startswith(
-        "OutOfMemoryError: Java heap space (the data of one step does not fit: give Spark more"
+    assert found.said.startswith("OutOfMemoryError: Java heap space (the data of one step does not fit: give it more")
+    over = Py4JJavaError(
+        "An error occurred.\n: org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down"
     )
+    assert "(Spark itself has ended meanwhile, most often for want of memory" in fault(over).said
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_spark_that_runs_out_of_memory_publishes_nothing_and_says_how_to_give_it_more(tmp_path: Path) -> None:
+    body = """huge = F.repeat(F.lit("x"), 450_000_000)
+return source.withColumn("v", huge).withColumn("v", F.concat("v", "v"))"""
+    (tmp_path / "shop.py").write_text(PIPELINE.replace("{body}", textwrap.indent(body, "    ").strip()))
+    (tmp_path / "data.csv").write_text("k,v\n1,x\n")
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.nova]\nproject = "shop:project"\nspark_config = {"spark.driver.memory" = "512m"}\n'
+    )
+    command = [sys.executable, "-m", "nova_assets.cli"]
+    subprocess.run([*command, "insert", "source", "data.csv"], cwd=tmp_path, check=True)
+    done = subprocess.run([*command, "run", "w"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and re.search(
+        r"NOVA-TASK-FAILED.* 'work' .*(OutOfMemoryError|has ended meanwhile).*spark.driver.memory", done.stderr
+    ), done.stderr
+    with nova.open(
+        catalog=f"sqlite:///{tmp_path}/.nova/catalog.db", warehouse=tmp_path / ".nova" / "warehouse"
+    ) as store:
+        assert store.catalog.channel("out").head == 0 and store.executions("w")[0].state == "failed"
+        assert all(c.seq == 0 for c in store.cursors())
 
 
 @pytest.mark.spark
