@@ -54,8 +54,8 @@ def fault(error: BaseException) -> Fault:
     if caused and type(error).__module__.startswith(("py4j", "pyspark")):
         root = _JAVA_PACKAGE.sub("", caused[-1])
         return Fault(_short(root + _advice(root)), _called_from(text) or _at(error))
-    said = _headline(error)
-    return Fault(_short(said + _advice(said)), _called_from(text) or _at(error))
+    headline = _headline(error)
+    return Fault(_short(headline + _advice(headline)), _called_from(text) or _at(error))
 
 
 def _headline(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from dagster import (
     GraphDefinition,
     InputMapping,
     JobDefinition,
+    NodeInvocation,
     OutputMapping,
 )
 
@@ -27,6 +28,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.period import seconds_of
 from nova_assets.model.project import Project
+from nova_assets.model.task import Task
 
 KINDS = {"spark", "parquet"}
 
@@ -113,40 +115,38 @@ def _freshness(channel: Channel) -> FreshnessPolicy | None:
 
 
 def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
-    begin, commit = begin_op(binding, upstream), commit_op(binding)
+    """The steps, under the names that they have in the workflowette: ops themselves are called by binding, too."""
     order = binding.workflowette.in_order()
-    tasks = {t.name: task_op(binding, t, binding.workflowette.upstream(t)) for t in order}
-    execution = DependencyDefinition(begin.name, EXECUTION)
-    dependencies: dict[str, dict[str, DependencyDefinition]] = {begin.name: {}}
-    for t in order:
-        after = {f"after_{u}": DependencyDefinition(tasks[u].name, "report") for u in binding.workflowette.upstream(t)}
-        dependencies[tasks[t.name].name] = {EXECUTION: execution, **after}
-    waits = {f"after_{t.name}": DependencyDefinition(tasks[t.name].name, "report") for t in order}
-    dependencies[commit.name] = {EXECUTION: execution, **waits}
-    checks, verdicts = [], [s.get_python_identifier() for s in check_specs(binding)]
+    ops = {"begin": begin_op(binding, upstream), **{t.name: task_op(binding, t, _before(binding, t)) for t in order}}
+    execution = DependencyDefinition("begin", EXECUTION)
+    waits = {t.name: {f"after_{u}": DependencyDefinition(u, "report") for u in _before(binding, t)} for t in order}
+    all_tasks = {f"after_{t.name}": DependencyDefinition(t.name, "report") for t in order}
+    verdicts = [s.get_python_identifier() for s in check_specs(binding)]
     if verdicts:
-        checks = [checks_op(binding)]
-        dependencies[checks[0].name] = dict(dependencies[commit.name])
-        dependencies[commit.name]["after_checks"] = DependencyDefinition(checks[0].name, verdicts[0])
+        ops["checks"], waits["checks"] = checks_op(binding), all_tasks
+    checked = {"after_checks": DependencyDefinition("checks", verdicts[0])} if verdicts else {}
+    ops["commit"], waits["commit"] = commit_op(binding), {**all_tasks, **checked}
+    outputs = [(c.name, "commit") for c in binding.writes] + [(v, "checks") for v in verdicts]
     return GraphDefinition(
         name=f"{binding.name}__steps",  # the bare name is the job's
         description=binding.description,
-        node_defs=[begin, *tasks.values(), *checks, commit],
-        dependencies=dependencies,
+        node_defs=list(ops.values()),
+        dependencies={
+            NodeInvocation(op.name, alias=step): {} if step == "begin" else {EXECUTION: execution, **waits[step]}
+            for step, op in ops.items()
+        },
         input_mappings=[
-            InputMapping(graph_input_name=c, mapped_node_name=begin.name, mapped_node_input_name=c) for c in upstream
+            InputMapping(graph_input_name=c, mapped_node_name="begin", mapped_node_input_name=c) for c in upstream
         ],
         output_mappings=[
-            *(
-                OutputMapping(graph_output_name=c.name, mapped_node_name=commit.name, mapped_node_output_name=c.name)
-                for c in binding.writes
-            ),
-            *(
-                OutputMapping(graph_output_name=v, mapped_node_name=checks[0].name, mapped_node_output_name=v)
-                for v in verdicts
-            ),
+            OutputMapping(graph_output_name=name, mapped_node_name=step, mapped_node_output_name=name)
+            for name, step in outputs
         ],
     )
+
+
+def _before(binding: Binding, task: Task) -> tuple[str, ...]:
+    return binding.workflowette.upstream(task)
 
 
 def _lineage(binding: Binding) -> Mapping[str, set[str]]:

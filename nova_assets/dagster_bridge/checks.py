@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, AssetKey
 
+from nova_assets.dagster_bridge.partitions import partitions_def
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import CheckReport
 
@@ -16,7 +17,11 @@ def check_specs(binding: Binding) -> list[AssetCheckSpec]:
     """What Dagster is told of a binding's checks."""
     return [
         AssetCheckSpec(
-            c.name, asset=AssetKey(binding.channels[c.port].name), description=c.description, blocking=c.blocking
+            c.name,
+            asset=AssetKey(binding.channels[c.port].name),
+            description=c.description,
+            blocking=c.blocking,
+            partitions_def=partitions_def(binding.dimensions),
         )
         for c in binding.checks
     ]

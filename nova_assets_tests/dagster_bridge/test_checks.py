@@ -66,7 +66,7 @@ def test_a_failed_check_stops_the_run_before_the_commit(store: Store) -> None:
     result = job.execute_in_process(instance=instance, raise_on_error=False)
     assert not result.success
     assert verdicts(result) == {"no_negatives": ("table", False), "few": ("other", False)}
-    assert [e.step_key.split(".")[-1] for e in result.get_step_failure_events()] == ["w__checks"]
+    assert [e.step_key.split(".")[-1] for e in result.get_step_failure_events()] == ["checks"]
     assert not result.get_asset_materialization_events()
     assert store.catalog.channel("table").head == 0 and not store.cursors()
     assert store.executions("w")[0].state == "failed"

@@ -1,0 +1,262 @@
+"""What a person does in Dagster's pages, in a real browser: materialize, look, see a check fail, backfill, cancel.
+
+Screenshots of every station are kept in ``build/screenshots``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.store import Store
+from nova_assets_tests.conftest import missing
+from nova_assets_tests.scenarios import ui_shop
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.dagster,
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "build" / "screenshots"
+RUNS = "{ runsOrError { ... on Runs { results { runId status } } } }"
+
+
+class Deployment:
+    """``dagster dev`` with what lies under it."""
+
+    def __init__(self, store: Store, url: str) -> None:
+        self.store = store
+        self.url = url
+
+    def runs(self) -> dict[str, str]:
+        """Run -> status, latest first."""
+        body = json.dumps({"query": RUNS}).encode()
+        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return {r["runId"]: r["status"] for r in json.load(answer)["data"]["runsOrError"]["results"]}
+
+    def new_run(self, before: dict[str, str], *statuses: str) -> str:
+        """Wait for a run that was not there before and has come to one of these statuses."""
+
+        def found() -> str | None:
+            return next((r for r, s in self.runs().items() if r not in before and s in statuses), None)
+
+        return waited_for(found, f"a run that is {' or '.join(statuses)}: {self.runs()}")
+
+
+def waited_for(look: Callable[[], Any], what: str, seconds: float = 120) -> Any:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        seen = look()
+        if seen:
+            return seen
+        time.sleep(1)
+    raise AssertionError(f"in {seconds:.0f} s there was not {what}")
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    place = tmp_path_factory.mktemp("ui")
+    home = place / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
+    catalog, warehouse = f"sqlite:///{place}/c.db", str(place / "wh")
+    env = {**os.environ, "DAGSTER_HOME": str(home), "NOVA_CATALOG": catalog, "NOVA_WAREHOUSE": warehouse}
+    subprocess.run([sys.executable, str(ROOT / "tools" / "init_dagster_home.py"), str(home)], env=env, check=True)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    command = [
+        str(Path(sys.executable).with_name("dagster")),
+        "dev",
+        "-f",
+        str(Path(ui_shop.__file__)),
+        "-p",
+        str(port),
+    ]
+    with nova.open(ui_shop.project, catalog, warehouse) as store, (place / "log").open("w") as log:
+        store.register(ui_shop.project)
+        amounts = {1: 9.5, 2: -3.0, 3: 4.0, 4: 1.0}
+        store.insert("orders", [{"day": f"2024-01-0{d}", "id": d, "amount": a} for d, a in amounts.items()])
+        dev = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
+        made = Deployment(store, f"http://127.0.0.1:{port}")
+
+        def up() -> bool:
+            assert dev.poll() is None, (place / "log").read_text()[-3000:]
+            try:
+                return bool(urllib.request.urlopen(f"{made.url}/server_info", timeout=5))
+            except OSError:
+                return False
+
+        try:
+            waited_for(up, "a page")
+            yield made
+        finally:
+            os.killpg(dev.pid, signal.SIGTERM)
+            try:
+                dev.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(dev.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("no browser driver", "pip install playwright")
+    program = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if program is None:
+        missing("no Chromium", "install the package chromium")
+    shutil.rmtree(PICTURES, ignore_errors=True)
+    PICTURES.mkdir(parents=True)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+class Person:
+    """Somebody at the pages, whose every station is photographed."""
+
+    def __init__(self, page: Any, url: str) -> None:
+        self.page = page
+        self.url = url
+
+    def go(self, place: str) -> None:
+        self.page.goto(f"{self.url}/{place}")
+
+    def sees(self, *texts: str) -> None:
+        for text in texts:
+            self.page.get_by_text(text).first.wait_for()
+
+    def photographs(self, name: str) -> None:
+        self.page.wait_for_timeout(1000)  # animations
+        self.page.screenshot(path=PICTURES / f"{name}.png")
+
+    def materializes(self, asset: str, partitions: str | None = None) -> None:
+        """By the asset's button, and the dialog that it opens for partitions."""
+        self.go(f"assets/{asset}")
+        self.page.get_by_role("button", name="Materialize").first.click()
+        if partitions is not None:
+            dialog = self.page.get_by_role("dialog")
+            dialog.get_by_text("Show all partitions").click()
+            box = dialog.locator("input[type=text]").first
+            box.fill(partitions)
+            box.press("Enter")
+            self.photographs(f"materialize-{asset}-{re.sub('[^0-9]+', '-', partitions).strip('-')}")
+            dialog.get_by_role("button", name=re.compile("Launch")).click()
+
+
+@pytest.fixture
+def person(browser: Any, deployed: Deployment) -> Iterator[Person]:
+    page = browser.new_page(viewport={"width": 1500, "height": 950})
+    page.set_default_timeout(60_000)
+    here = Person(page, deployed.url)
+    yield here
+    here.photographs("last-station")
+    page.close()
+
+
+def test_one_partition_is_materialized_and_everything_about_it_is_seen(deployed: Deployment, person: Person) -> None:
+    before = deployed.runs()
+    person.materializes("totals", "2024-01-01")
+    run = deployed.new_run(before, "SUCCESS")
+    assert [(b.range, b.partition) for b in deployed.store.timeline("totals")[-1].blocks] == [
+        ("Δ(0→1)", "day=2024-01-01")
+    ]
+
+    person.go(f"runs/{run}")
+    person.sees("sum_up", "commit", "checks")
+    person.photographs("run-steps")
+
+    person.go("assets/totals?view=partitions&partition=2024-01-01")
+    person.sees("nova/seq", "nova/range", "Δ(0→1)", "nova/consumed", "nova/bytes")
+    person.photographs("block-metadata")
+
+    person.go("assets/totals?view=overview")
+    person.sees("Columns", "double", "Freshness policy")
+    person.photographs("asset-overview")
+
+
+def test_a_channel_is_materialized_again_and_again_and_its_numbers_plot_themselves(
+    deployed: Deployment, person: Person
+) -> None:
+    for n in (1, 2):
+        before = deployed.runs()
+        person.materializes("report")
+        deployed.new_run(before, "SUCCESS")
+        assert deployed.store.catalog.channel("report").head == n
+    person.go("assets/report?view=overview")
+    person.page.get_by_role("button", name="Plots").click()
+    person.sees("nova/seconds", "nova/seq", "dagster/row_count")
+    person.page.get_by_text("nova/seconds").first.scroll_into_view_if_needed()
+    person.photographs("plots")
+
+
+def test_lineage_is_seen(deployed: Deployment, person: Person) -> None:
+    person.go("assets/totals?view=lineage")
+    person.sees("orders", "totals", "report")
+    person.photographs("lineage")
+
+
+def test_a_failed_check_is_seen_and_nothing_was_published(deployed: Deployment, person: Person) -> None:
+    before, head = deployed.runs(), deployed.store.catalog.channel("totals").head
+    person.materializes("totals", "2024-01-02")
+    run = deployed.new_run(before, "FAILURE")
+    assert deployed.store.catalog.channel("totals").head == head
+
+    person.go(f"runs/{run}")
+    person.sees("NOVA-CHECK-FAILED")
+    person.photographs("run-with-failed-check")
+    person.go("assets/totals?view=checks")
+    person.sees("no_debts", "Failed", "1 row that ought not to be there", "No day's total is below zero.")
+    person.photographs("failed-check")
+
+
+def test_a_range_is_backfilled(deployed: Deployment, person: Person) -> None:
+    person.materializes("totals", "[2024-01-03...2024-01-04]")
+
+    def done() -> bool:
+        held = {p.partition for p in deployed.store.partitions("totals")}
+        return {"day=2024-01-03", "day=2024-01-04"} <= held
+
+    waited_for(done, "both days")
+    person.go("runs?view=backfills")
+    person.photographs("backfill")
+
+
+def test_a_run_is_cancelled_and_leaves_nothing(deployed: Deployment, person: Person) -> None:
+    before = deployed.runs()
+    person.materializes("slow")
+    run = deployed.new_run(before, "STARTED")
+    person.go(f"runs/{run}")
+    person.sees("Spark tasks done")
+    person.photographs("run-progress")
+    person.page.get_by_role("button", name="Terminate").click()
+    person.page.get_by_role("dialog").get_by_role("button", name=re.compile("Terminate")).click()
+    waited_for(lambda: deployed.runs()[run] == "CANCELED", "a run that is cancelled")
+    [latest] = deployed.store.executions("long_work", 1)
+    assert latest.state == "failed" and deployed.store.catalog.channel("slow").head == 0
+    person.go(f"runs/{run}")
+    person.sees("Canceled")
+    person.photographs("run-cancelled")
