@@ -1,12 +1,14 @@
 # Everything is installed into .venv/, and nothing outside this folder is changed.
 
 PYTHON ?= python3
-PY := .venv/bin/python
-STAMP := .venv/.nova-setup
+# `make test SPARK=4.0.*` tests with that PySpark, in an environment of its own.
+VENV := .venv$(if $(SPARK),-spark-$(subst *,x,$(SPARK)))
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.nova-setup
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-fast check clean distclean
+.PHONY: help setup demo ui test test-fast check reference clean distclean
 
 help:  ## Show this list
 	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
@@ -18,12 +20,13 @@ help:  ## Show this list
 		printf '%-16s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "Another Python:  make setup PYTHON=python3.12"
+	@echo "Another Spark:   make test SPARK='4.0.*'"
 
 setup: $(STAMP)  ## Install everything into .venv/ (the first time downloads about half a gigabyte)
 
 # Installed again when the dependencies change, and only then.
 $(STAMP): pyproject.toml tools/setup.sh
-	@PYTHON='$(PYTHON)' sh tools/setup.sh
+	@PYTHON='$(PYTHON)' VENV='$(VENV)' SPARK='$(SPARK)' sh tools/setup.sh
 	@touch $@
 
 # Initialised by one process before any other uses it: two that do so at once would spoil it for good.
@@ -34,7 +37,7 @@ demo: $(STAMP) $(DAGSTER)/.initialised  ## Run the news pipeline, and say how to
 	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(PY) -m nova_assets.examples.news
 
 ui: $(STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the demo made, at http://localhost:3000
-	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' .venv/bin/dagster dev --workspace workspace.yaml
+	@DAGSTER_HOME='$(CURDIR)/$(DAGSTER)' $(VENV)/bin/dagster dev --workspace workspace.yaml
 
 test: $(STAMP)  ## Run all tests (those for PostgreSQL skip, saying so, where it is not installed)
 	@$(PY) -m pytest $(ARGS)
@@ -46,7 +49,11 @@ check: $(STAMP)  ## Check style, format, types and the direction of imports
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict
-	.venv/bin/lint-imports
+	$(PY) tools/reference.py --check
+	$(VENV)/bin/lint-imports
+
+reference: $(STAMP)  ## Write docs/api.md from the docstrings
+	@$(PY) tools/reference.py
 
 clean:  ## Remove what the demo and the tools have left, but not .venv/
 	rm -rf .nova build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -54,4 +61,4 @@ clean:  ## Remove what the demo and the tools have left, but not .venv/
 	find nova_assets nova_assets_tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## Remove .venv/ too
-	rm -rf .venv
+	rm -rf .venv .venv-spark-*

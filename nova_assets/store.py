@@ -135,8 +135,7 @@ class Store:
         Args:
             channel: its name; one that the project defines is registered by its first use.
             data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or one or several paths of Parquet, CSV
-            or
-                JSON-lines files. Deletions on keyed channels are rows with ``_deleted`` true.
+                or JSON-lines files. Deletions on keyed channels are rows with ``_deleted`` true.
             kind: ``delta`` adds, ``base`` replaces: the partitions that it leaves out are emptied, unless ``partition``
                 says which are concerned (R13).
             idempotency_key: a second insert with the same key changes nothing and gives back the first commit.
@@ -147,8 +146,14 @@ class Store:
             The commit; its ``seq`` is the number that the block took. An empty delta takes none (R1).
 
         Raises:
-            ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, PartitionError, UnrepresentableChange,
-            ModelChanged.
+            ChannelNotFound: no such channel.
+            SchemaMismatch: other columns or types than the channel's.
+            BadKey: a key is null, or one block has several live rows of it.
+            BadRecord: a file is damaged, or not what its name says.
+            EmptyInput: nothing was given.
+            PartitionError: a row that is in no partition, or in another than the one named.
+            UnrepresentableChange: a base that drops rows which consumers of an Append channel have seen (R10).
+            ModelChanged: a delta after a change of merge model (R18).
         """
         return self._inserts.insert(self._known(channel), data, kind, idempotency_key, partition)
 
@@ -177,15 +182,18 @@ class Store:
         Args:
             channel: its name.
             at: the version; the head by default.
-            since: the changes after that version, up to ``at``, instead of a snapshot; keyed channels with
-            ``_deleted``.
+            since: the changes after that version, up to ``at``, instead of a snapshot; on keyed channels with
+                ``_deleted``.
             partition: one partition only, ``"dt=2024-01-01/action=login"``; or all that agree with some dimensions,
                 ``"action=login"``.
             columns: these columns only.
             keys: a frame or table with the channel's key columns: these keys only.
 
         Raises:
-            ChannelNotFound, VersionNotFound, BlockCollected, PartitionError.
+            ChannelNotFound: no such channel.
+            VersionNotFound: it has no such number.
+            BlockCollected: that version is gone (R15).
+            PartitionError: it has no such partition.
         """
         name = self._known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
@@ -284,7 +292,10 @@ def open(
         lease, grace: seconds; see ``Settings``.
 
     Raises:
-        SettingsError, DefinitionError, CatalogUnavailable, CatalogVersion.
+        SettingsError: a setting is wrong, or the project cannot be loaded.
+        DefinitionError: the project is not sound.
+        CatalogUnavailable: the catalog does not answer.
+        CatalogVersion: it is of a newer version, or something else.
     """
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.engine.engine import SparkEngine

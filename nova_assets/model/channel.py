@@ -34,7 +34,7 @@ class Channel:
         schema: Spark DDL, a ``pyarrow.Schema``, or nothing: then the first block gives it.
         partitions: partition dimensions, outermost first; their columns belong to the key of a keyed channel (R13).
         on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
-        (R18).
+            (R18).
         description, owners, group, tags: shown in Dagster.
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by

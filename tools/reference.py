@@ -1,0 +1,130 @@
+"""Writes docs/api.md: every public name with its signature and what its docstring says. ``--check`` only compares.
+
+The docstrings are read from the source by griffe; nothing of the package is imported but its list of names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+from nova_assets import _HOMES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "api.md"
+
+CHAPTERS = {
+    "Data": ("model.channel", "model.merge", "model.function", "model.partitions", "model.block", "model.commit"),
+    "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
+    "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
+    "Running": ("store", "model.execution", "plan.run"),
+}
+FURTHER = {
+    "Under Dagster (`nova_assets.dagster_bridge`)": {
+        "dagster_bridge.definitions": ("build_definitions",),
+        "dagster_bridge.resources": ("NovaResource",),
+        "dagster_bridge.io_manager": ("NovaIOManager",),
+    },
+    "For tests (`nova_assets.testing`)": {"testing": ("World", "check_laws", "check_incremental")},
+}
+_OPTIONS: Any = {"warn_unknown_params": False, "warn_missing_types": False}
+_INSIDE = {"as_json", "from_json", "problems"}  # between the package's own rooms
+
+INTRODUCTION = """# Public names
+
+Made from the docstrings by `tools/reference.py`. Names without a module are those of `import nova_assets as nova`;
+[reference.md](reference.md) has settings, commands and errors, [concepts.md](concepts.md) the words.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    package = griffe.load(
+        "nova_assets", search_paths=[str(ROOT)], docstring_parser="google", docstring_options=_OPTIONS
+    )
+    assert {m for chapter in CHAPTERS.values() for m in chapter} == set(_HOMES), "every home is in a chapter"
+    parts = [INTRODUCTION]
+    for title, modules in CHAPTERS.items():
+        parts.append(f"## {title}\n")
+        parts += [entry(package[m][name], "nova.") for m in modules for name in _HOMES[m]]
+    for title, homes in FURTHER.items():
+        parts.append(f"## {title}\n")
+        parts += [entry(package[m][name], "") for m, names in homes.items() for name in names]
+    return "\n".join(parts)
+
+
+def entry(found: Any, prefix: str) -> str:
+    """One name: how it is called, what it means, its arguments, what it raises; a class with its public methods."""
+    lines = [f"### `{prefix}{found.name}`\n", *described(found, signature(found, f"{prefix}{found.name}"))]
+    if found.is_class:
+        for member in found.members.values():
+            public = (
+                not member.name.startswith("_")
+                and member.name not in _INSIDE
+                and not member.is_alias
+                and member.docstring is not None
+            )
+            if public and member.is_function and "property" not in member.labels:
+                lines += [f"#### `{found.name}.{member.name}`\n", *described(member, signature(member, member.name))]
+    return "\n".join(lines)
+
+
+def described(found: Any, how: str) -> Iterator[str]:
+    if how:
+        yield f"```text\n{how}\n```\n"
+    for section in found.docstring.parsed if found.docstring is not None else ():
+        kind = section.kind.value
+        if kind == "text":
+            yield f"{section.value}\n"
+        elif kind == "parameters":
+            yield "\n".join(f"- `{p.name}`: {' '.join(p.description.split())}" for p in section.value) + "\n"
+        elif kind == "raises":
+            yield "Raises:\n"
+            yield "\n".join(f"- `{r.annotation}`: {' '.join(r.description.split())}" for r in section.value) + "\n"
+
+
+def signature(found: Any, name: str) -> str:
+    """How it is called, one argument a line where that does not fit."""
+    function = found
+    if found.is_class:
+        function = found.members.get("__init__")
+        if function is None or function.is_alias:
+            return ""
+    if not function.is_function:
+        return ""
+    arguments = list(_arguments(function.parameters))
+    returns = "" if found.is_class or function.returns is None else f" -> {function.returns}"
+    short = f"{name}({', '.join(arguments)}){returns}"
+    return short if len(short) <= 110 else "{}(\n    {},\n){}".format(name, ",\n    ".join(arguments), returns)
+
+
+def _arguments(parameters: Any) -> Iterator[str]:
+    named_only = False
+    for p in parameters:
+        if p.name in ("self", "cls"):
+            continue
+        stars = {"variadic positional": "*", "variadic keyword": "**"}.get(p.kind.value, "")
+        if p.kind.value == "keyword-only" and not named_only:
+            named_only = True
+            yield "*"
+        typed = f"{stars}{p.name}" + (f": {p.annotation}" if p.annotation is not None else "")
+        yield typed if p.default is None or stars else f"{typed} = {p.default}"
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
+            print("docs/api.md is not what the docstrings say; type: make reference", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
