@@ -55,7 +55,8 @@ def fault(error: BaseException) -> Fault:
         root = _JAVA_PACKAGE.sub("", caused[-1])
         return Fault(_short(root + _advice(root)), _called_from(text) or _at(error))
     headline = _headline(error)
-    return Fault(_short(headline + _advice(headline)), _called_from(text) or _at(error))
+    advice = _advice(headline) if type(error).__module__.startswith(("py4j", "pyspark", "grpc")) else ""
+    return Fault(_short(headline + advice), _called_from(text) or _at(error))
 
 
 def _headline(error: BaseException) -> str:

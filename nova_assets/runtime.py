@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from nova_assets.checks import carry_out_check, refusal
+from nova_assets.checks import carry_out_checks, refusal
 from nova_assets.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
@@ -173,9 +173,7 @@ class Runtime:
                 report = self._with_retries(run, step, tell)
                 reports.append(report)
                 tell("task", report)
-            checks = self.check(execution)
-            for check in checks:
-                tell("check", check)
+            checks = self.check(execution, tell)
             if any(c.blocks for c in checks):
                 raise refusal(execution, checks)
             commit = self.commit(execution)
@@ -230,20 +228,17 @@ class Runtime:
         with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
             return self._run_task(run, run.plan().step(task), _tell_nobody)
 
-    def check(self, execution: Execution) -> tuple[CheckReport, ...]:
-        """Carry out every check on what is staged. Whoever calls this does not commit when one of them ``blocks``."""
+    def check(self, execution: Execution, tell: Observer | None = None) -> tuple[CheckReport, ...]:
+        """Carry out every check on what is staged. What one of them ``blocks`` is not committed."""
         run = self._run_of(execution)
         if not run.binding.checks:
             return ()
-        reports = []
         with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
-            task_run = TaskRun(self.engine, self.staging, run, self.frames, crash_point)
-            for planned, check in zip(task_run.plan.checks, run.binding.checks, strict=True):
-                report = carry_out_check(task_run, planned, check)
-                if not report.passed:
-                    log.warning("check %s of channel %s failed: %s", report.check, report.channel, report.found or "")
-                reports.append(report)
-        return tuple(reports)
+            task_run = TaskRun(self.engine, self.staging, run, self.frames, crash_point, tell or _tell_nobody)
+            reports = carry_out_checks(task_run)
+            if not any(r.blocks for r in reports):
+                self.staging.mark_checked(execution)
+        return reports
 
     def fail(self, execution: Execution, error: BaseException) -> None:
         """End an execution as failed: it keeps its pins and staged blocks, and can be resumed (R4)."""
@@ -256,8 +251,15 @@ class Runtime:
 
         Raises:
             CommitConflict: something that it relied on has moved; the execution is aborted (R6).
+            CheckFailed: a blocking check does not hold. They are carried out here, if nobody has before.
         """
         run = self._run_of(execution)
+        if run.binding.checks and not self.staging.is_checked(execution):
+            reports = self.check(execution)
+            if any(r.blocks for r in reports):
+                error = refusal(execution, reports)
+                self.fail(execution, error)
+                raise error
         request = self.staging.request(execution, run.plan(self.staging.skipped(execution)), run.histories)
         crash_point("commit.before")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import SettingsError
+
+_SECRET = re.compile(r"secret|password|token|access[._]?key|credential", re.IGNORECASE)
 
 DEFAULT_HOME = ".nova"
 """The folder of everything that is made without being asked where, below ``Settings.root``."""
@@ -107,6 +110,17 @@ def hide_password(url: str) -> str:
     return f"{scheme}://{user}{':***' if ':' in credentials else ''}@{tail}"
 
 
+def hide_token(address: str) -> str:
+    """A Spark address that may be shown: without its parameters, one of which is a token."""
+    head, sep, _ = address.partition(";")
+    return f"{head}{';***' if sep else ''}"
+
+
+def hide_secrets(config: Mapping[str, str]) -> dict[str, str]:
+    """Spark settings that may be shown, judged by their names as Spark's own pages do."""
+    return {name: "***" if _SECRET.search(name) else value for name, value in config.items()}
+
+
 def _tool_nova(file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
@@ -138,7 +152,9 @@ def _spark(value: Any) -> str:
     if value in ("local", "server") or str(value).startswith("sc://"):
         return str(value)
     raise SettingsError(
-        "setting 'spark' names no Spark", found=repr(value), expected='"local", "server" or "sc://host:port"'
+        "setting 'spark' names no Spark",
+        found=repr(hide_token(str(value))),
+        expected='"local", "server" or "sc://host:port"',
     )
 
 
@@ -153,7 +169,7 @@ def _spark_config(value: Any) -> dict[str, str]:
     if not right or not all(str(name).startswith("spark.") for name in value):
         raise SettingsError(
             "setting 'spark_config' is unreadable",
-            found=repr(value),
+            found="something else, which may hold secrets and is not shown",
             expected='a table of Spark settings, or "spark.driver.memory=8g;spark.sql.shuffle.partitions=64"',
         )
     return {str(name): str(text) for name, text in value.items()}

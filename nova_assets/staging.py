@@ -22,6 +22,7 @@ from nova_assets.plan import modes
 from nova_assets.plan.run import RunPlan, Step
 
 _SKIPPED = "(skipped)"
+_CHECKED = "(checks)"  # no port is called so
 
 
 class Staging:
@@ -83,9 +84,18 @@ class Staging:
         for block in blocks:
             self.catalog.fill(block.id, Manifest((), Schema(())))
 
+    def mark_checked(self, execution: Execution) -> None:
+        """Record that every blocking check holds of what is staged now, for whoever commits it."""
+        mark = StagedBlock(uuid.uuid4().hex, execution.id, None, _CHECKED, "delta", _SKIPPED, execution.epoch)
+        self.catalog.stage([mark])
+        self.catalog.fill(mark.id, Manifest((), Schema(())))
+
+    def is_checked(self, execution: Execution) -> bool:
+        return _CHECKED in self.complete(execution)
+
     def void(self, execution: Execution, ports: Iterable[str]) -> None:
         """Forget what was staged on ports whose task runs again; the files are swept with the execution."""
-        self.catalog.drop_staged(execution.id, ports)
+        self.catalog.drop_staged(execution.id, [*ports, _CHECKED])
 
     def complete(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for those that are written whole."""

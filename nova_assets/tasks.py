@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -80,11 +80,15 @@ class TaskRun:
         if self._nothing_new(step):
             self.staging.skip(self.run.execution, step)
             return TaskReport(name, time.monotonic() - started, self._rows_read(step), {}, skipped=True)
-        with self.engine.computing(f"nova-{self.run.execution.id}", partial(self._progress, name)):
+        with self.computing(name):
             outputs = self._evaluate(step, task)
             wrote = self._stage(step, task, outputs)
         self.crash_point("task.after")
         return TaskReport(name, time.monotonic() - started, self._rows_read(step), wrote)
+
+    def computing(self, name: str) -> AbstractContextManager[None]:
+        """A block in which the engine works for a task or check: watched, and stopped with it."""
+        return self.engine.computing(f"nova-{self.run.execution.id}", partial(self._progress, name))
 
     def _progress(self, task: str, done: int, known: int) -> None:
         told = Progress(task, done, known)

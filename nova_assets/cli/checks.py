@@ -16,7 +16,7 @@ from typing import Any, Literal
 from nova_assets.cli.deployment import Deployment, catalog_version, sqlite_file
 from nova_assets.cli.render import plural, seconds, size
 from nova_assets.errors import NovaError
-from nova_assets.settings import Settings, hide_password
+from nova_assets.settings import Settings, hide_password, hide_secrets, hide_token
 
 Status = Literal["ok", "warning", "wrong"]
 
@@ -167,8 +167,8 @@ def setting_lines(settings: Settings) -> Iterator[Finding]:
         "warehouse": settings.warehouse,
         "lease": f"{settings.lease:g} s",
         "grace": f"{settings.grace:g} s",
-        "spark": settings.spark,
-        "spark_config": "; ".join(f"{k}={v}" for k, v in settings.spark_config.items()) or "(none)",
+        "spark": hide_token(settings.spark),
+        "spark_config": "; ".join(f"{k}={v}" for k, v in hide_secrets(settings.spark_config).items()) or "(none)",
     }
     for name, value in values.items():
         source = settings.sources.get(name, "default")

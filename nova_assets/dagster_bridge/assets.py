@@ -44,8 +44,8 @@ def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
     made = AssetsDefinition.from_graph(
         graph,
         keys_by_input_name={c: AssetKey(c) for c in upstream},
-        keys_by_output_name={c: AssetKey(c) for c in sorted(written)},
-        internal_asset_deps={c: {AssetKey(d) for d in deps} for c, deps in _lineage(binding).items()},
+        keys_by_output_name={_output(c): AssetKey(c) for c in sorted(written)},
+        internal_asset_deps={_output(c): {AssetKey(d) for d in deps} for c, deps in _lineage(binding).items()},
         partitions_def=partitions_def(binding.dimensions),
         partition_mappings={c: m for c, m in mappings.items() if m is not None} if binding.dimensions else None,
         check_specs=check_specs(binding),
@@ -126,7 +126,7 @@ def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
         ops["checks"], waits["checks"] = checks_op(binding), all_tasks
     checked = {"after_checks": DependencyDefinition("checks", verdicts[0])} if verdicts else {}
     ops["commit"], waits["commit"] = commit_op(binding), {**all_tasks, **checked}
-    outputs = [(c.name, "commit") for c in binding.writes] + [(v, "checks") for v in verdicts]
+    outputs = [(_output(c.name), "commit", c.name) for c in binding.writes] + [(v, "checks", v) for v in verdicts]
     return GraphDefinition(
         name=f"{binding.name}__steps",  # the bare name is the job's
         description=binding.description,
@@ -139,10 +139,15 @@ def _graph(binding: Binding, upstream: list[str]) -> GraphDefinition:
             InputMapping(graph_input_name=c, mapped_node_name="begin", mapped_node_input_name=c) for c in upstream
         ],
         output_mappings=[
-            OutputMapping(graph_output_name=name, mapped_node_name=step, mapped_node_output_name=name)
-            for name, step in outputs
+            OutputMapping(graph_output_name=name, mapped_node_name=step, mapped_node_output_name=of)
+            for name, step, of in outputs
         ],
     )
+
+
+def _output(channel: str) -> str:
+    """Apart from the names that Dagster gives to checks, which are of the same kind."""
+    return f"block_of_{channel}"
 
 
 def _before(binding: Binding, task: Task) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from dagster import (
 )
 
 from nova_assets.checks import refusal
-from nova_assets.dagster_bridge.checks import check_specs, result_of
+from nova_assets.dagster_bridge.checks import check_specs, evaluation_of, result_of
 from nova_assets.dagster_bridge.logs import forwarded
 from nova_assets.dagster_bridge.materializations import describe, output_of
 from nova_assets.dagster_bridge.owners import is_gone, owner_of
@@ -172,7 +172,8 @@ def _live(runtime: Runtime, execution: dict[str, Any]) -> Iterator[Execution]:
     try:
         yield runtime.attach(execution["id"])
     except ExecutionNotLive as ended:
-        raise Failure(str(ended), allow_retries=False) from ended
+        ended.next = "run the binding again, whole"
+        raise Failure(ended.render(), allow_retries=False) from ended
 
 
 def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution) -> Commit:
@@ -180,12 +181,15 @@ def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution)
         context.log.info("the commit was made before; it is reported again")
         return runtime.catalog.commit_by_id(execution.commit_id)
     try:
-        return runtime.commit(runtime.attach(execution.id))
+        with _live(runtime, {"id": execution.id}) as live:
+            return runtime.commit(live)
     except CommitConflict as conflict:
         context.log.warning(f"{conflict}\nthe binding is planned and run again, within this step")
         again = runtime.run(
             execution.binding or "", execution.partition, run_id=context.run_id, firing_id=execution.firing_id
         )
+        for report in again.checks:  # what was found before is not of what is published now
+            context.log_event(evaluation_of(report))  # type: ignore[arg-type]  # takes these, too
         assert again.commit is not None
         return again.commit
 

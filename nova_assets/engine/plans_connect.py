@@ -1,7 +1,8 @@
 """Which plans several frames of a Spark Connect session share: the client itself holds them, as objects.
 
 A frame made from another one refers to that one's plan object, so what two frames share is the same object in both.
-The client does not know what a function does, so everything shared is kept, but for bare reads: files do not change.
+The client does not know what a function does, so everything shared is kept, but for bare reads of files, which do not
+change. What frames share by a name in SQL or of a view is in none of their plans: that is refused.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ from typing import Any
 from pyspark.sql.connect.dataframe import DataFrame
 from pyspark.sql.connect.plan import LogicalPlan
 
-_PLAIN = frozenset({"DataSource", "Read", "SubqueryAlias", "Hint", "Range", "LocalRelation", "CachedRemoteRelation"})
+from nova_assets.errors import NotSupported
+
+_PLAIN = frozenset({"SubqueryAlias", "Hint", "Range", "LocalRelation", "CachedRemoteRelation"})
+_FILES = frozenset({"parquet", "orc", "avro", "csv", "json", "text"})
+_BY_NAME = frozenset({"SQL", "Read"})
 
 
 def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
-    """Frames of the largest plans that several of these share, lower ones first."""
+    """Frames of the largest plans that several of these share, lower ones first.
+
+    Raises:
+        NotSupported: several of them read something by its name, each by itself.
+    """
     outputs: dict[int, set[int]] = {}
     parents: dict[int, set[int]] = {}
     plans: dict[int, LogicalPlan] = {}
@@ -29,6 +38,14 @@ def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     def covered(plan: int) -> bool:
         return all(p in outputs and outputs[p] == outputs[plan] for p in parents[plan])
 
+    named = [n for p, of in outputs.items() if len(of) == 1 and type(plans[p]).__name__ in _BY_NAME for n in of]
+    if len(set(named)) > 1:
+        raise NotSupported(
+            "several outputs of a task read views or SQL, each by itself; on Spark Connect it cannot be told whether "
+            "they would come from one evaluation (R4)",
+            next="read the view once, as a frame that the outputs are made from; or say "
+            "@nova.task(..., deterministic=True) if evaluating twice gives the same rows",
+        )
     found = [plans[p] for p, of in outputs.items() if len(of) > 1 and not covered(p) and not _is_plain(plans[p])]
     return [DataFrame(p, frames[0].sparkSession) for p in sorted(found, key=_height)]
 
@@ -53,4 +70,7 @@ def _height(plan: LogicalPlan) -> int:
 
 
 def _is_plain(plan: LogicalPlan) -> bool:
+    if type(plan).__name__ == "DataSource":
+        source: Any = plan
+        return bool(source._paths) and source._format in _FILES
     return type(plan).__name__ in _PLAIN and all(map(_is_plain, _children(plan)))

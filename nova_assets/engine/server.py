@@ -7,7 +7,9 @@ its own to be found at, so that deployments with different code don't share one.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nova_assets.errors import EngineUnavailable
+
+log = logging.getLogger("nova_assets.engine")
 
 _PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
 
@@ -48,9 +52,12 @@ def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
     config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **further}
-    with _environment(PYTHONPATH=os.pathsep.join(own_paths())):  # its workers import a user's functions
+    paths = dict.fromkeys([str(home.parent), *own_paths()])  # where its workers import a user's functions from
+    config["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(paths)
+    with _environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
         address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
-    return {"spark.remote": address}
+    _compare(home, further)
+    return {**{k: v for k, v in further.items() if k.startswith("spark.sql.")}, "spark.remote": address}
 
 
 def recorded(home: Path) -> Server | None:
@@ -74,6 +81,26 @@ def stop(home: Path) -> bool:
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
     return bool(stop_local_connect_server())
+
+
+def _compare(home: Path, further: Mapping[str, str]) -> None:
+    """Say so where the server was started with other settings than are asked for now, and keeps them.
+
+    What is recorded is a digest: settings may hold secrets.
+    """
+    fixed = sorted((k, v) for k, v in further.items() if not k.startswith("spark.sql."))
+    digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
+    server = recorded(home)
+    place = _use(home).with_name("settings.json")
+    asked = {"pid": None if server is None else server.pid, "settings": digest}
+    try:
+        known = json.loads(place.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        known = {}
+    if known.get("pid") != asked["pid"]:
+        place.write_text(json.dumps(asked), encoding="utf-8")
+    elif known.get("settings") != digest:
+        log.warning("the Spark server runs with another spark_config than is set now; to take it over: nova spark stop")
 
 
 @contextmanager

@@ -64,13 +64,16 @@ class Binding:
 
     @property
     def reads(self) -> tuple[Channel, ...]:
-        """Channels that some task consumes, or some check looks at, in any mode.
+        """Channels that some task consumes, in any mode."""
+        return self._of(e.port for t in self.tasks for e in t.consumes)
 
-        What a check sees of an output as ``new`` is the staged block alone: that reads no channel.
+    @property
+    def looks_at(self) -> tuple[Channel, ...]:
+        """Channels that some check reads.
+
+        What it sees of an output as ``new`` is the staged block alone: that reads no channel.
         """
-        by_tasks = [e.port for t in self.tasks for e in t.consumes]
-        by_checks = [e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._writes(e.port)]
-        return self._of([*by_tasks, *by_checks])
+        return self._of(e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._writes(e.port))
 
     @property
     def writes(self) -> tuple[Channel, ...]:

@@ -125,7 +125,7 @@ class RunPlan:
 
 def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The channels whose heads an execution pins, and those of them whose cursors it pins."""
-    heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes))
+    heads = dict.fromkeys(c.name for c in (*binding.reads, *binding.writes, *binding.looks_at))
     return tuple(heads), tuple(c.name for c in binding.cursor_channels)
 
 
@@ -137,7 +137,7 @@ def scopes(binding: Binding, partition: str) -> dict[str, str]:
     own = partition_values(partition)
     return {
         c.name: scope_of([d.column for d in c.partitions if d.column in own], partition)
-        for c in (*binding.reads, *binding.writes)
+        for c in (*binding.reads, *binding.writes, *binding.looks_at)
     }
 
 
@@ -273,7 +273,7 @@ def _cursors(binding: Binding, pins: Mapping[str, Pin], partition: str) -> tuple
 
 def _heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[HeadAt, ...]:
     """Channels both read and written, or written as a base, must not have moved (R6)."""
-    both = {c.name for c in binding.reads} & {c.name for c in binding.writes}
+    both = {c.name for c in (*binding.reads, *binding.looks_at)} & {c.name for c in binding.writes}
     held = both | {c.name for c in binding.base_writes}
     return tuple(HeadAt(c, pins[c].head, pins[c].partition) for c in sorted(held))
 

@@ -89,6 +89,16 @@ def test_a_catalog_that_is_down_is_reported_without_its_password(nova: Nova) -> 
     assert other.code == 1 and other.error["code"] == "NOVA-CATALOG-UNAVAILABLE" and "secret" not in other.err
 
 
+def test_secrets_of_spark_are_not_shown(nova: Nova, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOVA_SPARK", "sc://host:15002/;token=hunter1")
+    monkeypatch.setenv("NOVA_SPARK_CONFIG", "spark.hadoop.fs.s3a.secret.key=hunter2;spark.driver.memory=3g")
+    said = nova("doctor")
+    assert "spark.driver.memory=3g" in said.out and "sc://host:15002/;***" in said.out
+    monkeypatch.setenv("NOVA_SPARK_CONFIG", "spark.hadoop.fs.s3a.secret.key=hunter2;spark.driver.memory")
+    wrong = nova("doctor", "--json")
+    assert wrong.code == 1 and "hunter" not in said.out + said.err + wrong.out + wrong.err
+
+
 def test_a_catalog_of_a_newer_version_is_reported(nova: Nova, folder: Path) -> None:
     nova("init")
     with sqlite3.connect(folder / ".nova" / "catalog.db") as catalog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -78,6 +79,59 @@ def test_a_failed_check_stops_the_run_before_the_commit(store: Store) -> None:
     found = {e.check_name: e for e in again.get_asset_check_evaluations()}
     assert found["no_negatives"].metadata["below"].value == 0
     assert found["few"].severity == dg.AssetCheckSeverity.WARN
+
+
+def test_a_blocked_execution_is_not_published_by_running_its_last_step_alone(store: Store) -> None:
+    defs = build_definitions(project, catalog=store.settings.catalog, warehouse=store.settings.warehouse)
+    job, instance = defs.resolve_job_def("w"), dg.DagsterInstance.ephemeral()
+    store.insert("source", [{"k": 2, "v": -1}])
+    first = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert not first.success
+    found = store.executions("w")[0]
+    with pytest.raises(nova.CheckFailed, match="no_negatives"):
+        store.runtime.commit(store.runtime.attach(found.id))
+    assert store.catalog.channel("table").head == 0
+
+
+def test_what_is_found_after_a_conflict_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    defs = build_definitions(project, catalog=store.settings.catalog, warehouse=store.settings.warehouse)
+    job, instance = defs.resolve_job_def("w"), dg.DagsterInstance.ephemeral()
+    really, rivals = store.catalog.commit, [1]
+
+    def rival(request: Any) -> Any:
+        if request.binding and rivals:
+            rivals.pop()
+            raise nova.CommitConflict("somebody was faster", reason="head")
+        return really(request)
+
+    monkeypatch.setattr(store.catalog, "commit", rival)
+    store.insert("source", [{"k": 1, "v": 1}])
+    result = job.execute_in_process(instance=instance)
+    found = [
+        (e.step_key.split(".")[-1], e.event_specific_data.check_name)
+        for e in result.all_events
+        if e.event_type_value == "ASSET_CHECK_EVALUATION"
+    ]  # type: ignore[union-attr]
+    assert found == [("checks", "no_negatives"), ("checks", "few"), ("commit", "no_negatives"), ("commit", "few")]
+
+
+def test_names_that_dagster_would_take_for_one(store: Store) -> None:
+    channels = {n: nova.Channel(n, schema=DDL) for n in ("table_few", "a", "a_b")}
+
+    @nova.task(consumes=nova.new(source), produces=[nova.delta(c) for c in (table, *channels.values())])
+    def spread(source: list[Row]) -> dict[str, list[Row]]:
+        return dict.fromkeys(("table", *channels), source)
+
+    def fine(name: str, channel: nova.Channel) -> nova.Check:
+        return nova.check(nova.new(channel, as_="rows"), name=name)(lambda rows: True)
+
+    def defined(*checks: nova.Check) -> dg.Definitions:
+        made = nova.Project([nova.bind(nova.Workflowette("w", [spread], checks=checks))])
+        return build_definitions(made, catalog=store.settings.catalog, warehouse=store.settings.warehouse)
+
+    defined(fine("few", table)).resolve_job_def("w")
+    with pytest.raises(nova.DefinitionError, match="Dagster calls two checks"):
+        defined(fine("b_c", channels["a"]), fine("c", channels["a_b"]))
 
 
 def test_checks_are_in_the_asset_graph(store: Store) -> None:

@@ -111,6 +111,52 @@ def test_a_users_asset_reads_a_channel_that_a_binding_writes_as_documented_in_de
     assert world.run("report", [report]).success and got == [[1]]
 
 
+def test_an_asset_of_several_outputs_has_one_cursor_for_them(world: World) -> None:
+    got: list[Any] = []
+    failing = [True]
+
+    @dg.multi_asset(
+        outs={"small": dg.AssetOut(), "large": dg.AssetOut()},
+        ins={"x": dg.AssetIn("source", metadata={"nova/mode": "new"}), "y": dg.AssetIn("other")},
+    )
+    def parts(x: list, y: list) -> Iterator[Any]:  # type: ignore[type-arg]
+        got.append((sorted(r["k"] for r in x), len(y)))
+        yield dg.Output(len(x), "small")
+        if failing:
+            raise ValueError(failing.pop())
+        yield dg.Output(len(y), "large")
+
+    for k in (1, 2):
+        world.store.insert("source", rows(k))
+        world.run("small,large", [parts])
+    world.store.insert("other", rows(7))
+    assert world.run("small,large", [parts]).success
+    # The first run materialized one of two and failed: its step did not succeed, so it is given the same again.
+    assert got == [([1], 0), ([1, 2], 0), ([], 1)]
+    world.run("small,large", [parts])
+    assert {c.binding: c.seq for c in world.store.cursors()} == {"asset:large+small": 2}
+
+
+def test_what_a_check_on_an_asset_of_ones_own_says_stops_its_cursor(world: World) -> None:
+    """A result without a value, with a blocking check that failed: the step failed, so nothing was consumed."""
+    got: list[Any] = []
+    passes = [False, True]
+
+    @dg.asset(
+        ins={"x": dg.AssetIn("source", metadata={"nova/mode": "new"})},
+        check_specs=[dg.AssetCheckSpec("fine", asset="checked", blocking=True)],
+    )
+    def checked(x: list) -> dg.MaterializeResult:  # type: ignore[type-arg]
+        got.append(sorted(r["k"] for r in x))
+        return dg.MaterializeResult(check_results=[dg.AssetCheckResult(passed=passes.pop(0), check_name="fine")])
+
+    world.store.insert("source", rows(1))
+    assert not world.run("checked", [checked]).success
+    world.store.insert("source", rows(2))
+    assert world.run("checked", [checked]).success
+    assert got == [[1], [1, 2]]
+
+
 def test_the_first_tick_of_a_schedule_fires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make(tmp_path, monkeypatch, when=nova.cron("* * * * *"))
     minute = datetime.now(UTC).replace(second=0, microsecond=0)

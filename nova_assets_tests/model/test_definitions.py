@@ -240,6 +240,22 @@ def test_one_channel_on_two_ports_may_not_hide_a_dependency() -> None:
         nova.Project([nova.bind(w, channels={"p": a, "q": a})])
 
 
+def test_a_check_does_not_decide_how_a_binding_is_partitioned_or_what_comes_before_it() -> None:
+    day = nova.daily("day", start="2024-01-01")
+    orders = nova.Channel("orders", schema="day date, v bigint", partitions=day)
+    totals = nova.Channel("totals", schema="day date, v bigint", partitions=day)
+    later = nova.Channel("later")
+    task = passing(name="t", consumes=nova.new(a), produces=nova.delta(totals))
+    check = nova.check([nova.new(totals), nova.all(orders), nova.all(later)], name="x")(lambda **frames: True)
+    after = nova.bind(
+        nova.Workflowette("after", [passing(name="u", consumes=nova.new(totals), produces=nova.delta(later))])
+    )
+    project = nova.Project([nova.bind(nova.Workflowette("w", [task], checks=[check])), after])
+    bound = project.bindings[0]
+    assert bound.dimensions == () and [c.name for c in bound.reads] == ["a"]
+    assert [c.name for c in bound.looks_at] == ["orders", "later"]
+
+
 def test_checks_that_cannot_be() -> None:
     def looking(name: str, *edges: Any) -> nova.Check:
         return nova.check(list(edges), name=name)(lambda **frames: True)

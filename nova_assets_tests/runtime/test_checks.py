@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nova_assets as nova
@@ -132,20 +133,98 @@ def test_what_was_not_written_is_not_checked(opened: Opener) -> None:
     assert done.state == "committed" and done.checks[0].skipped
 
 
-def test_a_check_that_raises_or_says_nothing_is_a_failed_task(opened: Opener) -> None:
-    answers: list[Any] = [ZeroDivisionError("by zero"), "yes"]
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_check_that_raises_or_says_nothing_has_failed_and_the_others_are_heard(
+    opened: Opener, blocking: bool
+) -> None:
+    @nova.check(nova.new(table), blocking=blocking)
+    def raises(table: list[Row]) -> bool:
+        raise ZeroDivisionError("by zero")
+
+    @nova.check(nova.new(table), blocking=blocking)
+    def says_nothing(table: list[Row]) -> Any:
+        return "yes"
 
     @nova.check(nova.new(table))
-    def broken(table: list[Row]) -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def counts(table: list[Row]) -> nova.CheckResult:
+        return nova.CheckResult(np.bool_(True), "fine", {"rows": np.int64(len(table)), "of": table[0]["k"].__class__})  # type: ignore[arg-type, dict-item]
 
-    store = opened(project(broken))
+    store = opened(project(raises, says_nothing, counts))
     store.insert("source", rows(k1=1))
-    with pytest.raises(nova.TaskFailed, match="ZeroDivisionError: by zero"):
-        store.run("w")
-    with pytest.raises(nova.TaskFailed, match="gave no verdict") as caught:
-        store.run("w")
-    assert caught.value.found == "str" and store.catalog.channel("table").head == 0
+    heard: list[Any] = []
+    said = (
+        r"raised ZeroDivisionError: by zero, at .*test_checks.py, line \d+, in raises.*no verdict but a str; expected"
+    )
+    if blocking:
+        with pytest.raises(nova.CheckFailed, match=f"(?s){said}"):
+            store.run("w", observer=lambda event, subject: heard.append(subject) if event == "check" else None)
+        assert store.catalog.channel("table").head == 0
+    else:
+        heard = list(store.run("w").checks)
+    assert [c.passed for c in heard] == [False, False, True]
+    assert heard[2].metadata == {"rows": 1, "of": "<class 'int'>"} and type(heard[2].metadata["rows"]) is int
+
+
+def test_nobody_commits_what_was_not_checked(opened: Opener) -> None:
+    asked: list[int] = []
+
+    @nova.check(nova.new(table))
+    def small(table: list[Row]) -> bool:
+        asked.append(len(table))
+        return len(table) < 2
+
+    store = opened(project(small))
+    store.insert("source", rows(k1=1, k2=2))
+    execution = store.runtime.begin("w")
+    store.runtime.run_task(execution, "keep")
+    with pytest.raises(nova.CheckFailed):
+        store.runtime.commit(execution)
+    with pytest.raises(nova.CheckFailed):
+        store.runtime.commit(store.runtime.attach(execution.id))
+    assert asked == [2, 2] and store.catalog.channel("table").head == 0
+
+    store.insert("table", rows(k5=5))
+    live = store.runtime.begin("w")
+    store.runtime.run_task(live, "keep")
+    assert store.runtime.check(live)[0].blocks
+
+
+def test_a_check_that_holds_is_not_asked_again_until_a_task_runs_again(opened: Opener) -> None:
+    asked: list[int] = []
+
+    @nova.check(nova.new(table))
+    def fine(table: list[Row]) -> bool:
+        asked.append(len(table))
+        return True
+
+    store = opened(project(fine))
+    store.insert("source", rows(k1=1))
+    execution = store.runtime.begin("w")
+    store.runtime.run_task(execution, "keep")
+    store.runtime.check(execution)
+    store.runtime.run_task(execution, "keep")
+    store.runtime.commit(execution)
+    assert asked == [1, 1] and store.catalog.channel("table").head == 1
+
+
+def test_a_check_of_private_rows_that_nobody_made_is_left_out(opened: Opener) -> None:
+    calls: list[int] = []
+
+    @nova.task(consumes=nova.new(source), produces=nova.delta("raw"), skip_if_no_new=True)
+    def take(source: list[Row]) -> list[Row]:
+        calls.append(len(source))
+        return source
+
+    @nova.task(consumes=nova.all("raw"), produces=nova.delta(table))
+    def put(raw: list[Row]) -> list[Row]:
+        return raw
+
+    @nova.check([nova.new(table), nova.all("raw")])
+    def as_many(table: list[Row], raw: list[Row]) -> bool:
+        return len(table) == len(raw)
+
+    store = opened(project(as_many, tasks=[take, put]))
+    store.register(store.project)
+    assert store.run("w").checks[0].skipped and calls == []
+    store.insert("source", rows(k1=1))
+    assert not store.run("w").checks[0].skipped and calls == [1]

@@ -177,6 +177,7 @@ def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
     over = Py4JJavaError(
         "An error occurred.\n: org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down"
     )
+    assert "ended" not in fault(ConnectionRefusedError("Connection refused")).said  # by a service of the user's
     assert "(Spark itself has ended meanwhile, most often for want of memory" in fault(over).said
 
 

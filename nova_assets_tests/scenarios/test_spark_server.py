@@ -66,8 +66,9 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def nova(place: Path, *arguments: str) -> dict[str, Any]:
+    program = str(Path(sys.executable).with_name("nova"))  # which does not put this folder on its path
     done = subprocess.run(
-        [sys.executable, "-m", "nova_assets.cli", *arguments, "--json"],
+        [program, *arguments, "--json"],
         cwd=place,
         env=environment(place),
         capture_output=True,
@@ -98,6 +99,11 @@ def test_one_warm_server_serves_commands_and_the_steps_of_dagster(place: Path) -
     assert "Launching subprocess for" in done.stderr
 
     assert nova(place, "spark")["pid"] == started["pid"]
+    settings = place / "pyproject.toml"
+    settings.write_text(settings.read_text() + 'spark_config = {"spark.driver.memory" = "3g"}\n')
+    program = str(Path(sys.executable).with_name("nova"))
+    said = subprocess.run([program, "run", "w"], cwd=place, env=environment(place), capture_output=True, text=True)
+    assert said.returncode == 0 and "nova spark stop" in said.stderr, said.stderr
     heads = {c["name"]: c["head"] for c in nova(place, "channels")["channels"]}
     assert heads == {"source": 2, "left": 2, "right": 2}
     left, right = rows(place, "left"), rows(place, "right")
