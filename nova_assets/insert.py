@@ -11,18 +11,23 @@ from typing import Any
 
 from nova_assets.errors import CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
-from nova_assets.model.block import Kind
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt
+from nova_assets.model.block import Block, Kind, Manifest
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers, Publish
 from nova_assets.model.evolution import reconcile
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.ports import Frame
+from nova_assets.model.reads import Diff, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
+from nova_assets.plan import modes
 from nova_assets.runtime import Runtime
 from nova_assets.staging import publications, refuse_changed_model, requirements
 
 log = logging.getLogger("nova_assets.insert")
+
+_TOLD = "(changes)"  # no port is called so
 
 Finder = Callable[[str], History]
 
@@ -117,18 +122,36 @@ class Inserts:
         definition = self.catalog.channel(channel).channel
         manifest = self.runtime.staging.write(execution, channel, kind, definition, history, frame)
         block = self.runtime.staging.complete(execution)[channel]
-        published = tuple(publications(replace(block, manifest=block.manifest or manifest), history, "insert"))
+        published = publications(replace(block, manifest=block.manifest or manifest), history, "insert")
+        unread = []
+        if kind == "base" and head > 0 and not self.catalog.channel(channel).bases:
+            if self.catalog.has_consumers(channel):
+                published = [*self._told(execution, definition, history, manifest), *published]
+            else:
+                unread = [NoConsumers(channel)]
+        needs = requirements(published, {channel: history})
+        needs["no_consumers"] = tuple(dict.fromkeys([*needs["no_consumers"], *unread]))
         request = CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=None,
-            publish=published,
+            publish=tuple(published),
             heads=(HeadAt(channel, head, scope),) if kind == "base" else (),
             idempotency=None if key is None else (channel, key),
-            **requirements(published, {channel: history}),
+            **needs,
         )
         return request
+
+    def _told(self, execution: Execution, channel: Channel, history: History, base: Manifest) -> list[Publish]:
+        """What the first base of a channel changes, as a delta beside it (R15): until now nobody had to keep what lags
+        behind, so consumers could not find out by comparing."""
+        new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
+        after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
+        frame = self.engine.read(Diff(modes.snapshot(history), after))
+        unchanged = replace(history, last_merge=None)  # a changed model takes effect by this very base
+        self.runtime.staging.write(execution, _TOLD, "delta", channel, unchanged, frame)
+        return publications(self.runtime.staging.complete(execution)[_TOLD], history, "insert")
 
     def _undo(self, execution: Execution, reason: str) -> None:
         """Leave nothing: the caller is told, so nobody will resume this. Refused by the catalog if it was committed."""

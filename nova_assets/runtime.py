@@ -57,6 +57,8 @@ CRASH_POINTS = (
     "publish.after",  # Dagster has heard, the catalog does not know it
     "sweep.before",  # about to delete a dead execution's files
     "sweep.after",  # files are gone, the catalog still lists them as staged
+    "collect.marked",  # blocks are collected, their files are there
+    "collect.deleted",  # their files are gone, the catalog still lists them
 )
 """Every place at which a test may kill the process, by ``NOVA_CRASH_AT=name`` (or ``name:n`` for the n-th passing)."""
 

@@ -32,6 +32,7 @@ class Settings:
         spark_config: further settings of the session that is made, such as ``spark.driver.memory``.
         lease: seconds for which an execution is left alone when it no longer renews its lease.
         grace: seconds after which staged files of a dead execution are swept.
+        collect_grace: seconds after which files of a collected block are deleted.
         root: where a relative ``project`` is imported from.
         sources: setting -> where it came from, for ``nova doctor``.
     """
@@ -41,6 +42,7 @@ class Settings:
     project: str | None = None
     lease: float = 120.0
     grace: float = 60.0
+    collect_grace: float = 3600.0
     spark: str = "local"
     spark_config: Mapping[str, str] = field(default_factory=dict)
     root: Path = field(default_factory=Path.cwd)
@@ -52,7 +54,7 @@ class Settings:
         return self.root / DEFAULT_HOME
 
 
-_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "spark", "spark_config")
+_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "collect_grace", "spark", "spark_config")
 
 
 def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
@@ -76,6 +78,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "project": None,
         "lease": 120.0,
         "grace": 60.0,
+        "collect_grace": 3600.0,
         "spark": "local",
         "spark_config": {},
     }
@@ -93,6 +96,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         project=values["project"],
         lease=_seconds("lease", values["lease"]),
         grace=_seconds("grace", values["grace"]),
+        collect_grace=_seconds("collect_grace", values["collect_grace"]),
         spark=_spark(values["spark"]),
         spark_config=_spark_config(values["spark_config"]),
         root=root,

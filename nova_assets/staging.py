@@ -41,11 +41,13 @@ class Staging:
         channel: Channel | None,
         history: History | None,
         frame: Frame,
+        schema: Schema | None = None,
     ) -> Manifest:
         """Stage one block.
 
         Args:
             channel, history: None for a private port.
+            schema: in which the block is written, where it holds what the channel holds already: nothing is judged.
 
         Raises:
             SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange: and nothing of it will be published.
@@ -53,7 +55,8 @@ class Staging:
         scope = WHOLE if history is None else history.scope
         if channel is not None and scope:
             frame = self.engine.in_partition(frame, channel, scope, None if history is None else history.schema)
-        schema = self._fit(channel, history, kind, self.engine.schema_of(frame))
+        known = schema is not None
+        schema = schema or self._fit(channel, history, kind, self.engine.schema_of(frame))
         block_id = uuid.uuid4().hex
         block = StagedBlock(
             id=block_id,
@@ -69,7 +72,7 @@ class Staging:
         self.crash_point("stage.recorded")
         manifest = self.engine.write(frame, block, channel, schema)
         self.crash_point("stage.written")
-        if channel is not None and history is not None and kind == "base":
+        if channel is not None and history is not None and kind == "base" and not known:
             manifest = self._compare_with_old(channel, history, manifest)
         self.catalog.fill(block_id, manifest)
         return manifest

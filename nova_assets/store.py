@@ -11,21 +11,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from nova_assets.errors import ChannelNotFound, SettingsError
+from nova_assets.errors import BlockCollected, ChannelNotFound, SettingsError
 from nova_assets.insert import InsertCheck, Inserts
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.period import seconds_of
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, Frame, PartitionState
 from nova_assets.model.project import Project
 from nova_assets.model.reads import Read, describe
 from nova_assets.model.timeline import Instant
+from nova_assets.model.upkeep import Collection, Compacting, Verdict
 from nova_assets.plan import modes
 from nova_assets.plan.run import RunPlan
 from nova_assets.runtime import Runtime
 from nova_assets.settings import Settings, load_settings
+from nova_assets.upkeep import Upkeep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +87,7 @@ class Store:
         self.engine = engine
         self.runtime = Runtime(catalog, engine, self.project, lease=settings.lease, grace=settings.grace)
         self._inserts = Inserts(self.runtime)
+        self._upkeep = Upkeep(self.runtime, settings.collect_grace)
 
     def __enter__(self) -> Store:
         return self
@@ -199,7 +203,13 @@ class Store:
         dimensions = self.catalog.channel(name).channel.partitions
         scope = parse_partition(dimensions, partition, partly=True) if partition else WHOLE
         history = self.catalog.history(name, at, scope, since)
-        read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
+        try:
+            read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
+        except BlockCollected:
+            whole = self.catalog.history(name, None, scope)
+            raise modes.gone(
+                name, at if since is None and at is not None else since or 0, modes.oldest(whole)
+            ) from None
         return Selection(self.engine, read, columns, keys, history.merge.key)
 
     # executions
@@ -245,6 +255,50 @@ class Store:
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
         return self.catalog.executions(binding, limit)
+
+    # upkeep
+
+    def compact(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        policy: Compacting | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> Commit | None:
+        """Add a base at the newest number of each partition that has deltas, so that they need not be merged by every
+        reader (R14). The head does not move, no trigger fires, and no answer changes.
+
+        Args:
+            channel: its name.
+            force: also where it is not worth it.
+            policy: when it is worth it.
+            partitions: only these, by their names.
+
+        Returns:
+            The commit; None where there was nothing to compact.
+        """
+        return self._upkeep.compact(self._known(channel), policy or Compacting(), force, partitions)
+
+    def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
+        """Take the blocks of a channel that nobody needs any more (R15). Their files are deleted after a grace.
+
+        Args:
+            retain: ``"30d"``: how long old versions are kept for time travel; what the project's definition says by
+                default, and if it says nothing, not at all.
+        """
+        name = self._known(channel)
+        return self._upkeep.collect(name, self._retained(name, retain))
+
+    def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[Verdict, ...]:
+        """Of every block of a channel, who needs it and for what: the dry run of ``collect``."""
+        name = self._known(channel)
+        return self._upkeep.verdicts(name, self._retained(name, retain))
+
+    def _retained(self, channel: str, given: str | None) -> float:
+        defined = next((c.retain for c in self.project.channels if c.name == channel), None)
+        wanted = given or defined
+        return 0.0 if wanted is None else float(seconds_of(wanted) or 0)
 
     # looking
 

@@ -45,6 +45,7 @@ class StubEngine:
     """
 
     session: Any = None
+    format = "jsonl"
 
     def __init__(self, warehouse: str | Path, schema: str = "k bigint, v bigint") -> None:
         self.root = Path(warehouse)
@@ -128,6 +129,12 @@ class StubEngine:
 
     def computing(self, name: str, tell: Any) -> Any:
         return nullcontext()
+
+    def delete_files(self, paths: Any) -> None:
+        for p in paths:
+            (self.root / p).unlink(missing_ok=True)
+            if not any((self.root / p).parent.iterdir()):
+                (self.root / p).parent.rmdir()
 
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, list)

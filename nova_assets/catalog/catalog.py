@@ -15,6 +15,7 @@ from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.staging import StagingArea
+from nova_assets.catalog.upkeep import Upkeep
 
 
 class SqlCatalog:
@@ -64,6 +65,13 @@ class SqlCatalog:
         self.commit_by_id = commits.commit_by_id
         self.unpublished = commits.unpublished
         self.mark_published = commits.mark_published
+
+        upkeep = Upkeep(database, histories)
+        self.upkeep = upkeep.upkeep
+        self.collect = upkeep.collect
+        self.deletable = upkeep.deletable
+        self.deleted = upkeep.deleted
+        self.reads_of_all = upkeep.reads_of_all
 
         self.last_firing = firings.last_firing
         self.fire = firings.fire

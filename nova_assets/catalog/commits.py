@@ -160,6 +160,10 @@ class Commits:
                     str(schema.was),
                     schema.channel,
                 )
+        for part in request.publish:
+            if part.span is not None and _is_there(c, part):
+                what = f"channel {part.channel!r} was compacted at {part.span[1]} meanwhile"
+                raise _conflict(what, "compacted", "a base", "none", part.channel)
         for unread in request.no_consumers:
             if consumers(c, unread.channel, request.execution_id):
                 what = f"channel {unread.channel!r} has a consumer now: the base must be compared with what it replaces"
@@ -180,6 +184,8 @@ class Commits:
     def _number(self, c: Connection, request: CommitRequest, state: Mapping[str, Any]) -> dict[str, int]:
         """The next number of each channel that gets a block; schemas are set here, too, under the same lock (R1)."""
         taken = {p.channel: state[p.channel]["head"] + 1 for p in request.publish if p.takes_number}
+        given = {p.channel for p in request.publish if p.kind == "base" and p.span is None}
+        c.execute(update(channels).where(channels.c.name.in_(given), channels.c.bases.is_(False)).values(bases=True))
         becomes = {s.channel: s.becomes.as_json() for s in request.schemas if s.channel in taken}
         for name, seq in taken.items():
             values: dict[str, Any] = {"head": seq, **({"schema": becomes[name]} if name in becomes else {})}
@@ -202,9 +208,9 @@ class Commits:
         return taken
 
     def _publish(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
-        added = [p for p in request.publish if p.takes_number]
+        added = [p for p in request.publish if p.is_added]
         if added:
-            c.execute(insert(blocks), [_block_row(p, request.id, taken[p.channel]) for p in added])
+            c.execute(insert(blocks), [_block_row(p, request.id, taken.get(p.channel, 0)) for p in added])
         rows = [
             {
                 "block_id": p.block_id,
@@ -263,14 +269,23 @@ def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:
     )
 
 
+def _is_there(c: Connection, p: Publish) -> bool:
+    """Whether another process has added the same block meanwhile: upkeep of one channel may be done by several."""
+    assert p.span is not None
+    same = (blocks.c.channel == p.channel, blocks.c.partition == p.partition, blocks.c.kind == p.kind)
+    ends = (blocks.c.hi == p.span[1], blocks.c.lo == (p.span[1] if p.kind == "base" else p.span[0]))
+    return c.execute(select(blocks.c.id).where(*same, *ends, blocks.c.collected_at.is_(None))).first() is not None
+
+
 def _block_row(p: Publish, commit_id: str, seq: int) -> dict[str, Any]:
+    lo, hi = p.span or (seq - 1, seq)
     return {
         "id": p.block_id,
         "channel": p.channel,
         "partition": p.partition,
         "kind": p.kind,
-        "lo": seq if p.kind == "base" else seq - 1,
-        "hi": seq,
+        "lo": hi if p.kind == "base" else lo,
+        "hi": hi,
         "rows": p.manifest.rows,
         "bytes": p.manifest.bytes,
         "deletes": p.manifest.deletes,

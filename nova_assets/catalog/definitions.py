@@ -94,6 +94,9 @@ class Definitions:
             values = {"definition": definition, "fingerprint": fingerprint(definition)}
             if not c.execute(update(bindings).where(bindings.c.name == name).values(**values)).rowcount:
                 _insert(c, insert(bindings).values(name=name, registered_at=now, **values))
+            produces = {e["port"] for t in definition["tasks"] for e in t["produces"] if e["kind"] == "base"}
+            may = [channel for port, channel in definition["channels"].items() if port in produces]
+            c.execute(update(channels).where(channels.c.name.in_(may), channels.c.bases.is_(False)).values(bases=True))
 
     def _register_channel(
         self, c: Connection, name: str, definition: dict[str, Any], replace: bool, now: datetime
@@ -149,7 +152,7 @@ class Definitions:
 
 def _state(row: RowMapping) -> ChannelState:
     schema = None if row["schema"] is None else Schema.from_json(row["schema"])
-    return ChannelState(Channel.from_json(row["definition"]), row["head"], schema)
+    return ChannelState(Channel.from_json(row["definition"]), row["head"], schema, bases=row["bases"])
 
 
 def _redeclared(name: str, known: RowMapping, definition: dict[str, Any]) -> Any:

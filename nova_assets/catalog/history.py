@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, func, or_, select
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, files, numbers, pins, staged
 from nova_assets.errors import VersionNotFound
@@ -113,6 +113,7 @@ class Histories:
             tuple(found),
             schema,
             merge,
+            numbers=self._collected(c, channel, head, scope, since),
             since=since,
             last_merge=self._last_merge(c, channel, head),
         )
@@ -131,6 +132,22 @@ class Histories:
             earlier = (blocks.c.channel == channel, blocks.c.hi <= since, blocks.c.collected_at.is_(None))
             found += read_blocks(c, select(blocks).where(*earlier, blocks.c.partition.in_(some)))
         return sorted(found, key=lambda b: (b.hi, b.kind, b.id))
+
+    def _collected(self, c: Connection, channel: str, head: int, scope: str, since: int) -> dict[str, tuple[int, ...]]:
+        """Partition -> numbers whose blocks are gone: they still are numbers at which it changed."""
+        query = select(blocks.c.partition, blocks.c.hi).where(
+            blocks.c.channel == channel,
+            blocks.c.hi <= head,
+            blocks.c.hi > since,
+            blocks.c.collected_at.is_not(None),
+            blocks.c.origin != "compact",
+            *_narrowed(scope),
+        )
+        found: dict[str, set[int]] = {}
+        for partition, hi in c.execute(query):
+            if within(partition, scope):
+                found.setdefault(partition, set()).add(hi)
+        return {p: tuple(sorted(n)) for p, n in found.items()}
 
     def _schema_at(self, c: Connection, channel: str, at: int) -> Schema | None:
         """The schema of that number (R18): that of the newest block, where a delta tells it."""
@@ -155,10 +172,27 @@ class Histories:
         by_commit: dict[str, list[Block]] = {}
         for block in read_blocks(c, select(blocks).where(blocks.c.channel == channel)):
             by_commit.setdefault(block.commit_id, []).append(block)
-        return [
+        given = [
             Instant("commit", "complete", r["seq"], r["at"], r["id"], r["binding"], tuple(by_commit.get(r["id"], ())))
             for r in rows
         ]
+        return sorted([*given, *self._upkeep(c, channel, by_commit)], key=lambda i: i.at)
+
+    def _upkeep(self, c: Connection, channel: str, by_commit: Mapping[str, list[Block]]) -> list[Instant]:
+        """Compactions and collections: commits that took no number."""
+        gone: dict[str, list[Block]] = {}
+        collected = select(blocks).where(blocks.c.channel == channel, blocks.c.collected_by.is_not(None))
+        who = pairs(c, collected.with_only_columns(blocks.c.id, blocks.c.collected_by))
+        for block in read_blocks(c, collected):
+            gone.setdefault(who[block.id], []).append(block)
+        compact = {i: found for i, found in by_commit.items() if found[0].origin == "compact"}
+        found = []
+        for action, of in (("compact", compact), ("collect", gone)):
+            for row in c.execute(select(commits).where(commits.c.id.in_(list(of)))).mappings():
+                some = tuple(of[row["id"]])
+                seq = max(b.hi for b in some)
+                found.append(Instant(action, "complete", seq, row["at"], row["id"], None, some))  # type: ignore[arg-type]
+        return found
 
     def _requested(self, c: Connection, channel: str) -> list[Instant]:
         query = select(executions).join(staged, staged.c.execution_id == executions.c.id).distinct()

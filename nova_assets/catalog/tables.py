@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.engine import Dialect
@@ -60,6 +61,8 @@ channels = Table(
     Column("head", Integer, nullable=False, default=0),
     Column("schema", JSON(none_as_null=True)),
     Column("registered_at", Moment, nullable=False),
+    # It may be given a base (R15). Once true, always: what lags behind was collected, or kept, in that knowledge.
+    Column("bases", Boolean, nullable=False, server_default=false()),
 )
 
 bindings = Table(
@@ -171,6 +174,7 @@ blocks = Table(
     Column("origin", String(16), nullable=False),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
     Column("collected_at", Moment),
+    Column("collected_by", String(64)),
     Index("ix_nova_blocks_channel_partition_hi", "channel", "partition", "hi"),
     Index("ix_nova_blocks_channel_hi", "channel", "hi"),
     Index("ix_nova_blocks_commit_id", "commit_id"),

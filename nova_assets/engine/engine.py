@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,8 @@ class SparkEngine:
         warehouse: the folder of all blocks.
         spark: a session, a function that gives one when it is needed, or None for a local one of this process.
     """
+
+    format = "parquet"
 
     def __init__(self, warehouse: str | Path, spark: SparkSession | Callable[[], SparkSession] | None = None) -> None:
         self.warehouse = Warehouse(warehouse)
@@ -175,6 +177,9 @@ class SparkEngine:
 
     def delete(self, folder: str) -> None:
         self.warehouse.delete(folder)
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        self.warehouse.delete_files(paths)
 
     def check(self) -> str:
         return self.warehouse.check()

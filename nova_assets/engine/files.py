@@ -74,6 +74,24 @@ class Warehouse:
         except OSError as error:
             raise self._unavailable("be cleaned up", error) from error
 
+    def delete_files(self, paths: Iterable[str]) -> None:
+        """Remove files, and the folders that they leave empty; no matter if they are gone already.
+
+        Raises:
+            FileMissing: a path leads out of the warehouse.
+            WarehouseUnavailable: one cannot be removed.
+        """
+        for name in paths:
+            path = self.path(DataFile(name, 0, 0))
+            try:
+                if path.parent.is_symlink():
+                    raise OSError(f"{path.parent} leads elsewhere")
+                path.unlink(missing_ok=True)
+                if path.parent.is_dir() and not any(path.parent.iterdir()):
+                    path.parent.rmdir()
+            except OSError as error:
+                raise self._unavailable("be cleaned up", error) from error
+
     def path(self, file: DataFile) -> Path:
         """Where a listed file is. Raises FileMissing for a path that leads out of the warehouse."""
         folder, _, name = file.path.rpartition("/")

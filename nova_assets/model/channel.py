@@ -36,6 +36,8 @@ class Channel:
         on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
             (R18).
         description, owners, group, tags: shown in Dagster.
+        retain: ``"30d"``: for how long old versions can be read by ``at=`` and ``since=``; by default only as long as
+            some consumer needs them.
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
             ``register(..., replace=True)``, as are columns that come, go or widen.
@@ -54,6 +56,7 @@ class Channel:
     group: str | None = field(compare=False)
     tags: Mapping[str, str] = field(compare=False, hash=False)
     fresh_within: str | None = field(compare=False)
+    retain: str | None = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     def __init__(
@@ -69,6 +72,7 @@ class Channel:
         group: str | None = None,
         tags: Mapping[str, str] | None = None,
         fresh_within: str | None = None,
+        retain: str | None = None,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         def put(**values: Any) -> None:
@@ -83,7 +87,7 @@ class Channel:
             on_schema_change=on_schema_change,
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        put(renamed=dict(renamed or {}), fresh_within=fresh_within)
+        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain)
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -103,6 +107,8 @@ class Channel:
             found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"')
         if self.fresh_within is not None and (seconds_of(self.fresh_within) or 0) < SHORTEST_FRESHNESS:
             found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED}, and a minute at least")
+        if self.retain is not None and seconds_of(self.retain) is None:
+            found.append(f"retain is {self.retain!r}; expected {EXPECTED}")
         found += [
             f"renamed says that {n!r} was {o!r}, but {n!r} is not in the schema"
             for n, o in self.renamed.items()

@@ -22,6 +22,10 @@ class Publish:
     """One block to be added, at the number that the commit gives its channel.
 
     A delta without rows is not published and takes no number; a base without rows is (R1).
+
+    Args:
+        span: of a block at numbers that exist already, as upkeep adds (R14): what lies between them, as one delta, or
+            the second as a base. It takes no number.
     """
 
     block_id: str
@@ -31,10 +35,15 @@ class Publish:
     merge: MergeModel
     partition: str = WHOLE
     origin: Origin = "task"
+    span: tuple[int, int] | None = None
+
+    @property
+    def is_added(self) -> bool:
+        return self.kind == "base" or self.manifest.rows > 0
 
     @property
     def takes_number(self) -> bool:
-        return self.kind == "base" or self.manifest.rows > 0
+        return self.is_added and self.span is None
 
 
 @dataclass(frozen=True, slots=True)

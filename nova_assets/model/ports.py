@@ -20,6 +20,7 @@ from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant
+from nova_assets.model.upkeep import Collection, Facts
 
 if TYPE_CHECKING:
     from nova_assets.model.reads import Read, Snapshot
@@ -30,7 +31,11 @@ Frame = Any
 
 @dataclass(frozen=True, slots=True)
 class ChannelState:
-    """A registered channel as it stands: its definition, head and schema."""
+    """A registered channel as it stands: its definition, head and schema.
+
+    Args:
+        bases: it may be given a base (R15).
+    """
 
     channel: Channel
     head: int
@@ -39,6 +44,7 @@ class ChannelState:
     bytes: int = 0
     blocks: int = 0
     updated_at: datetime | None = None
+    bases: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,13 @@ class Catalog(Protocol):
     def cursors(self, binding: str | None = None) -> list[Cursor]: ...
     def has_consumers(self, channel: str) -> bool: ...
 
+    # upkeep
+    def upkeep(self, channel: str, retain: float = 0.0) -> Facts: ...
+    def collect(self, channel: str, retain: float = 0.0) -> Collection: ...
+    def deletable(self, grace: float) -> list[tuple[str, str]]: ...
+    def deleted(self, gone: Iterable[tuple[str, str]]) -> None: ...
+    def reads_of_all(self, channel: str) -> int: ...
+
     # executions
     def begin(self, request: Begin) -> Execution: ...
     def execution(self, execution_id: str) -> Execution: ...
@@ -157,7 +170,13 @@ class Catalog(Protocol):
 
 
 class Engine(Protocol):
-    """Carries out what plans say, over real data. It decides nothing and knows no catalog."""
+    """Carries out what plans say, over real data. It decides nothing and knows no catalog.
+
+    Args:
+        format: of the files that it writes.
+    """
+
+    format: str
 
     def read(self, read: Read) -> Frame:
         """The frame that a read describes; lazy where the engine is."""
@@ -220,6 +239,9 @@ class Engine(Protocol):
 
     def delete(self, folder: str) -> None:
         """Remove a staged folder; only ever under the warehouse root."""
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        """Remove files of collected blocks, and the folders that they leave empty; no matter if they are gone."""
 
     def check(self) -> str:
         """One line about the warehouse. Raises WarehouseUnavailable."""

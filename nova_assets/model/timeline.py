@@ -63,9 +63,7 @@ class History:
         head: the pinned head of the channel.
         schema: the channel's schema now; None while nothing has given one.
         merge: the channel's merge model now.
-        oldest: the oldest number that can still be answered.
-        numbers: partition -> the numbers at which it changed, where blocks were collected since; otherwise the blocks'
-            own.
+        numbers: partition -> numbers at which it changed and whose blocks were collected since.
         since: blocks up to this number are left out, wherever they are not needed to tell what came after it.
         last_merge: the model of the newest block that was given, whatever its partition; None where there is none.
     """
@@ -76,7 +74,6 @@ class History:
     blocks: tuple[Block, ...]
     schema: Schema | None
     merge: MergeModel
-    oldest: int = 0
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     since: int = 0
     last_merge: MergeModel | None = None
@@ -84,10 +81,10 @@ class History:
     @property
     def tracks(self) -> tuple[Track, ...]:
         """The history of each partition, by name."""
-        found: dict[str, list[Block]] = {}
+        found: dict[str, list[Block]] = {p: [] for p in self.numbers}
         for block in self.blocks:
             found.setdefault(block.partition, []).append(block)
         return tuple(
-            Track(p, tuple(blocks), self.numbers.get(p) or tuple(sorted({b.hi for b in blocks})))
+            Track(p, tuple(blocks), tuple(sorted({b.hi for b in blocks} | set(self.numbers.get(p, ())))))
             for p, blocks in sorted(found.items())
         )

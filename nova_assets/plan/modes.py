@@ -34,13 +34,18 @@ def snapshot(history: History, at: int | None = None) -> Snapshot:
             channel=history.channel,
             head=history.head,
         )
-    if 0 < at < history.oldest:
-        raise _collected(history, at)
     return _snapshot(history, history.tracks, at)
 
 
 def changes(history: History, since: int, at: int | None = None) -> Change:
-    """``new``: what leads from ``since`` to ``at``, by the first row of the table that fits."""
+    """``new``: what leads from ``since`` to ``at``, by the first row of the table that fits.
+
+    A base that was committed together with what it changes (R15) is no gap in the deltas.
+
+    Raises:
+        VersionNotFound: the channel has no such number.
+        BlockCollected: what led on from there is gone.
+    """
     at = history.head if at is None else at
     if not 0 <= since <= at:
         raise VersionNotFound(
@@ -55,13 +60,16 @@ def changes(history: History, since: int, at: int | None = None) -> Change:
     moved = [t for t in history.tracks if any(since < n <= at for n in t.numbers)]
     if not moved:
         return Empty(history.channel, schema_at(history, at), history.merge, change=True)
-    replaced = [t for t in moved if any(since < b.hi <= at for b in t.blocks if replaces(b))]
-    chained = [t for t in moved if t not in replaced]
+    paths = {t.partition: path(t, since, at) for t in moved}
+    replaced = [t for t in moved if paths[t.partition] is None]
     parts: list[Chain | Diff] = []
-    if chained:
-        deltas = _in_order(d for t in chained for d in _needed(history, t, since, at))
+    if len(replaced) < len(moved):
+        deltas = _in_order(d for deltas in paths.values() for d in deltas or ())
         parts.append(Chain(history.channel, since, at, deltas, schema_at(history, at), history.merge))
     if replaced:
+        for track in replaced:
+            if not any(since < b.hi <= at for b in track.blocks if replaces(b)):
+                raise _collected(history, since)
         parts.append(Diff(_snapshot(history, replaced, since), _snapshot(history, replaced, at)))
     return parts[0] if len(parts) == 1 else Together(history.channel, tuple(parts))
 
@@ -102,13 +110,13 @@ def _snapshot(history: History, tracks: Iterable[Track], at: int) -> Snapshot:
     bases: list[Block] = []
     deltas: list[Block] = []
     for track in tracks:
-        base, then = _state(history, track, at)
+        base, then = state(history, track, at)
         bases += [base] if base is not None else []
         deltas += then
     return Snapshot(history.channel, at, _in_order(bases), _in_order(deltas), schema_at(history, at), history.merge)
 
 
-def _state(history: History, track: Track, at: int) -> tuple[Block | None, tuple[Block, ...]]:
+def state(history: History, track: Track, at: int) -> tuple[Block | None, tuple[Block, ...]]:
     """The newest base of a partition that deltas lead on from, and those deltas."""
     bases = sorted((b for b in track.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True)
     for base in (*bases, None):
@@ -116,13 +124,6 @@ def _state(history: History, track: Track, at: int) -> tuple[Block | None, tuple
         if deltas is not None:
             return base, deltas
     raise _collected(history, at)
-
-
-def _needed(history: History, track: Track, since: int, at: int) -> tuple[Block, ...]:
-    deltas = path(track, since, at)
-    if deltas is None:
-        raise _collected(history, since)
-    return deltas
 
 
 def _in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
@@ -159,16 +160,43 @@ def schema_at(history: History, at: int) -> Schema | None:
     """The schema of that number (R18): that of the newest block up to it."""
     if at >= history.head:
         return history.schema
-    blocks = [b for b in history.blocks if b.hi <= at and b.origin != "compact"]
+    there = [b for b in history.blocks if b.hi <= at]
+    blocks = [b for b in there if b.origin != "compact"] or there
     return max(blocks, key=lambda b: b.hi).manifest.schema.without("_deleted") if blocks else history.schema
 
 
+def oldest(history: History) -> int:
+    """The oldest number from which on every snapshot can be answered."""
+    found = history.head
+    while found > 0 and _answers(history, found - 1):
+        found -= 1
+    return found
+
+
+def _answers(history: History, at: int) -> bool:
+    try:
+        for track in history.tracks:
+            state(history, track, at)
+    except BlockCollected:
+        return False
+    return True
+
+
 def _collected(history: History, at: int) -> BlockCollected:
+    return gone(history.channel, at, None)
+
+
+def gone(channel: str, at: int, oldest: int | None) -> BlockCollected:
+    """The error for a version that is not there any more.
+
+    Args:
+        oldest: the oldest one that is; None where that is not known here.
+    """
     return BlockCollected(
-        f"version {at} of channel {history.channel!r} was collected",
+        f"version {at} of channel {channel!r} was collected",
         found=at,
-        expected=f"{history.oldest} or later" if history.oldest else "a newer version",
-        next=f"nova timeline {history.channel}",
-        channel=history.channel,
-        oldest=history.oldest,
+        expected="a newer version" if oldest is None else f"{oldest} or later",
+        next=f'nova timeline {channel} shows what is there; to keep more: nova.Channel("{channel}", retain="30d")',
+        channel=channel,
+        oldest=oldest,
     )

@@ -1,5 +1,5 @@
 """Short notation for histories: ``history("b1 d2 d3 c3 d4")`` is a base at 1, deltas to 2 and 3, a compacted base at 3,
-a delta to 4."""
+a delta to 4; ``x2`` a number whose blocks were collected."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def block(text: str, merge: MergeModel | None = None, rows: int = 1) -> Block:
     return Block(text, "c", "", "base" if kind in "bc" else "delta", lo, hi, manifest, merge or Append(), origin)
 
 
-def history(text: str, head: int | None = None, merge: MergeModel | None = None, oldest: int = 0) -> History:
-    blocks = tuple(block(t, merge) for t in text.split())
+def history(text: str, head: int | None = None, merge: MergeModel | None = None) -> History:
+    blocks = tuple(block(t, merge) for t in text.split() if t[0] != "x")
+    gone = tuple(int(t[1:]) for t in text.split() if t[0] == "x")
     return History(
         "c",
         "",
-        max((b.hi for b in blocks), default=0) if head is None else head,
+        max([*(b.hi for b in blocks), *gone], default=0) if head is None else head,
         blocks,
         SCHEMA,
         merge or Append(),
-        oldest,
+        {"": gone} if gone else {},
         last_merge=blocks[-1].merge if blocks else None,
     )

@@ -84,12 +84,18 @@ def test_versions_that_do_not_exist() -> None:
 
 
 def test_a_collected_version_names_the_oldest_that_is_left() -> None:
-    gone = history("c3 d4", oldest=3)
+    gone = history("x1 x2 x3 c3 d4")
     with pytest.raises(BlockCollected, match=r"version 2 .* was collected") as met:
         modes.snapshot(gone, 2)
-    assert met.value.expected == "3 or later" and met.value.oldest == 3
+    assert modes.oldest(gone) == 3 and "3 or later" in str(modes.gone("c", 2, 3))
+    assert met.value.channel == "c" and met.value.found == 2
     with pytest.raises(BlockCollected):
         modes.changes(gone, 2)
+
+
+def test_r15_a_base_beside_what_it_changes_is_no_gap() -> None:
+    assert describe(modes.changes(history("d1 d2 b3 d3 d4"), 1)) == "Δ(1→2) · Δ(2→3) · Δ(3→4)"
+    assert describe(modes.snapshot(history("d1 d2 b3 d3 d4"))) == "B3 ⊕ Δ(3→4)"
 
 
 def test_r13_numbers_taken_by_other_partitions_change_nothing() -> None:

@@ -1,0 +1,97 @@
+"""Upkeep: what is known of a channel's readers, what may go, and what would be worth compacting (Nova 2.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nova_assets.model.block import Block
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.timeline import History
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Somebody who has read a channel up to a number and will ask for what came since.
+
+    Args:
+        who: as it is told to people.
+        cursor: 0 for one that has never run.
+        scope: the partitions that it reads.
+        old: it reads the snapshot at its cursor, too.
+    """
+
+    who: str
+    cursor: int
+    scope: str = WHOLE
+    old: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a live execution or reader has pinned.
+
+    Args:
+        head: the snapshot that it may read.
+        cursor: where its changes begin; None where it reads none.
+    """
+
+    who: str
+    head: int
+    cursor: int | None = None
+    scope: str = WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that decides what of a channel is held.
+
+    Args:
+        history: all blocks that are there, up to the head.
+        readers: every consumer.
+        pins: of live executions and readers.
+        bases: the channel may be given a base: a bound task produces one, or one was ever inserted. Then consumers that
+            lag will need the snapshot at their cursor, to compare it with.
+        keep_from: the oldest number that is kept for time travel.
+    """
+
+    history: History
+    readers: tuple[Reader, ...] = ()
+    pins: tuple[Held, ...] = ()
+    bases: bool = False
+    keep_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a block.
+
+    Args:
+        held_by: who needs it, and for what; empty where it can go.
+    """
+
+    block: Block
+    held_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Blocks of a channel that were marked as collected, in one transaction."""
+
+    channel: str
+    blocks: tuple[Block, ...]
+    commit_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """When a channel is compacted, partition by partition.
+
+    Args:
+        deltas: always when a partition has so many since its newest base.
+        share: always when these deltas hold so much of what the base does, in bytes.
+        small: bytes below which a file counts as small.
+    """
+
+    deltas: int = 32
+    share: float = 0.5
+    small: int = 32 * 1024 * 1024

@@ -1,0 +1,92 @@
+"""What may be collected (R15): blocks that no retained answer needs. Pure: facts in, a verdict on every block out.
+
+A block is held by whoever could still ask for something that is answered with it. What that is, is decided by the
+very functions that answer reads (``plan/modes``): whatever they would open is held, so nothing asked for can be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from nova_assets.errors import BlockCollected
+from nova_assets.model.block import Block
+from nova_assets.model.partitions import within
+from nova_assets.model.reads import Chain, Read, sources
+from nova_assets.model.timeline import History
+from nova_assets.model.upkeep import Facts, Verdict
+from nova_assets.plan import modes
+
+
+def judge(facts: Facts) -> tuple[Verdict, ...]:
+    """A verdict on every block of the channel, oldest first."""
+    holders: dict[str, dict[str, None]] = {b.id: {} for b in facts.history.blocks}
+    for why, read in _wanted(facts):
+        for block in sources(read):
+            assert isinstance(block, Block)
+            holders[block.id][why] = None
+    return tuple(Verdict(b, tuple(holders[b.id])) for b in facts.history.blocks)
+
+
+def _wanted(facts: Facts) -> Iterator[tuple[str, Read]]:
+    """Every answer that has to stay possible, and for whom."""
+    history = facts.history
+    head = history.head
+    yield "the newest snapshot", modes.snapshot(history, head)
+    for reader in facts.readers:
+        yield from _of_cursor(history, reader.who, reader.cursor, head, reader.scope, reader.old or facts.bases)
+    for pin in facts.pins:
+        seen = scoped(history, pin.scope)
+        yield from _answer(f"{pin.who}, which has pinned {pin.head}", partial(modes.snapshot, seen, pin.head))
+        if pin.cursor is not None:
+            yield from _of_cursor(history, pin.who, pin.cursor, pin.head, pin.scope, True)
+    if facts.keep_from is not None and facts.keep_from < head:
+        yield from _time_travel(history, facts.keep_from)
+
+
+def _of_cursor(history: History, who: str, cursor: int, head: int, scope: str, old: bool) -> Iterator[tuple[str, Read]]:
+    if cursor == 0:
+        return  # it will be given the snapshot of its head
+    seen = scoped(history, scope)
+    yield from _answer(f"{who}, which has read {cursor}", partial(modes.changes, seen, cursor, head))
+    if old:
+        yield from _answer(f"{who}, for what was there at {cursor}", partial(modes.snapshot, seen, cursor))
+
+
+def _time_travel(history: History, oldest: int) -> Iterator[tuple[str, Read]]:
+    """A snapshot of the oldest number, and every given block since: with these, every number after it is answered."""
+    why = f"time travel back to {oldest}"
+    yield from _answer(why, partial(modes.snapshot, history, oldest))
+    later = [b for b in history.blocks if b.hi > oldest and b.origin != "compact"]
+    for block in later:
+        yield why, _alone(block)
+
+
+def _answer(why: str, how: Callable[[], Read]) -> Iterator[tuple[str, Read]]:
+    """An answer that is possible; one that is gone already holds nothing."""
+    with suppress(BlockCollected):
+        read = how()
+        yield why, read
+
+
+def _alone(block: Block) -> Read:
+    return Chain(block.channel, block.lo, block.hi, (block,), block.manifest.schema, block.merge)
+
+
+def scoped(history: History, scope: str) -> History:
+    """The history of some partitions."""
+    if not scope:
+        return history
+    return replace(
+        history,
+        scope=scope,
+        blocks=tuple(b for b in history.blocks if within(b.partition, scope)),
+        numbers={p: n for p, n in history.numbers.items() if within(p, scope)},
+    )
+
+
+def collectable(verdicts: Sequence[Verdict]) -> tuple[Block, ...]:
+    """The blocks that nobody holds."""
+    return tuple(v.block for v in verdicts if not v.held_by)

@@ -1,0 +1,70 @@
+"""What may be collected (R15), and what is worth compacting (R14): on histories alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nova_assets.model.merge import Upsert
+from nova_assets.model.upkeep import Compacting, Facts, Held, Reader
+from nova_assets.plan.collect import collectable, judge
+from nova_assets.plan.compact import due, forced
+from nova_assets_tests.plan.histories import history
+
+
+def goes(text: str, *readers: Reader, **facts: Any) -> str:
+    """What goes, in the notation of histories."""
+    return " ".join(b.id for b in collectable(judge(Facts(history(text), readers, **facts))))
+
+
+def test_novas_own_example() -> None:
+    """2.4: B0, three deltas, compacted B3, a cursor at 2."""
+    blocks = "d1 d2 d3 c3"
+    assert goes(blocks, Reader("dedup", 2)) == "d1 d2"
+    assert goes(blocks, Reader("dedup", 2, old=True)) == ""
+    assert goes(blocks, Reader("dedup", 2), bases=True) == ""
+    assert goes(blocks, Reader("dedup", 3)) == "d1 d2 d3"
+    assert goes(blocks) == "d1 d2 d3", "nobody consumes it"
+    assert goes(blocks, Reader("dedup", 0)) == "d1 d2 d3", "who has never run is given the newest snapshot"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "facts", "gone"),
+    [
+        ("d1 d2 c2 d3 d4 c4", {"keep_from": 2}, "d1 d2"),
+        ("d1 d2 c2 d3 d4 c4", {"keep_from": 3}, "d1 d2"),
+        ("d1 d2 c2 d3 d4 c4", {"keep_from": 4}, "d1 d2 c2 d3 d4"),
+        ("d1 d2 d3 c3", {"keep_from": 0}, ""),
+        ("d1 d2 c2 d3 c3", {"pins": (Held("x", 2),)}, "d1 d2 d3"),
+        ("d1 d2 c2 d3 c3", {"pins": (Held("x", 3, 1),)}, "c2"),
+        ("b1 d2 b3 d4", {}, "b1 d2"),
+        ("d1 d2 b3 d3 d4 c4", {}, "d1 d2 b3 d3 d4"),
+    ],
+)
+def test_what_holds_a_block(blocks: str, facts: dict[str, Any], gone: str) -> None:
+    assert set(goes(blocks, **facts).split()) == set(gone.split())
+
+
+def test_it_says_who_holds_what() -> None:
+    told = {v.block.id: v.held_by for v in judge(Facts(history("d1 d2 d3 c3"), (Reader("dedup", 2, old=True),)))}
+    assert told["c3"] == ("the newest snapshot",)
+    assert told["d3"] == ("dedup, which has read 2",)
+    assert told["d1"] == told["d2"] == ("dedup, for what was there at 2",)
+
+
+def test_what_is_collected_stays_collected_and_what_is_left_answers() -> None:
+    assert goes("x1 x2 d3 c3", Reader("dedup", 2)) == ""
+    assert goes("x1 x2 d3 c3", Reader("dedup", 3)) == "d3"
+    assert goes("x1 x2 d3 c3", Reader("lost", 1)) == "d3", "what it would need is gone already: it holds nothing"
+
+
+def test_r14_when_a_channel_is_compacted() -> None:
+    keyed = Upsert(key="k")
+    assert due(history("c1 d2 d3", merge=keyed), Compacting(), reads=0) == ()
+    [many] = due(history("c1 d2 d3 d4", merge=keyed), Compacting(deltas=3), reads=0)
+    assert (many.at, many.why) == (4, "3 deltas")
+    assert due(history("c1 d2 d3", merge=keyed), Compacting(), reads=50)[0].why == "50 readings have paid for it"
+    assert due(history("c1 d2 d3"), Compacting(), reads=50)[0].why == "3 small files"
+    assert due(history("c1"), Compacting(), reads=1000) == forced(history("c1")) == ()
+    assert [c.at for c in forced(history("d1 d2"))] == [2]
