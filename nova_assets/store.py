@@ -25,6 +25,7 @@ from nova_assets.model.reads import Read, describe
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection, Compacting, Verdict
 from nova_assets.plan import modes
+from nova_assets.plan.compact import Compact
 from nova_assets.plan.run import RunPlan
 from nova_assets.runtime import Runtime
 from nova_assets.settings import Settings, load_settings
@@ -279,6 +280,17 @@ class Store:
             The commit; None where there was nothing to compact.
         """
         return self._upkeep.compact(self._known(channel), policy or Compacting(), force, partitions)
+
+    def compactable(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        policy: Compacting | None = None,
+        partitions: Sequence[str] | None = None,
+    ) -> tuple[Compact, ...]:
+        """The partitions that ``compact`` would compact, and why: its dry run."""
+        return self._upkeep.compactable(self._known(channel), policy or Compacting(), force, partitions)
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Take the blocks of a channel that nobody needs any more (R15). Their files are deleted after a grace.

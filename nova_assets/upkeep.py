@@ -13,7 +13,7 @@ from nova_assets.lease import heartbeat
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, Publish
 from nova_assets.model.execution import Execution
-from nova_assets.model.reads import Snapshot
+from nova_assets.model.reads import Snapshot, sources
 from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Collection, Compacting, Verdict
 from nova_assets.plan import modes
@@ -38,10 +38,11 @@ class Upkeep:
         self.engine = runtime.engine
         self.grace = grace
 
-    def compactable(self, channel: str, policy: Compacting, force: bool = False) -> tuple[Compact, ...]:
+    def compactable(
+        self, channel: str, policy: Compacting, force: bool = False, partitions: Sequence[str] | None = None
+    ) -> tuple[Compact, ...]:
         """The partitions that would be compacted now, and why."""
-        history = self.catalog.history(channel)
-        return forced(history) if force else due(history, policy, self.catalog.reads_of_all(channel))
+        return self._wanted(self.catalog.history(channel), channel, policy, force, partitions)
 
     def compact(
         self, channel: str, policy: Compacting, force: bool = False, partitions: Sequence[str] | None = None
@@ -109,7 +110,8 @@ class Upkeep:
         blocks = {b.id: b for b in (*whole.bases, *whole.deltas) if isinstance(b, Block)}
         kept = kept_files(history, blocks, policy, self.engine.format)
         definition = self.catalog.channel(history.channel).channel
-        frame = self.engine.read(_without(whole, kept))
+        rest = _without(whole, kept)
+        frame = self.engine.sized(self.engine.read(rest), sum(b.bytes for b in sources(rest) if isinstance(b, Block)))
         manifest = self.runtime.staging.write(
             execution, history.channel, "base", definition, history, frame, schema=whole.schema
         )

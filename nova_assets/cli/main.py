@@ -19,6 +19,8 @@ COMMANDS = {
     "insert": ("insert", "Put files onto a channel, as one block."),
     "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
     "cursors": ("look", "How far each binding has read."),
+    "compact": ("upkeep", "Merge a channel's deltas into a base, so that readers need not."),
+    "collect": ("upkeep", "Take the blocks that nobody needs any more."),
     "spark": ("spark", "Start, stop or look at a Spark server that is kept warm."),
     "doctor": ("doctor", "Which Java, Spark, catalog and warehouse are used; what is wrong."),
 }

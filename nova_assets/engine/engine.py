@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
+
+FILE_BYTES = 128 * 1024 * 1024
+"""Of a file that is neither small nor unwieldy."""
 
 PROGRESS_EVERY = 5.0
 """Seconds between two words about what Spark is doing."""
@@ -125,6 +129,9 @@ class SparkEngine:
 
     def is_empty(self, frame: Any) -> bool:
         return frame.num_rows == 0 if isinstance(frame, pa.Table) else bool(frame.isEmpty())
+
+    def sized(self, frame: Any, bytes: int) -> Any:
+        return frame if isinstance(frame, pa.Table) else frame.coalesce(max(1, math.ceil(bytes / FILE_BYTES)))
 
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, pa.Table) or (hasattr(data, "schema") and type(data).__module__.startswith("pyspark."))

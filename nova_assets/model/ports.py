@@ -213,6 +213,13 @@ class Engine(Protocol):
     def is_empty(self, frame: Frame) -> bool:
         """Whether a frame has no rows; evaluates as little as that takes."""
 
+    def sized(self, frame: Frame, bytes: int) -> Frame:
+        """The frame, such that it is written in files of a good size.
+
+        Args:
+            bytes: what its rows held where they are read from.
+        """
+
     def is_frame(self, data: Any) -> bool:
         """Whether something is a frame of this engine, or an Arrow table."""
 
