@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from nova_assets.engine.files import Warehouse
 from nova_assets.errors import BadKey, FileMissing, PartitionError, UnrepresentableChange
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
@@ -131,10 +132,7 @@ class StubEngine:
         return nullcontext()
 
     def delete_files(self, paths: Any) -> None:
-        for p in paths:
-            (self.root / p).unlink(missing_ok=True)
-            if not any((self.root / p).parent.iterdir()):
-                (self.root / p).parent.rmdir()
+        Warehouse(self.root).delete_files(paths)
 
     def sized(self, frame: list[Row], bytes: int) -> list[Row]:
         return frame

@@ -1,6 +1,7 @@
 """What a crash test kills: one insert and one run of a two-channel binding, in a process of its own.
 
-``python -m nova_assets_tests.scenarios.crash_worker CATALOG WAREHOUSE stub|spark insert|run|sweep|dagster``
+``python -m nova_assets_tests.scenarios.crash_worker CATALOG WAREHOUSE stub|spark
+insert|run|sweep|compact|collect|dagster``
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ project = nova.Project([nova.bind(nova.Workflowette("w", [mirror, last]))])
 def open_store(catalog: str, warehouse: str, engine: str) -> Store:
     if engine == "spark":
         return nova.open(project, catalog, warehouse, lease=LEASE, grace=GRACE)
-    settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE)
+    settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE, collect_grace=0.01)
     made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
     return Store(settings, project, made, StubEngine(warehouse))
 
@@ -79,6 +80,10 @@ def main(catalog: str, warehouse: str, engine: str, action: str) -> None:
             store.insert("source", rows(engine, 3, 4), idempotency_key="second")
         elif action == "run":
             store.run("w")
+        elif action == "compact":
+            store.compact("total")
+        elif action == "collect":
+            store.collect("total")
         else:
             store.runtime.sweep()
     print("done")

@@ -128,6 +128,47 @@ def test_a_sweep_killed_at_each_point(catalog: str, tmp_path: Path, point: str) 
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("point", [p for p in INSERT_POINTS if p != "begin.before"])
+def test_a_compaction_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
+    warehouse = tmp_path / "wh"
+    with open_store(catalog, str(warehouse), "stub") as store:
+        store.register(store.project)
+        for n in range(3):
+            store.insert("source", rows("stub", n, n + 1))
+            store.run("w")
+        assert worker(catalog, warehouse, "stub", "compact", point) == -9
+        assert keys(store, "total") == [0, 1, 2, 3] and store.catalog.channel("total").head == 3
+        assert worker(catalog, warehouse, "stub", "compact") == 0
+        blocks = store.catalog.history("total").blocks
+        assert [b.range for b in blocks if b.kind == "base"] == ["B3"]
+        time.sleep(LEASE + GRACE + 0.2)
+        store.runtime.sweep()
+        assert files(warehouse) == listed(store) and keys(store, "total") == [0, 1, 2, 3]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", ["collect.marked", "collect.deleted"])
+def test_a_collection_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
+    warehouse = tmp_path / "wh"
+    with open_store(catalog, str(warehouse), "stub") as store:
+        store.register(store.project)
+        for n in range(3):
+            store.insert("source", rows("stub", n, n + 1))
+            store.run("w")
+        store.compact("total")
+        if point == "collect.deleted":
+            store.collect("total")
+            time.sleep(0.1)
+        assert worker(catalog, warehouse, "stub", "collect", point) == -9
+        assert keys(store, "total") == [0, 1, 2, 3]
+        time.sleep(0.1)
+        assert worker(catalog, warehouse, "stub", "collect") == 0
+        assert files(warehouse) == listed(store), "what is collected is gone, and nothing else"
+        assert [b.range for b in store.catalog.history("total").blocks] == ["B3"]
+        assert keys(store, "total") == [0, 1, 2, 3]
+
+
+@pytest.mark.crash
 @pytest.mark.dagster
 @pytest.mark.parametrize("point", ["publish.before", "publish.after"])
 def test_r17_a_dagster_run_killed_around_publishing(
