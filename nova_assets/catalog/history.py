@@ -113,7 +113,7 @@ class Histories:
             tuple(found),
             schema,
             merge,
-            numbers=self._collected(c, channel, head, scope, since),
+            numbers=self._collected(c, channel, head, scope, since, _whole(found, since)),
             since=since,
             last_merge=self._last_merge(c, channel, head),
         )
@@ -127,25 +127,30 @@ class Histories:
             *_narrowed(scope),
         )
         found = [b for b in read_blocks(c, select(blocks).where(*where)) if within(b.partition, scope)]
-        whole = sorted({b.partition for b in found if since and (b.kind == "base" or b.lo < since)})
+        whole = sorted(_whole(found, since))
         for some in (whole[n : n + _AT_ONCE] for n in range(0, len(whole), _AT_ONCE)):
             earlier = (blocks.c.channel == channel, blocks.c.hi <= since, blocks.c.collected_at.is_(None))
             found += read_blocks(c, select(blocks).where(*earlier, blocks.c.partition.in_(some)))
         return sorted(found, key=lambda b: (b.hi, b.kind, b.id))
 
-    def _collected(self, c: Connection, channel: str, head: int, scope: str, since: int) -> dict[str, tuple[int, ...]]:
-        """Partition -> numbers whose blocks are gone: they still are numbers at which it changed."""
+    def _collected(
+        self, c: Connection, channel: str, head: int, scope: str, since: int, whole: set[str]
+    ) -> dict[str, tuple[int, ...]]:
+        """Partition -> numbers whose blocks are gone: they still are numbers at which it changed.
+
+        Args:
+            whole: partitions of which what came before ``since`` was loaded, too.
+        """
         query = select(blocks.c.partition, blocks.c.hi).where(
             blocks.c.channel == channel,
             blocks.c.hi <= head,
-            blocks.c.hi > since,
             blocks.c.collected_at.is_not(None),
             blocks.c.origin != "compact",
             *_narrowed(scope),
         )
         found: dict[str, set[int]] = {}
-        for partition, hi in c.execute(query):
-            if within(partition, scope):
+        for partition, hi in c.execute(query if whole else query.where(blocks.c.hi > since)):
+            if within(partition, scope) and (hi > since or partition in whole):
                 found.setdefault(partition, set()).add(hi)
         return {p: tuple(sorted(n)) for p, n in found.items()}
 
@@ -202,6 +207,11 @@ class Histories:
         return [
             Instant("commit", "requested", None, r["started_at"], "", r["binding"]) for r in c.execute(query).mappings()
         ]
+
+
+def _whole(found: Iterable[Block], since: int) -> set[str]:
+    """Partitions in which what came after a number cannot be told by it alone: a base, or a delta from before."""
+    return {b.partition for b in found if b.hi > since > 0 and (b.kind == "base" or b.lo < since)}
 
 
 def _narrowed(scope: str) -> tuple[Any, ...]:

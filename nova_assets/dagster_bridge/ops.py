@@ -12,6 +12,7 @@ from typing import Any
 
 from dagster import (
     AssetCheckResult,
+    Backoff,
     Failure,
     In,
     Nothing,
@@ -75,7 +76,8 @@ def begin_op(binding: Binding, upstream: list[str]) -> OpDefinition:
 
 def task_op(binding: Binding, task: Task, after: tuple[str, ...]) -> OpDefinition:
     """Reads, calls and stages one task."""
-    retries = RetryPolicy(max_retries=task.retries, delay=task.retry_delay or None) if task.retries else None
+    delay, grows = (task.retry_delay, Backoff.EXPONENTIAL) if task.retry_delay else (None, None)
+    retries = RetryPolicy(max_retries=task.retries, delay=delay, backoff=grows) if task.retries else None
 
     @op(
         name=step_name(binding, task.name),

@@ -184,6 +184,23 @@ def test_partitions_are_compacted_by_themselves(opened: Opener) -> None:
         store.read("day", at=1)
 
 
+def test_what_is_gone_is_an_error_and_never_a_wrong_answer(opened: Opener) -> None:
+    channel = nova.Channel("x", merge=nova.Upsert(key="k"), schema=DDL)
+    store = opened(nova.Project([], channels=[channel]))
+    for n in range(3):
+        store.insert("x", [row(n, n)])
+    store.compact("x")
+    store.collect("x")
+    store.insert("x", [row(9, 9)], kind="base")
+    for since in (1, 2):
+        with pytest.raises(nova.BlockCollected):
+            store.read("x", since=since)
+    assert {r["k"] for r in store.read("x", since=3).to_spark() if not r["_deleted"]} == {9}  # type: ignore[union-attr]
+    store.collect("x")
+    with pytest.raises(nova.BlockCollected):
+        store.read("x", since=3)
+
+
 def test_time_travel_for_as_long_as_was_said(opened: Opener, clock: TestClock) -> None:
     kept = nova.Channel("kept", merge=nova.Upsert(key="k"), schema=DDL, retain="1d")
     store = opened(nova.Project([], channels=[kept]))
