@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nova_assets.errors import BlockCollected, ChannelNotFound, SettingsError
 from nova_assets.insert import InsertCheck, Inserts
@@ -19,60 +19,20 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.period import seconds_of
-from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, Frame, PartitionState
+from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
-from nova_assets.model.reads import Read, describe
+from nova_assets.model.reads import Read
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection, Compacting, Verdict
 from nova_assets.plan import modes
 from nova_assets.plan.compact import Compact
 from nova_assets.plan.run import RunPlan
 from nova_assets.runtime import Runtime
+from nova_assets.selection import Selection
 from nova_assets.settings import Settings, load_settings
 from nova_assets.upkeep import Upkeep
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-
 Observer = Callable[[str, Any], None]
-
-
-class Selection:
-    """What ``store.read`` selected; nothing is opened until it is turned into a frame."""
-
-    def __init__(self, engine: Engine, read: Read, columns: Sequence[str] | None, keys: Any, on: Sequence[str]) -> None:
-        self._engine = engine
-        self._columns = columns
-        self._keys = keys
-        self._on = on
-        self.plan = read
-
-    def __repr__(self) -> str:
-        return f"<Selection {describe(self.plan)}>"
-
-    def _frame(self) -> Frame:
-        frame = self._engine.read(self.plan)
-        if self._keys is not None:
-            frame = self._engine.matching(frame, self._engine.take(self._keys, None), self._on)
-        return frame if self._columns is None else self._engine.select(frame, self._columns)
-
-    def to_spark(self) -> DataFrame:
-        """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
-        frame: DataFrame = self._frame()
-        return frame
-
-    def to_arrow(self) -> pa.Table:
-        """All rows, as a ``pyarrow.Table`` in memory."""
-        table: pa.Table = self._engine.to_arrow(self._frame())
-        return table
-
-    def to_pandas(self) -> pd.DataFrame:
-        """All rows, as a pandas DataFrame in memory."""
-        table: pa.Table = self.to_arrow()
-        frame: pd.DataFrame = table.to_pandas()
-        return frame
 
 
 class Store:

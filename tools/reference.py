@@ -24,6 +24,7 @@ CHAPTERS = {
     "Running": ("store", "model.execution", "plan.run"),
 }
 FURTHER = {
+    "What is read": {"selection": ("Selection",)},
     "Under Dagster (`nova_assets.dagster_bridge`)": {
         "dagster_bridge.definitions": ("build_definitions",),
         "dagster_bridge.resources": ("NovaResource",),

@@ -20,7 +20,8 @@ from nova_assets.cli.render import Grid, in_one_line, is_terminal, plural, progr
 from nova_assets.cli.values import plain, text
 from nova_assets.errors import NotSupported, NovaError
 from nova_assets.model import reads
-from nova_assets.store import Selection, Store
+from nova_assets.selection import Selection
+from nova_assets.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,50 @@
+"""What ``store.read`` selected, and the frames that it can be had as."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from nova_assets.model.ports import Engine, Frame
+from nova_assets.model.reads import Read, describe
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+class Selection:
+    """What ``store.read`` selected; nothing is opened until it is turned into a frame."""
+
+    def __init__(self, engine: Engine, read: Read, columns: Sequence[str] | None, keys: Any, on: Sequence[str]) -> None:
+        self._engine = engine
+        self._columns = columns
+        self._keys = keys
+        self._on = on
+        self.plan = read
+
+    def __repr__(self) -> str:
+        return f"<Selection {describe(self.plan)}>"
+
+    def _frame(self) -> Frame:
+        frame = self._engine.read(self.plan)
+        if self._keys is not None:
+            frame = self._engine.matching(frame, self._engine.take(self._keys, None), self._on)
+        return frame if self._columns is None else self._engine.select(frame, self._columns)
+
+    def to_spark(self) -> DataFrame:
+        """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
+        frame: DataFrame = self._frame()
+        return frame
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, as a ``pyarrow.Table`` in memory."""
+        table: pa.Table = self._engine.to_arrow(self._frame())
+        return table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows, as a pandas DataFrame in memory."""
+        table: pa.Table = self.to_arrow()
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
