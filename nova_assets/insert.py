@@ -11,7 +11,7 @@ from typing import Any
 
 from nova_assets.errors import CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
-from nova_assets.model.block import Block, Kind, Manifest
+from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers, Publish
 from nova_assets.model.evolution import reconcile
@@ -72,11 +72,29 @@ class Inserts:
                 return replace(done, repeated=True)
         history = self._open(channel, partition)
         frame = self.engine.take(data, history.schema)
+        return self._until_it_takes(channel, history.scope, frame, kind, idempotency_key, "insert")
+
+    def restore(self, channel: str, at: int) -> Commit:
+        """Commit what the channel was at a number as a base on top of it (R19).
+
+        Raises:
+            VersionNotFound: it has no such number.
+            BlockCollected: that version is gone.
+            UnrepresentableChange: an Append channel with consumers would lose rows (R10).
+        """
+        now = self.catalog.history(channel, None, WHOLE, self.catalog.channel(channel).head)
+        then = modes.snapshot(self.catalog.history(channel, at), at)
+        frame = self.engine.read(replace(then, schema=now.schema))  # with the columns that it has now
+        return self._until_it_takes(channel, WHOLE, frame, "base", None, "restore")
+
+    def _until_it_takes(
+        self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
+    ) -> Commit:
         for attempt in range(1, self.runtime.attempts + 1):
             try:
-                return self._once(channel, history.scope, frame, kind, idempotency_key)
+                return self._once(channel, scope, frame, kind, key, origin)
             except CommitConflict as conflict:
-                log.info("insert into %s is planned again: %s", channel, conflict.what)
+                log.info("the %s of %s is planned again: %s", origin, channel, conflict.what)
                 if attempt == self.runtime.attempts:
                     raise
         raise AssertionError("unreachable")
@@ -103,11 +121,11 @@ class Inserts:
         scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
         return self.catalog.history(channel, state.head, scope, state.head)
 
-    def _once(self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None) -> Commit:
+    def _once(self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin) -> Commit:
         execution = self.runtime.begin_insert(channel, scope)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
-                request = self._stage(execution, channel, frame, kind, key)
+                request = self._stage(execution, channel, frame, kind, key, origin)
                 commit = self.runtime.commit_insert(request)
         except BaseException as error:
             self._undo(execution, f"{type(error).__name__}: {error}")
@@ -116,17 +134,19 @@ class Inserts:
             self._tidy(execution)
         return commit
 
-    def _stage(self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None) -> CommitRequest:
+    def _stage(
+        self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
+    ) -> CommitRequest:
         head, scope = execution.pins[channel].head, execution.pins[channel].partition
         history = self.catalog.history(channel, head, scope, head if kind == "delta" else None)
         definition = self.catalog.channel(channel).channel
         manifest = self.runtime.staging.write(execution, channel, kind, definition, history, frame)
         block = self.runtime.staging.complete(execution)[channel]
-        published = publications(replace(block, manifest=block.manifest or manifest), history, "insert")
+        published = publications(replace(block, manifest=block.manifest or manifest), history, origin)
         unread = []
         if kind == "base" and head > 0 and not self.catalog.channel(channel).bases:
             if self.catalog.has_consumers(channel):
-                published = [*self._told(execution, definition, history, manifest), *published]
+                published = [*self._told(execution, definition, history, manifest, origin), *published]
             else:
                 unread = [NoConsumers(channel)]
         needs = requirements(published, {channel: history})
@@ -143,7 +163,9 @@ class Inserts:
         )
         return request
 
-    def _told(self, execution: Execution, channel: Channel, history: History, base: Manifest) -> list[Publish]:
+    def _told(
+        self, execution: Execution, channel: Channel, history: History, base: Manifest, origin: Origin
+    ) -> list[Publish]:
         """What the first base of a channel changes, as a delta beside it (R15): until now nobody had to keep what lags
         behind, so consumers could not find out by comparing."""
         new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
@@ -151,7 +173,7 @@ class Inserts:
         frame = self.engine.read(Diff(modes.snapshot(history), after))
         unchanged = replace(history, last_merge=None)  # a changed model takes effect by this very base
         self.runtime.staging.write(execution, _TOLD, "delta", channel, unchanged, frame)
-        return publications(self.runtime.staging.complete(execution)[_TOLD], history, "insert")
+        return publications(self.runtime.staging.complete(execution)[_TOLD], history, origin)
 
     def _undo(self, execution: Execution, reason: str) -> None:
         """Leave nothing: the caller is told, so nobody will resume this. Refused by the catalog if it was committed."""

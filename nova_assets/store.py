@@ -217,6 +217,19 @@ class Store:
         """Executions, latest first."""
         return self.catalog.executions(binding, limit)
 
+    def restore(self, channel: Channel | str, at: int) -> Commit:
+        """Make a channel what it was at a number: a base on top of what is there, since history is not rewritten (R19).
+
+        Consumers are told what it changes, as with every base.
+
+        Raises:
+            ChannelNotFound: no such channel.
+            VersionNotFound: it has no such number.
+            BlockCollected: that version is gone (R15).
+            UnrepresentableChange: an Append channel with consumers would lose rows (R10).
+        """
+        return self._inserts.restore(self._known(channel), at)
+
     # upkeep
 
     def compact(

@@ -21,6 +21,7 @@ COMMANDS = {
     "cursors": ("look", "How far each binding has read."),
     "compact": ("upkeep", "Merge a channel's deltas into a base, so that readers need not."),
     "collect": ("upkeep", "Take the blocks that nobody needs any more."),
+    "restore": ("upkeep", "Make a channel what it was at a number."),
     "spark": ("spark", "Start, stop or look at a Spark server that is kept warm."),
     "doctor": ("doctor", "Which Java, Spark, catalog and warehouse are used; what is wrong."),
 }

@@ -1,4 +1,4 @@
-"""``nova compact`` and ``nova collect``: what is done for channels by hand, and what would be."""
+"""``nova compact``, ``nova collect`` and ``nova restore``: what is done for channels by hand, and what would be."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import Grid, block_json, name_of, number, plural, progress, size
 from nova_assets.model.commit import Commit
+from nova_assets.model.reads import describe
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan.compact import Compact
 from nova_assets.store import Store
@@ -71,6 +72,44 @@ def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | Non
             done.append((name, verdicts, None if dry_run else _collect(store, name, retain)))
     data = {"dry_run": dry_run, "channels": [_collected_json(*d) for d in done]}
     return Answer(data, lambda console: _show_collected(console, done, dry_run))
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.option("--at", metavar="SEQ", type=click.IntRange(min=0), required=True, help="The number to go back to.")
+@click.option("--dry-run", is_flag=True, help="Say what would be restored; change nothing.")
+@click.pass_obj
+def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> Answer:
+    """Make CHANNEL what it was at a number, by a base on top of what is there: nothing that happened is taken back, and
+    consumers are told what changes.
+
+    \b
+    JSON: {"dry_run", "channel", "at", "head": before, "seq": NUMBER or null,
+           "blocks": [{"range", "rows", "bytes", ...}]}
+    """
+    commit: Commit | None = None
+    with deployment.look() if dry_run else deployment.open(with_project=False) as store:
+        head = store.catalog.channel(channel).head
+        there = describe(store.read(channel, at=at).plan)
+        if not dry_run:
+            progress(f"restoring {channel} as of {at}", deployment.quiet)
+            commit = store.restore(channel, at)
+    data = {
+        "dry_run": dry_run,
+        "channel": channel,
+        "at": at,
+        "head": head,
+        "seq": None if commit is None else commit.seq,
+        "blocks": [] if commit is None else [block_json(b) for b in commit.blocks],
+    }
+    return Answer(data, lambda console: console.print(_restored(channel, at, head, there, commit)))
+
+
+def _restored(channel: str, at: int, head: int, there: str, commit: Commit | None) -> str:
+    if commit is None:
+        return f"{channel}, now at {head}, would become what it was at {at}: {there}"
+    rows = sum(b.rows for b in commit.blocks if b.kind == "base")
+    return f"{channel} is at {commit.seq} what it was at {at}: {plural(rows, 'row')}"
 
 
 def _collect(store: Store, name: str, retain: str | None) -> Collection:

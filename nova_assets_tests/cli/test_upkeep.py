@@ -56,3 +56,9 @@ def test_what_nobody_needs_is_collected_and_the_timeline_says_so(nova: Nova, cou
 def test_an_empty_catalog_has_nothing_to_do(nova: Nova) -> None:
     assert "Nothing to compact." in nova("compact", "--dry-run").out
     assert "There is no block." in nova("collect", "--dry-run").out
+
+
+def test_a_dry_run_of_a_restoration(nova: Nova, counted: Store) -> None:
+    said = nova("restore", "stock", "--at", "1", "--dry-run")
+    assert said.code == 0 and said.out.strip() == "stock, now at 3, would become what it was at 1: Δ(0→1)"
+    assert nova("restore", "stock", "--at", "9").code == 1 and counted.catalog.channel("stock").head == 3

@@ -191,6 +191,20 @@ class Histories(RuleBasedStateMachine):
         self.cursor = pinned
         self.consumed = self.cursor > 0 or self.consumed
 
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        """R19: a base at head + 1."""
+        at = data.draw(st.integers(0, len(self.states) - 1))
+        lost = self.model == "append" and self.consumed and self.states[-1] - self.states[at]
+        try:
+            assert self.store.restore("table", at).seq == len(self.states)
+            self.states.append(self.states[at])
+            assert not lost
+        except nova.BlockCollected:
+            assert self.collected
+        except nova.UnrepresentableChange:
+            assert lost
+
     @rule()
     def compact(self) -> None:
         heads = [s.head for s in self.store.channels()]

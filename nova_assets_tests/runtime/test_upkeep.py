@@ -215,3 +215,21 @@ def test_time_travel_for_as_long_as_was_said(opened: Opener, clock: TestClock) -
     assert store.collect("kept", retain="1s").blocks
     with pytest.raises(nova.BlockCollected):
         store.read("kept", at=2)
+
+
+def test_r19_a_version_is_restored_by_a_base_and_consumers_are_told(opened: Opener) -> None:
+    store = three_deltas_and_a_cursor_at_two(opened)
+    done = store.restore("source", 1)
+    assert done.seq == 4 and rows_of(store.read("source")) == {1: 1, 2: 2}
+    assert {b.origin for b in done.blocks} == {"restore"}
+    store.run("dedup")
+    assert rows_of(store.read("copy")) == {1: 1, 2: 2}
+    assert rows_of(store.read("source", at=3)) == {2: 20, 3: 3}, "what happened is not taken back"
+    with pytest.raises(nova.VersionNotFound):
+        store.restore("source", 9)
+
+    bag = nova.Channel("bag", schema=DDL)
+    store.register(bag)
+    store.insert("bag", [row(1, 1)])
+    store.insert("bag", [row(2, 2)])
+    assert store.restore("bag", 1).seq == 3, "nobody consumes it"
