@@ -119,7 +119,15 @@ def _environment(**values: str) -> Iterator[None]:
 
 def _use(home: Path) -> Path:
     """Point PySpark to where this deployment's server is recorded."""
-    if find_spec("pyspark.sql.connect.local_server") is None:
+    try:
+        known = find_spec("pyspark.sql.connect.local_server")
+    except ImportError as error:  # Connect looks at once for what it needs
+        raise EngineUnavailable(
+            "Spark Connect needs packages that are not installed",
+            found=str(error),
+            next="pip install 'nova-assets[connect]'",
+        ) from error
+    if known is None:
         import pyspark
 
         raise EngineUnavailable(
