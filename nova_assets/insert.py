@@ -131,7 +131,7 @@ class Inserts:
             self._undo(execution, f"{type(error).__name__}: {error}")
             raise
         if commit.repeated or not commit.numbers:
-            self._tidy(execution)
+            self.runtime.staging.discard(execution)
         return commit
 
     def _stage(
@@ -179,15 +179,7 @@ class Inserts:
         """Leave nothing: the caller is told, so nobody will resume this. Refused by the catalog if it was committed."""
         with suppress(NovaError):
             self.catalog.abort(execution.id, reason[:4000])
-            self._tidy(execution)
-
-    def _tidy(self, execution: Execution) -> None:
-        """Remove what was staged and is not part of any block. What cannot be removed now is swept later."""
-        with suppress(NovaError):
-            staged = self.catalog.staged(execution.id)
-            for block in staged:
-                self.engine.delete(block.folder)
-            self.catalog.swept([b.id for b in staged])
+            self.runtime.staging.discard(execution)
 
 
 def _check_kind(kind: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from nova_assets.errors import ModelChanged, PartitionError, UnrepresentableChange
+from nova_assets.errors import ModelChanged, NovaError, PartitionError, UnrepresentableChange
 from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
@@ -99,6 +100,14 @@ class Staging:
     def void(self, execution: Execution, ports: Iterable[str]) -> None:
         """Forget what was staged on ports whose task runs again; the files are swept with the execution."""
         self.catalog.drop_staged(execution.id, [*ports, _CHECKED])
+
+    def discard(self, execution: Execution) -> None:
+        """Remove what was staged and is not part of any block. What cannot be removed now is swept later."""
+        with suppress(NovaError):
+            staged = self.catalog.staged(execution.id)
+            for block in staged:
+                self.engine.delete(block.folder)
+            self.catalog.swept([b.id for b in staged])
 
     def complete(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for those that are written whole."""

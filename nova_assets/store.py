@@ -11,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nova_assets.errors import BlockCollected, ChannelNotFound, SettingsError
+from nova_assets.errors import BlockCollected, ChannelNotFound, DefinitionError, SettingsError
 from nova_assets.insert import InsertCheck, Inserts
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
-from nova_assets.model.period import seconds_of
+from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
 from nova_assets.model.reads import Read
@@ -282,8 +282,13 @@ class Store:
 
     def _retained(self, channel: str, given: str | None) -> float:
         defined = next((c.retain for c in self.project.channels if c.name == channel), None)
-        wanted = given or defined
-        return 0.0 if wanted is None else float(seconds_of(wanted) or 0)
+        wanted = defined if given is None else given
+        if wanted is None:
+            return 0.0
+        seconds = seconds_of(wanted)
+        if seconds is None:  # taken for nothing, it would let everything go
+            raise DefinitionError("retain is an unreadable period", found=repr(wanted), expected=EXPECTED)
+        return float(seconds)
 
     # looking
 

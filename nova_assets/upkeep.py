@@ -63,6 +63,9 @@ class Upkeep:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 history = self.catalog.history(channel, execution.pins[channel].head)
                 wanted = self._wanted(history, channel, policy, force, partitions)
+                if not wanted:
+                    self._undo(execution, "compacted by another process")
+                    return None
                 commit = self.runtime.commit_insert(self._stage(execution, history, wanted, policy))
         except CommitConflict as conflict:
             log.info("channel %s was compacted by another process: %s", channel, conflict.what)
@@ -138,10 +141,7 @@ class Upkeep:
         """Nobody will resume this; what it staged is removed, or swept later."""
         with suppress(NovaError):
             self.catalog.abort(execution.id, reason[:4000])
-            staged = self.catalog.staged(execution.id)
-            for block in staged:
-                self.engine.delete(block.folder)
-            self.catalog.swept([b.id for b in staged])
+            self.runtime.staging.discard(execution)
 
 
 def _base(block_id: str, history: History, compact: Compact, files: list[DataFile], like: Manifest) -> Publish:

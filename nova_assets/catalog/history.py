@@ -41,7 +41,7 @@ class Histories:
         Raises:
             ChannelNotFound, VersionNotFound.
         """
-        found = self.database.read(lambda c: self._history(c, channel, at, scope, since or 0))
+        found = self.database.read(lambda c: self.history_in(c, channel, at, scope, since or 0))
         if found is None:
             raise self.definitions.not_found(channel)
         return found
@@ -88,7 +88,8 @@ class Histories:
             found.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"]))
         return found
 
-    def _history(self, c: Connection, channel: str, at: int | None, scope: str, since: int) -> History | None:
+    def history_in(self, c: Connection, channel: str, at: int | None, scope: str, since: int) -> History | None:
+        """The same within a transaction; None where there is no such channel."""
         row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
         if row is None:
             return None

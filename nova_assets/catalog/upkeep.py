@@ -115,7 +115,7 @@ class Upkeep:
         return self.database.read(work)
 
     def _facts(self, c: Connection, channel: str, retain: float) -> Facts:
-        history = self.histories._history(c, channel, None, "", 0)
+        history = self.histories.history_in(c, channel, None, "", 0)
         assert history is not None
         bases = bool(c.execute(select(channels.c.bases).where(channels.c.name == channel)).scalar())
         keep = self._kept_from(c, channel, self.database.clock() - timedelta(seconds=retain)) if retain > 0 else None

@@ -14,7 +14,6 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.reads import describe
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan.compact import Compact
-from nova_assets.store import Store
 
 _CHANNELS = click.argument("channels", nargs=-1)
 
@@ -69,7 +68,7 @@ def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | Non
     with deployment.look(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             verdicts = store.held(name, retain=retain)
-            done.append((name, verdicts, None if dry_run else _collect(store, name, retain)))
+            done.append((name, verdicts, None if dry_run else store.collect(name, retain=retain)))
     data = {"dry_run": dry_run, "channels": [_collected_json(*d) for d in done]}
     return Answer(data, lambda console: _show_collected(console, done, dry_run))
 
@@ -110,10 +109,6 @@ def _restored(channel: str, at: int, head: int, there: str, commit: Commit | Non
         return f"{channel}, now at {head}, would become what it was at {at}: {there}"
     rows = sum(b.rows for b in commit.blocks if b.kind == "base")
     return f"{channel} is at {commit.seq} what it was at {at}: {plural(rows, 'row')}"
-
-
-def _collect(store: Store, name: str, retain: str | None) -> Collection:
-    return store.collect(name, retain=retain)
 
 
 def _compacted_json(name: str, found: tuple[Compact, ...], commit: Commit | None) -> dict[str, Any]:

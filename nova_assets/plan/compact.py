@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Append
-from nova_assets.model.timeline import History, Track
+from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Compacting
 from nova_assets.plan import modes
 
@@ -59,11 +59,6 @@ def forced(history: History) -> tuple[Compact, ...]:
     """Every partition that has deltas to be compacted: as a person asks for it."""
     states = {t: modes.state(history, t, history.head) for t in history.tracks}
     return tuple(Compact(t.partition, t.numbers[-1], "asked for") for t, (_, deltas) in states.items() if deltas)
-
-
-def track_of(history: History, partition: str) -> Track:
-    """One partition of a history."""
-    return next(t for t in history.tracks if t.partition == partition)
 
 
 def _why(history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compacting, reads: int) -> str | None:

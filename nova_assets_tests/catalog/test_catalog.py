@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.engine import make_url
 
@@ -76,6 +78,27 @@ def test_the_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
         indexes = {i["name"] for i in looked.get_indexes(table.name)}
         assert {i.name for i in table.indexes} <= indexes, table.name
     engine.dispose()
+
+
+def test_a_catalog_from_before_upkeep_knows_which_channels_may_be_given_a_base(url: str) -> None:
+    read, written = nova.Channel("read"), nova.Channel("written")
+    task = nova.task(name="t", consumes=nova.all(read), produces=nova.base(written))(lambda read: read)
+    older = open_catalog(url)
+    older.register([read, written], [nova.bind(nova.Workflowette("w", [task]))])
+    older.close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(Path(schema_version.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0002")
+    engine.dispose()
+    newer = open_catalog(url)
+    assert {s.channel.name: newer.channel(s.channel.name).bases for s in newer.channels()} == {
+        "read": False,
+        "written": True,
+    }
+    newer.close()
 
 
 def test_a_newer_catalog_is_refused(url: str) -> None:

@@ -62,3 +62,9 @@ def test_a_dry_run_of_a_restoration(nova: Nova, counted: Store) -> None:
     said = nova("restore", "stock", "--at", "1", "--dry-run")
     assert said.code == 0 and said.out.strip() == "stock, now at 3, would become what it was at 1: Δ(0→1)"
     assert nova("restore", "stock", "--at", "9").code == 1 and counted.catalog.channel("stock").head == 3
+
+
+def test_an_unreadable_period_lets_nothing_go(nova: Nova, counted: Store) -> None:
+    said = nova("collect", "stock", "--retain", "30days")
+    assert said.code == 1 and "NOVA-DEFINITION" in said.err and "'30days'" in said.err and "30s" in said.err
+    assert len(counted.catalog.history("stock").blocks) == 4

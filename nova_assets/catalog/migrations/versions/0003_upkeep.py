@@ -12,9 +12,7 @@ def upgrade() -> None:
         channels.add_column(sa.Column("bases", sa.Boolean(), nullable=False, server_default=sa.false()))
     with op.batch_alter_table("nova_blocks") as blocks:
         blocks.add_column(sa.Column("collected_by", sa.String(length=64)))
-    # Whoever has been given one before may be again.
-    given = "SELECT channel FROM nova_blocks WHERE kind = 'base'"
-    op.execute(sa.text(f"UPDATE nova_channels SET bases = {_true()} WHERE name IN ({given})"))
+    _set_bases()
 
 
 def downgrade() -> None:
@@ -24,5 +22,14 @@ def downgrade() -> None:
         channels.drop_column("bases")
 
 
-def _true() -> str:
-    return "1" if op.get_bind().dialect.name == "sqlite" else "true"
+def _set_bases() -> None:
+    """Whoever has been given a base, or is written as one by a registered binding, may be given another."""
+    channels = sa.table("nova_channels", sa.column("name"), sa.column("bases", sa.Boolean))
+    blocks = sa.table("nova_blocks", sa.column("channel"), sa.column("kind"))
+    bindings = sa.table("nova_bindings", sa.column("definition", sa.JSON))
+    connection = op.get_bind()
+    may = set(connection.execute(sa.select(blocks.c.channel).where(blocks.c.kind == "base").distinct()).scalars())
+    for definition in connection.execute(sa.select(bindings.c.definition)).scalars():
+        ports = {e["port"] for t in definition["tasks"] for e in t["produces"] if e["kind"] == "base"}
+        may |= {channel for port, channel in definition["channels"].items() if port in ports}
+    op.execute(channels.update().where(channels.c.name.in_(sorted(may))).values(bases=True))
