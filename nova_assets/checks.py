@@ -49,7 +49,7 @@ def _carry_out(run: TaskRun, look: Look, check: Check) -> CheckReport:
     if any(given.port in run.skipped for given in look.inputs if given.channel is None or given.port == look.port):
         return CheckReport(check.name, look.channel, True, check.blocking, 0.0, "nothing was written", skipped=True)
     try:
-        with run.computing(check.name):
+        with run.computing(check):
             result = _verdict(run, check.function(**run.arguments(look.inputs, check.wants_context)))
     except Exception as error:  # a check that cannot say that all is well has failed
         failure = fault(error)

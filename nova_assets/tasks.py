@@ -15,6 +15,7 @@ from nova_assets.faults import fault
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
+from nova_assets.model.check import Check
 from nova_assets.model.execution import Execution, Progress, TaskReport
 from nova_assets.model.ports import Engine, Frame
 from nova_assets.model.reads import Port, Read
@@ -80,15 +81,16 @@ class TaskRun:
         if self._nothing_new(step):
             self.staging.skip(self.run.execution, step)
             return TaskReport(name, time.monotonic() - started, self._rows_read(step), {}, skipped=True)
-        with self.computing(name):
+        with self.computing(task):
             outputs = self._evaluate(step, task)
             wrote = self._stage(step, task, outputs)
         self.crash_point("task.after")
         return TaskReport(name, time.monotonic() - started, self._rows_read(step), wrote)
 
-    def computing(self, name: str) -> AbstractContextManager[None]:
+    def computing(self, work: Task | Check) -> AbstractContextManager[None]:
         """A block in which the engine works for a task or check: watched, and stopped with it."""
-        return self.engine.computing(f"nova-{self.run.execution.id}", partial(self._progress, name))
+        marked = f"nova-{self.run.execution.id}"
+        return self.engine.computing(marked, work.function, partial(self._progress, work.name))
 
     def _progress(self, task: str, done: int, known: int) -> None:
         told = Progress(task, done, known)

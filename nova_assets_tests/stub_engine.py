@@ -128,7 +128,7 @@ class StubEngine:
     def is_empty(self, frame: list[Row]) -> bool:
         return not frame
 
-    def computing(self, name: str, tell: Any) -> Any:
+    def computing(self, name: str, function: Any, tell: Any) -> Any:
         return nullcontext()
 
     def delete_files(self, paths: Any) -> None:

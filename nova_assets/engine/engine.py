@@ -15,6 +15,7 @@ from nova_assets.engine import arrow
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.partition import value_of
 from nova_assets.engine.session import READING, Session, using
+from nova_assets.engine.shipping import ship_by_value
 from nova_assets.engine.take import LargeParquet, take
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
@@ -165,9 +166,10 @@ class SparkEngine:
         return self._writer.write(frame, staged, channel, schema)
 
     @contextmanager
-    def computing(self, name: str, tell: Callable[[int, int], None]) -> Iterator[None]:
+    def computing(self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]) -> Iterator[None]:
         from nova_assets.engine.progress import computing
 
+        ship_by_value(function)
         with computing(self.session, name, tell, PROGRESS_EVERY):
             yield
 

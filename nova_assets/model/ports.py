@@ -226,9 +226,14 @@ class Engine(Protocol):
     def count(self, frame: Frame) -> int:
         """The rows of a frame, evaluated for it."""
 
-    def computing(self, name: str, tell: Callable[[int, int], None]) -> AbstractContextManager[None]:
-        """A block whose jobs are marked with a name. Every few seconds it is told how many of the engine's tasks are
-        done, and known of; an interruption of the block stops its jobs."""
+    def computing(
+        self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]
+    ) -> AbstractContextManager[None]:
+        """A block in which a user's function is called and its rows are computed.
+
+        The engine's jobs in it are marked with a name. Every few seconds ``tell`` hears how many of the engine's tasks
+        are done, and known of; an interruption of the block stops its jobs.
+        """
 
     def take(self, data: Any, schema: Schema | None) -> Frame:
         """A frame of this engine, or an Arrow table, out of what a user gives to ``insert``: frames, tables, paths.

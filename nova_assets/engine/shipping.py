@@ -1,0 +1,30 @@
+"""How a user's function reaches Spark's Python workers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+
+def ship_by_value(function: Callable[..., Any]) -> None:
+    """Send what a function's module defines along with it, where a worker could not import that module.
+
+    A worker is a Python of its own: it gets functions by their names and imports their module. Dagster loads a file of
+    definitions (``dagster dev -f pipeline.py``) as a module that is on nobody's path, so functions of that file that
+    run in workers (user-defined functions, ``mapInArrow``) would be found by no worker.
+    """
+    from pyspark import cloudpickle
+
+    module = sys.modules.get(function.__module__)
+    if module is not None and module.__name__ != "__main__" and not _can_be_imported(module.__name__):
+        register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+        register(module)  # again is no matter
+
+
+def _can_be_imported(name: str) -> bool:
+    """Whether a Python that has not imported it yet would find it; what this one has imported says nothing."""
+    top = name.partition(".")[0]
+    finders = (f for f in sys.meta_path if hasattr(f, "find_spec"))
+    return any(f.find_spec(top, None) is not None for f in finders)
