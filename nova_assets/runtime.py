@@ -59,6 +59,8 @@ CRASH_POINTS = (
     "sweep.after",  # files are gone, the catalog still lists them as staged
     "collect.marked",  # blocks are collected, their files are there
     "collect.deleted",  # their files are gone, the catalog still lists them
+    "fire.before",  # a trigger is due, no firing says so yet
+    "fire.after",  # the firing is a row in the catalog, its run is not requested
 )
 """Every place at which a test may kill the process, by ``NOVA_CRASH_AT=name`` (or ``name:n`` for the n-th passing)."""
 
@@ -267,16 +269,16 @@ class Runtime:
         try:
             commit = self._commit(request)
         except CommitConflict as conflict:
-            self.abort(execution, conflict.what)
+            self.abort(execution, conflict.what, failed=False)
             raise
         crash_point("commit.after")
         self._forget(execution)
         return commit
 
-    def abort(self, execution: Execution, reason: str) -> None:
+    def abort(self, execution: Execution, reason: str, failed: bool = True) -> None:
         """End an execution without a trace in any channel; its staged files are swept after the grace."""
         self._forget(execution)
-        self.catalog.abort(execution.id, reason)
+        self.catalog.abort(execution.id, reason, failed=failed)
 
     def sweep(self) -> int:
         """Delete staged files of executions that are dead for longer than lease and grace. Gives how many folders."""

@@ -39,6 +39,7 @@ class SqlCatalog:
 
         self.history = histories.history
         self.partitions = histories.partitions
+        self.unread = histories.unread
         self.timeline = histories.timeline
         self.cursors = histories.cursors
         self.has_consumers = histories.has_consumers
@@ -73,10 +74,16 @@ class SqlCatalog:
         self.deleted = upkeep.deleted
         self.reads_of_all = upkeep.reads_of_all
 
+        self.firing = firings.firing
+        self.requested = firings.requested
         self.last_firing = firings.last_firing
         self.fire = firings.fire
         self.retry_firing = firings.retry_firing
         self.end_firing = firings.end_firing
+
+    def now(self) -> datetime:
+        """What time it is, by the clock that leases and firings go by."""
+        return self.database.clock()
 
     def check(self) -> str:
         """One line about the catalog. Raises CatalogUnavailable."""

@@ -39,28 +39,38 @@ class Executions:
         """One execution. Raises ExecutionNotLive when there is none of that id."""
         return self.database.read(lambda c: _execution(c, _row(c, execution_id)))
 
-    def executions(self, binding: str | None = None, limit: int = 100, partition: str | None = None) -> list[Execution]:
+    def executions(
+        self,
+        binding: str | None = None,
+        limit: int = 100,
+        partition: str | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> list[Execution]:
         """Executions, latest first; inserts are left out."""
         query = select(executions).where(
             executions.c.binding.is_not(None) if binding is None else executions.c.binding == binding
         )
         if partition is not None:
             query = query.where(executions.c.partition == partition)
+        if run_id is not None:
+            query = query.where(executions.c.run_id == run_id)
         query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
         return self.database.read(lambda c: [_execution(c, r) for r in c.execute(query).mappings().all()])
 
-    def finished(self) -> dict[tuple[str, str], int]:
-        """(binding, status) -> how many executions were launched, have succeeded or have failed."""
-        good, bad = executions.c.state == "committed", executions.c.error.is_not(None)
+    def finished(self) -> dict[tuple[str, str, str], int]:
+        """(binding, partition, status) -> how often one was launched, has succeeded or has failed; it only grows."""
         query = select(
             executions.c.binding,
+            executions.c.partition,
             func.count().label("launched"),
-            func.sum(case((good, 1), else_=0)).label("succeeded"),
-            func.sum(case((good, 0), (bad, 1), else_=0)).label("failed"),
+            func.sum(case((executions.c.state == "committed", 1), else_=0)).label("succeeded"),
+            func.sum(executions.c.failures).label("failed"),
         )
-        query = query.where(executions.c.binding.is_not(None)).group_by(executions.c.binding)
+        query = query.where(executions.c.binding.is_not(None)).group_by(executions.c.binding, executions.c.partition)
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
-        return {(r["binding"], s): int(r[s] or 0) for r in rows for s in ("launched", "succeeded", "failed")}
+        statuses = ("launched", "succeeded", "failed")
+        return {(r["binding"], r["partition"], s): int(r[s] or 0) for r in rows for s in statuses}
 
     def renew(self, execution_id: str, epoch: int, lease: float) -> bool:
         """Prolong a lease. False when the execution is no longer held under this epoch."""
@@ -85,11 +95,15 @@ class Executions:
             "error": error.replace("\x00", ""),
             "lease_until": now + KEEP_FAILED,
             "finished_at": now,
+            "failures": executions.c.failures + 1,
         }
         self.database.write(lambda c: c.execute(update(executions).where(*_held(execution_id, epoch)).values(**values)))
 
-    def abort(self, execution_id: str, reason: str, epoch: int | None = None) -> None:
+    def abort(self, execution_id: str, reason: str, epoch: int | None = None, *, failed: bool = True) -> None:
         """End it without a commit. An aborted one stays as it is.
+
+        Args:
+            failed: that it ended while it ran is a failure, for cascades; not so where it is planned again.
 
         Raises:
             ExecutionNotLive: it was committed, or is held under another epoch.
@@ -100,7 +114,7 @@ class Executions:
             if row["state"] == "committed" or (epoch is not None and row["epoch"] != epoch):
                 raise _not_live(row)
             if row["state"] != "aborted":
-                abort(c, execution_id, reason, self.database)
+                abort(c, execution_id, reason, self.database, failed=failed)
 
         self.database.write(work)
 
@@ -225,9 +239,18 @@ def _refuse_both(c: Connection, request: Begin) -> None:
     )
 
 
-def abort(c: Connection, execution_id: str, reason: str, database: Database) -> None:
-    """Mark an execution aborted, inside a transaction that holds its row."""
-    values = {"state": "aborted", "error": reason, "finished_at": database.clock()}
+def abort(c: Connection, execution_id: str, reason: str, database: Database, failed: bool = True) -> None:
+    """Mark an execution aborted, inside a transaction that holds its row.
+
+    One that ended while it ran has failed by that; one that had failed before has been counted.
+    """
+    running = case((executions.c.state == "running", int(failed)), else_=0)
+    values = {
+        "state": "aborted",
+        "error": reason,
+        "finished_at": database.clock(),
+        "failures": executions.c.failures + running,
+    }
     c.execute(update(executions).where(executions.c.id == execution_id).values(**values))
     forget_skipped(c, execution_id)
 

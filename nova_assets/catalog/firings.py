@@ -21,11 +21,24 @@ class Firings:
     def __init__(self, database: Database) -> None:
         self.database = database
 
+    def firing(self, firing_id: str) -> Firing | None:
+        """A firing by its id."""
+        query = select(firings).where(firings.c.id == firing_id)
+        row = self.database.read(lambda c: c.execute(query).mappings().first())
+        return None if row is None else _firing(row)
+
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:
         """The latest firing of a binding, in one of its partitions."""
         return self.database.read(lambda c: _last(c, binding, partition))
 
-    def fire(self, binding: str, after_n: int, positions: Mapping[str, Any], partition: str = WHOLE) -> Firing | None:
+    def requested(self, binding: str) -> frozenset[str]:
+        """The partitions of a binding in which a firing is under way."""
+        query = select(firings.c.partition).where(firings.c.binding == binding, firings.c.state == "requested")
+        return frozenset(self.database.read(lambda c: c.execute(query).scalars().all()))
+
+    def fire(
+        self, binding: str, after_n: int, positions: Mapping[str, Any], partition: str = WHOLE, why: str = ""
+    ) -> Firing | None:
         """Record the firing after number ``after_n``; None when another did, or when that one is still under way."""
 
         def work(c: Connection) -> Firing | None:
@@ -39,6 +52,7 @@ class Firings:
                 "positions": dict(positions),
                 "attempt": 1,
                 "state": "requested",
+                "why": why,
             }
             c.execute(insert(firings).values(id=uuid.uuid4().hex, at=self.database.clock(), **values))
             return _last(c, binding, partition)
@@ -59,10 +73,11 @@ class Firings:
 
         return self.database.write(work)
 
-    def end_firing(self, firing_id: str, state: str) -> None:
+    def end_firing(self, firing_id: str, state: str, why: str = "") -> None:
         """It was committed or abandoned; one that has ended stays as it is."""
         same = (firings.c.id == firing_id, firings.c.state == "requested")
-        self.database.write(lambda c: c.execute(update(firings).where(*same).values(state=state)))
+        values = {"state": state, **({"why": why} if why else {})}
+        self.database.write(lambda c: c.execute(update(firings).where(*same).values(**values)))
 
 
 class _Raced(Exception):
@@ -93,4 +108,5 @@ def _firing(row: RowMapping) -> Firing:
         row["state"],
         row["at"],
         row["partition"],
+        row["why"] or "",
     )

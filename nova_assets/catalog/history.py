@@ -15,7 +15,7 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
-from nova_assets.model.ports import Cursor, PartitionState
+from nova_assets.model.ports import Cursor, PartitionState, Unread
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant
 
@@ -68,6 +68,30 @@ class Histories:
         rows = self.database.read(lambda c: c.execute(query.group_by(blocks.c.partition)).all())
         found = [PartitionState(p, seq, int(n or 0), int(size or 0), count) for p, seq, n, size, count in rows]
         return sorted((p for p in found if within(p.partition, scope)), key=lambda p: p.partition)
+
+    def unread(self, channel: str, after: int, scope: str = WHOLE) -> Unread:
+        """What came to a channel's partitions within a scope after a number; compaction is no news (R14)."""
+        diff = blocks.alias("diff")
+        with_diff = select(diff.c.id).where(
+            diff.c.channel == blocks.c.channel,
+            diff.c.partition == blocks.c.partition,
+            diff.c.hi == blocks.c.hi,
+            diff.c.kind == "delta",
+        )
+        query = select(
+            blocks.c.partition, func.count(), func.sum(blocks.c.rows), func.sum(blocks.c.bytes), func.min(commits.c.at)
+        ).join(commits, commits.c.id == blocks.c.commit_id)
+        query = query.where(
+            blocks.c.channel == channel,
+            blocks.c.hi > after,
+            blocks.c.origin != "compact",
+            (blocks.c.kind == "delta") | ~with_diff.exists(),
+            *_narrowed(scope),
+        )
+        rows = self.database.read(lambda c: c.execute(query.group_by(blocks.c.partition)).all())
+        found = [r for r in rows if within(r[0], scope)]
+        counted, rows_in, bytes_in = (sum(int(r[n]) for r in found) for n in (1, 2, 3))
+        return Unread(counted, rows_in, bytes_in, min((r[4] for r in found), default=None))
 
     def _cursors(self, c: Connection, binding: str | None) -> list[Cursor]:
         query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)

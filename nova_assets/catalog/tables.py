@@ -90,6 +90,8 @@ executions = Table(
     Column("commit_id", String(64)),
     Column("run_id", String(64)),
     Column("firing_id", String(64)),
+    # How often it failed. Only grows, whatever becomes of it: cascades count by it.
+    Column("failures", Integer, nullable=False, server_default="0"),
     Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
     Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
     # R6: one live execution per binding and partition.
@@ -225,5 +227,6 @@ firings = Table(
     Column("attempt", Integer, nullable=False),
     Column("state", String(16), nullable=False),
     Column("at", Moment, nullable=False),
+    Column("why", Text),
     UniqueConstraint("binding", "partition", "n"),
 )

@@ -12,8 +12,6 @@ from dagster import (
     ExecutorDefinition,
     JobDefinition,
     PreviewWarning,
-    ScheduleDefinition,
-    SensorDefinition,
     define_asset_job,
     in_process_executor,
 )
@@ -21,6 +19,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from nova_assets.dagster_bridge.assets import bound_asset, external_assets, sink_job
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
+from nova_assets.dagster_bridge.janitor import janitor
 from nova_assets.dagster_bridge.publisher import publisher
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
 from nova_assets.dagster_bridge.triggers import trigger_of
@@ -37,7 +36,7 @@ def build_definitions(
     spark_config: dict[str, Any] | None = None,
     executor: ExecutorDefinition = in_process_executor,
 ) -> Definitions:
-    """Everything that Dagster needs of a project: assets, jobs, sensors, schedules and resources.
+    """Everything that Dagster needs of a project: assets, jobs, sensors and resources.
 
     Args:
         project: its bindings become graph-backed multi-assets, its other channels external assets.
@@ -64,8 +63,7 @@ def build_definitions(
         return Definitions(
             assets=[*assets, *external_assets(project)],
             jobs=list(jobs.values()),
-            sensors=[*(t for t in triggers if isinstance(t, SensorDefinition)), publisher(nova)],
-            schedules=[t for t in triggers if isinstance(t, ScheduleDefinition)],
+            sensors=[*(t for t in triggers if t is not None), publisher(nova), janitor(nova)],
             resources={RESOURCE: nova, IO_MANAGER: NovaIOManager(nova=nova)},
             executor=executor,
         )

@@ -157,7 +157,7 @@ def commit_op(binding: Binding) -> OpDefinition:
 
 def _begin(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> Execution:
     """Begin; an execution whose run has ended is not waited for."""
-    firing = context.run.tags.get(FIRING_TAG)
+    firing = _firing(context, runtime)
     partition = partition_of(binding.dimensions, context.partition_key) if context.has_partition_key else WHOLE
     try:
         return runtime.begin(binding.name, partition, run_id=context.run_id, firing_id=firing)
@@ -166,6 +166,13 @@ def _begin(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> E
             raise
         runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {context.run_id}")
         return runtime.begin(binding.name, partition, run_id=context.run_id, firing_id=firing)
+
+
+def _firing(context: OpExecutionContext, runtime: Runtime) -> str | None:
+    """The firing that this run is to answer. One that has ended is answered: who runs it again does so by hand."""
+    firing_id = context.run.tags.get(FIRING_TAG)
+    firing = None if firing_id is None else runtime.catalog.firing(firing_id)
+    return firing.id if firing is not None and firing.state == "requested" else None
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from dagster import DagsterInstance
 
 from nova_assets.lease import is_dead
@@ -28,11 +26,11 @@ def is_gone(owner: str, instance: DagsterInstance) -> bool:
 
 
 def live_execution(
-    catalog: Catalog, binding: str, instance: DagsterInstance, now: datetime | None = None, partition: str = WHOLE
+    catalog: Catalog, binding: str, instance: DagsterInstance, partition: str = WHOLE
 ) -> Execution | None:
     """The execution that a new run of the binding, in that partition, would have to wait for."""
     for latest in catalog.executions(binding, 1, partition):
-        held = latest.state == "running" and latest.lease_until >= (now or datetime.now(UTC))
+        held = latest.state == "running" and latest.lease_until >= catalog.now()
         if held and not is_gone(latest.owner, instance):
             return latest
     return None

@@ -1,25 +1,26 @@
-"""Triggers as sensors and schedules: they decide by ``plan/due`` alone.
+"""Triggers as sensors: they decide by ``plan/due`` alone.
 
 A firing is a row in the catalog before its run is requested, so a daemon that dies in between loses nothing and repeats
-nothing.
+nothing: the next tick finds the row, and whether its run is known to Dagster. Nothing is kept in a sensor's cursor.
+Times are sensors, too: the tick of a schedule comes once, and sees to no firing whose run failed or had to wait.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 
 from dagster import (
     DagsterInstance,
     DagsterRunStatus,
-    DefaultScheduleStatus,
     DefaultSensorStatus,
     JobDefinition,
+    RunRecord,
     RunRequest,
     RunsFilter,
-    ScheduleDefinition,
-    ScheduleEvaluationContext,
     SensorDefinition,
     SensorEvaluationContext,
     SkipReason,
@@ -33,17 +34,16 @@ from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, scope_of
-from nova_assets.model.ports import Firing
-from nova_assets.model.trigger import Cron, Trigger
-from nova_assets.plan.due import Facts, decide
+from nova_assets.model.ports import Firing, Unread
+from nova_assets.model.trigger import Trigger
+from nova_assets.plan.due import Facts, decide, retry_at
+from nova_assets.runtime import crash_point
 from nova_assets.store import Store
 
 log = logging.getLogger("nova_assets.triggers")
 
 RUN_KEY_TAG = "dagster/run_key"
-
-ATTEMPTS = 3
-"""How many runs a firing is worth before it is abandoned."""
+WHY_TAG = "nova/why"
 
 AT_ONCE = 25
 """Runs requested by one tick, of as many partitions."""
@@ -53,8 +53,8 @@ INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
 def trigger_of(
     binding: Binding, job: JobDefinition | UnresolvedAssetJobDefinition, nova: NovaResource
-) -> SensorDefinition | ScheduleDefinition | None:
-    """The sensor or schedule of a binding; None when it runs by hand alone."""
+) -> SensorDefinition | None:
+    """The sensor of a binding; None when it runs by hand alone."""
     when = binding.when
     if when is None:
         return None
@@ -62,19 +62,6 @@ def trigger_of(
     def on_tick(context: SensorEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
         return evaluate(binding, when, nova.store(), context.instance)
 
-    def on_schedule(context: ScheduleEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
-        return evaluate(binding, when, nova.store(), context.instance, context.scheduled_execution_time)
-
-    if isinstance(when, Cron):
-        return ScheduleDefinition(
-            name=f"{binding.name}_schedule",
-            job=job,
-            cron_schedule=when.expression,
-            execution_timezone=when.tz,
-            execution_fn=on_schedule,
-            default_status=DefaultScheduleStatus.RUNNING,
-            description=str(when),
-        )
     return SensorDefinition(
         name=f"{binding.name}_sensor",
         job=job,
@@ -91,8 +78,9 @@ def evaluate(
     """One tick: go on with the firing under way, or see whether the next is due; in each partition by itself.
 
     Args:
-        now: the time that a schedule's tick stands for; a tick is never earlier than its binding.
+        now: what time it is; the catalog's clock by default.
     """
+    now = now or store.catalog.now()
     store.runtime.register(binding)
     if not binding.dimensions:
         return _evaluate(binding, when, store, instance, WHOLE, facts_of(binding, store, now))
@@ -114,43 +102,58 @@ def _evaluate(
     catalog = store.catalog
     last, ended = catalog.last_firing(binding.name, partition), ""
     if last is not None and last.state == "requested":
-        answer = _under_way(binding, last, store, instance)
+        answer = _under_way(binding, last, store, instance, facts.now)
         if not isinstance(answer, str):
             return answer
         ended = f"{answer}; "
-    busy = live_execution(catalog, binding.name, instance, partition=partition)
+    busy = live_execution(catalog, binding.name, instance, partition)
     if busy is not None:
         return SkipReason(ended + _wait(busy))
     decision = decide(when, last.positions if last is not None else {}, facts)
     if not decision.due:
         return SkipReason(ended + decision.why)
-    firing = catalog.fire(binding.name, last.n if last is not None else 0, decision.positions, partition)
-    return SkipReason("another process has fired it") if firing is None else _request(binding, firing)
+    crash_point("fire.before")
+    firing = catalog.fire(binding.name, last.n if last is not None else 0, decision.positions, partition, decision.why)
+    if firing is None:
+        return SkipReason("another process has fired it")
+    crash_point("fire.after")
+    log.info("%s fires: %s", binding.name, decision.why)
+    return _request(binding, firing)
 
 
-def facts_of(binding: Binding, store: Store, now: datetime | None = None) -> Facts:
-    """What the decision rests on, from the catalog."""
+def facts_of(binding: Binding, store: Store, now: datetime) -> Facts:
+    """What the decision rests on, from the catalog; of a partitioned binding, for an execution of the whole."""
     catalog = store.catalog
-    since = catalog.registered_at(binding.name)
     return Facts(
-        now=now or datetime.now(UTC),
-        since=since if now is None else min(since, now - timedelta(seconds=1)),
+        now=now,
+        since=catalog.registered_at(binding.name),
         heads={s.channel.name: s.head for s in catalog.channels()},
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
-        finished=catalog.finished(),
+        finished=_finished(catalog.finished()),
+        unread=catalog.unread,
     )
 
 
-def partition_facts(binding: Binding, store: Store, now: datetime | None = None) -> dict[str, Facts]:
-    """For each partition that has unread data on some input, the facts as they are there.
+def _finished(counts: Mapping[tuple[str, str, str], int], partition: str = WHOLE) -> dict[tuple[str, str], int]:
+    """(binding, status) -> how often, as one partition sees it: by executions for it, and by those for the whole."""
+    found: dict[tuple[str, str], int] = {}
+    for (binding, executed, status), n in counts.items():
+        if partition == WHOLE or executed in (WHOLE, partition):
+            found[binding, status] = found.get((binding, status), 0) + n
+    return found
+
+
+def partition_facts(binding: Binding, store: Store, now: datetime) -> dict[str, Facts]:
+    """For each partition that has unread data on some input, or a firing under way, the facts as they are there.
 
     A channel without any of the binding's dimensions is read whole by all of its partitions: what comes there is new
     to every one that is known.
     """
-    facts = facts_of(binding, store, now)
+    facts, finished = facts_of(binding, store, now), store.catalog.finished()
     columns = [d.column for d in binding.dimensions]
     cursors: dict[tuple[str, str], int] = {(c.partition, c.channel): c.seq for c in store.catalog.cursors(binding.name)}
-    heads: dict[str, dict[str, int]] = {p: {} for p, _ in cursors}
+    under_way = store.catalog.requested(binding.name)
+    heads: dict[str, dict[str, int]] = {p: {} for p in (*(p for p, _ in cursors), *under_way)}
     inputs = [c for c in binding.reads if c not in binding.writes]
     for channel in inputs:
         for state in store.catalog.partitions(channel.name):
@@ -163,38 +166,57 @@ def partition_facts(binding: Binding, store: Store, now: datetime | None = None)
     for partition, of in sorted(heads.items()):
         seen = {c.name: cursors.get((partition, c.name), 0) for c in inputs}
         now_at = {**facts.heads, **{c.name: 0 for c in inputs}, **whole, **of}
-        if any(now_at[c] > seen[c] for c in seen):
-            found[partition] = replace(facts, heads=now_at, cursors=seen)
+        if partition in under_way or any(now_at[c] > seen[c] for c in seen):
+            found[partition] = replace(
+                facts,
+                heads=now_at,
+                cursors=seen,
+                finished=_finished(finished, partition),
+                unread=partial(_unread_in, store, columns, partition),
+            )
     return found
 
 
+def _unread_in(store: Store, columns: list[str], partition: str, channel: str, after: int) -> Unread:
+    """Of a channel, what a partition of the binding reads of it: its own part; all, where they share no dimension."""
+    shared = [c for c in store.catalog.channel(channel).channel.partition_columns if c in columns]
+    return store.catalog.unread(channel, after, scope_of(shared, partition))
+
+
 def _under_way(
-    binding: Binding, firing: Firing, store: Store, instance: DagsterInstance
+    binding: Binding, firing: Firing, store: Store, instance: DagsterInstance, now: datetime
 ) -> RunRequest | SkipReason | str:
     """What a requested firing needs; or how it has ended, and then the next may be judged.
 
     A firing whose run is not known to Dagster is requested again under the same key; one whose run came to nothing
-    under the next, once the execution of that run is out of the way.
+    under the next, some time later, once the execution of that run is out of the way.
     """
-    runs = instance.get_runs(RunsFilter(tags={FIRING_TAG: firing.id, RUN_KEY_TAG: firing.run_key}), limit=1)
-    if not runs:
+    records = instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id, RUN_KEY_TAG: firing.run_key}), limit=1)
+    if not records:
         return _request(binding, firing)
-    run = runs[0]
+    run = records[0].dagster_run
     if not run.is_finished:
         return SkipReason(f"run {run.run_id} of firing {firing.n} is under way")
     if run.status == DagsterRunStatus.SUCCESS:
         store.catalog.end_firing(firing.id, "committed")
         return f"firing {firing.n} is done"
-    if firing.attempt >= ATTEMPTS:
+    if firing.attempt >= binding.attempts:
         what = f"firing {firing.n} of {firing.binding} is abandoned after {firing.attempt} failed runs"
         log.error("%s, the last of them %s; once mended, run it by hand: nova run %s", what, run.run_id, firing.binding)
-        store.catalog.end_firing(firing.id, "abandoned")
+        store.catalog.end_firing(firing.id, "abandoned", f"{firing.attempt} runs failed, the last of them {run.run_id}")
         return f"{what}, the last of them {run.run_id}; once mended, run it by hand"
-    busy = live_execution(store.catalog, firing.binding, instance, partition=firing.partition)
+    again_at = retry_at(binding, firing, _ended(records[0]))
+    if now < again_at:
+        return SkipReason(f"run {run.run_id} of firing {firing.n} failed; the next comes at {again_at:%H:%M:%S} UTC")
+    busy = live_execution(store.catalog, firing.binding, instance, firing.partition)
     if busy is not None:
         return SkipReason(_wait(busy))
     again = store.catalog.retry_firing(firing.id, firing.attempt)
     return SkipReason("another process tries it again") if again is None else _request(binding, again)
+
+
+def _ended(record: RunRecord) -> datetime:
+    return record.update_timestamp if record.end_time is None else datetime.fromtimestamp(record.end_time, UTC)
 
 
 def _wait(busy: Execution) -> str:
@@ -204,6 +226,6 @@ def _wait(busy: Execution) -> str:
 def _request(binding: Binding, firing: Firing) -> RunRequest:
     return RunRequest(
         run_key=firing.run_key,
-        tags={FIRING_TAG: firing.id, "nova/binding": firing.binding},
+        tags={FIRING_TAG: firing.id, "nova/binding": firing.binding, **({WHY_TAG: firing.why} if firing.why else {})},
         partition_key=key_of(binding.dimensions, firing.partition) if firing.partition else None,
     )

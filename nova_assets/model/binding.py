@@ -12,9 +12,16 @@ from nova_assets.model.check import Check
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
+from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
 from nova_assets.model.workflowette import Workflowette
+
+ATTEMPTS = 3
+"""Runs that a firing is worth, unless a binding says otherwise."""
+
+BACKOFF = "30s"
+"""How long the second of them is waited for, unless a binding says otherwise."""
 
 
 @dataclass(frozen=True, init=False)
@@ -31,6 +38,8 @@ class Binding:
     when: Trigger | None
     description: str | None
     partitions: tuple[str, ...] | None
+    attempts: int
+    backoff: str
 
     def __init__(
         self,
@@ -41,6 +50,8 @@ class Binding:
         when: Trigger | None,
         description: str | None = None,
         partitions: Sequence[str] | None = None,
+        attempts: int = ATTEMPTS,
+        backoff: str = BACKOFF,
     ) -> None:
         values = {
             "name": name,
@@ -50,6 +61,8 @@ class Binding:
             "when": when,
             "description": description,
             "partitions": None if partitions is None else tuple(partitions),
+            "attempts": attempts,
+            "backoff": backoff,
         }
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -89,6 +102,11 @@ class Binding:
     def cursor_channels(self) -> tuple[Channel, ...]:
         """Channels of which this binding keeps a cursor."""
         return self._of(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
+
+    @property
+    def triggers(self) -> tuple[Trigger, ...]:
+        """The simple triggers that ``when`` is made of."""
+        return tuple(self.when.leaves()) if isinstance(self.when, Trigger) else ()
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -168,6 +186,10 @@ class Binding:
             found.append(
                 f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...) or nova.after(...)"
             )
+        if not isinstance(self.attempts, int) or self.attempts < 1:
+            found.append(f"attempts is {self.attempts!r}; expected how many runs a firing is worth, from 1")
+        if seconds_of(self.backoff) is None:
+            found.append(f"backoff is {self.backoff!r}; expected {EXPECTED}")
         return [*self.workflowette.problems(), *(f"binding {self.name!r}: {p}" for p in found)]
 
     def _shared_channel_problems(self) -> list[str]:
@@ -260,6 +282,8 @@ class Binding:
             "channels": {p: c.name for p, c in self.channels.items()},
             "when": None if self.when is None else str(self.when),
             "partitions": [d.column for d in self.dimensions],
+            **({"attempts": self.attempts} if self.attempts != ATTEMPTS else {}),
+            **({"backoff": self.backoff} if self.backoff != BACKOFF else {}),
         }
 
 
@@ -272,6 +296,8 @@ def bind(
     when: Trigger | None = None,
     description: str | None = None,
     partitions: Sequence[str] | None = None,
+    attempts: int = ATTEMPTS,
+    backoff: str = BACKOFF,
 ) -> Binding:
     """Bind a workflowette to channels.
 
@@ -283,6 +309,8 @@ def bind(
         when: the trigger; without one the binding runs by hand, which is always allowed.
         partitions: the columns by which executions are partitioned; ``[]`` for one that reads everything and writes
             every partition that it finds. By default as the outputs are, where an input shares their dimension (R13).
+        attempts: how many runs one firing of the trigger is worth, before it is abandoned.
+        backoff: how long the second of them is waited for; each further one twice as long as the one before.
     """
     bound = {**workflowette.default_channels, **(channels or {})}
     return Binding(
@@ -293,4 +321,6 @@ def bind(
         when,
         description,
         [partitions] if isinstance(partitions, str) else partitions,
+        attempts,
+        backoff,
     )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
-from nova_assets.model.trigger import After, OnData
+from nova_assets.model.trigger import After, OnData, Trigger
 
 
 @dataclass(frozen=True, init=False)
@@ -94,7 +94,7 @@ class Project:
         found = []
         channels, bindings = {c.name for c in self.channels}, {b.name for b in self.bindings}
         for b in self.bindings:
-            for leaf in b.when.leaves() if b.when is not None and hasattr(b.when, "leaves") else ():
+            for leaf in b.triggers:
                 if isinstance(leaf, OnData):
                     found += [
                         f"binding {b.name!r}: on_data names {c!r}, which is no channel of the project"
@@ -113,8 +113,34 @@ class Project:
         graph = {
             b.name: {writers[c.name] for c in b.reads if writers.get(c.name, b.name) != b.name} for b in self.bindings
         }
-        try:
-            TopologicalSorter(graph).prepare()
-        except CycleError as error:
-            return [f"the bindings form a cycle: {' → '.join(reversed(error.args[1]))}"]
-        return []
+        cycle = _cycle(graph)
+        return [f"the bindings form a cycle: {cycle}"] if cycle else self._trigger_cycle_problems(writers)
+
+    def _trigger_cycle_problems(self, writers: Mapping[str, str]) -> list[str]:
+        """Bindings that fire each other would never come to rest."""
+        graph = {b.name: {f for leaf in b.triggers for f in _fired_by(leaf, writers)} for b in self.bindings}
+        cycle = _cycle(graph)
+        if not cycle:
+            return []
+        return [f"the triggers form a cycle that never rests: {cycle}; if that is meant, say loop=True on one of them"]
+
+
+def _fired_by(trigger: Trigger, writers: Mapping[str, str]) -> set[str]:
+    """The bindings whose executions may make a simple trigger fire."""
+    if isinstance(trigger, After) and not trigger.loop:
+        return {trigger.binding}
+    if isinstance(trigger, OnData) and not trigger.loop:
+        return {writers[c] for c in trigger.channels if c in writers}
+    return set()
+
+
+def _cycle(graph: Mapping[str, set[str]]) -> str:
+    """A cycle, in the order in which things happen; empty where there is none."""
+    for name, sources in graph.items():
+        if name in sources:  # the sorter passes over these
+            return f"{name} → {name}"
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return " → ".join(error.args[1])
+    return ""

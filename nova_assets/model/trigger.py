@@ -29,12 +29,44 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class OnData(Trigger):
-    """Fires when one of these channels takes a number."""
+    """Fires when one of these channels has enough that is unread: a new number, or as much as is asked for.
+
+    Args:
+        channels: their names; any of them.
+        rows, bytes, blocks: fires when a channel has at least so much; with several of them, when one is reached.
+        older_than: fires, however little there is, when the oldest of it has waited for so long.
+        loop: a cycle through this trigger is meant.
+    """
 
     channels: tuple[str, ...]
+    rows: int | None = None
+    bytes: int | None = None
+    blocks: int | None = None
+    older_than: str | None = None
+    loop: bool = False
+
+    @property
+    def at_least(self) -> dict[str, int]:
+        """What of rows, bytes and blocks is asked for."""
+        asked = {"rows": self.rows, "bytes": self.bytes, "blocks": self.blocks}
+        return {what: n for what, n in asked.items() if n is not None}
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for more than a new number."""
+        return bool(self.at_least) or self.older_than is not None
+
+    def key(self, channel: str) -> str:
+        """Under which the position on a channel is kept: triggers that ask for different things keep their own."""
+        return self._said(channel)
+
+    def _said(self, *channels: str) -> str:
+        asked = [f"{what}={n}" for what, n in self.at_least.items()]
+        late = [f"older_than={self.older_than}"] if self.older_than is not None else []
+        return f"on_data({', '.join([*channels, *asked, *late])})"
 
     def __str__(self) -> str:
-        return f"on_data({', '.join(self.channels)})"
+        return self._said(*self.channels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +93,15 @@ class Cron(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class After(Trigger):
-    """Fires when an execution of another binding reaches a status (a cascade)."""
+    """Fires when an execution of another binding reaches a status (a cascade).
+
+    Args:
+        loop: a cycle through this trigger is meant.
+    """
 
     binding: str
     status: Status = "succeeded"
+    loop: bool = False
 
     def __str__(self) -> str:
         return f"after({self.binding}, {self.status})"
@@ -98,11 +135,40 @@ class AnyOf(Trigger):
         return "(" + " | ".join(map(str, self.parts)) + ")"
 
 
-def on_data(*channels: Channel | str) -> Trigger:
-    """Fires when new data arrives on one of the channels."""
+def on_data(
+    *channels: Channel | str,
+    rows: int | None = None,
+    bytes: int | None = None,
+    blocks: int | None = None,
+    older_than: str | None = None,
+    loop: bool = False,
+) -> Trigger:
+    """Fires when new data arrives on one of the channels; or, where more is asked for, when enough of it has.
+
+    What counts is what the binding has not read, and has not fired for. Compaction is no news (R14).
+
+    Args:
+        channels: at least one.
+        rows: at least so many unread rows on one of them.
+        bytes: at least so many bytes of files.
+        blocks: at least so many blocks.
+        older_than: or when the oldest unread block has waited for ``30s``, ``5m``, ``6h``, ``7d``.
+        loop: the binding feeds one of these channels itself, or through others, and that is meant.
+
+    Raises:
+        DefinitionError: no channel, a number below 1, an unreadable period.
+    """
     if not channels:
         raise DefinitionError("on_data names no channel", next='on_data("articles")')
-    return OnData(tuple(c.name if isinstance(c, Channel) else c for c in channels))
+    for what, n in {"rows": rows, "bytes": bytes, "blocks": blocks}.items():
+        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 1):
+            raise DefinitionError(
+                f"on_data waits for no such {what}=", found=repr(n), expected="a whole number, from 1"
+            )
+    if older_than is not None and seconds_of(older_than) is None:
+        raise DefinitionError("on_data has an unreadable older_than=", found=repr(older_than), expected=EXPECTED)
+    names = tuple(c.name if isinstance(c, Channel) else c for c in channels)
+    return OnData(names, rows, bytes, blocks, older_than, loop)
 
 
 def every(period: str) -> Trigger:
@@ -132,13 +198,19 @@ def cron(expression: str, tz: str = "UTC") -> Trigger:
     return Cron(expression, tz)
 
 
-def after(binding: str, status: Status = "succeeded") -> Trigger:
-    """Fires when an execution of another binding is launched, succeeded or failed."""
+def after(binding: str, status: Status = "succeeded", *, loop: bool = False) -> Trigger:
+    """Fires when an execution of another binding is launched, succeeded or failed.
+
+    Args:
+        binding: its name.
+        status: one that was aborted by a conflict and planned again has not failed.
+        loop: the other is fired by this one, at once or through others, and that is meant.
+    """
     if status not in ("launched", "succeeded", "failed"):
         raise DefinitionError(
             "after has an unknown status", found=repr(status), expected='"launched", "succeeded" or "failed"'
         )
-    return After(binding, status)
+    return After(binding, status, loop)
 
 
 def _flat(kind: type[AllOf] | type[AnyOf], *triggers: Trigger) -> tuple[Trigger, ...]:

@@ -6,15 +6,21 @@ has fired when its fact has moved past that. The positions are written with the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from nova_assets.model.binding import Binding
+from nova_assets.model.period import seconds_of
+from nova_assets.model.ports import Firing, Unread
 from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, Trigger
 
 Positions = Mapping[str, Any]
+
+MANY = 100
+"""Times that have passed are counted up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +29,12 @@ class Facts:
 
     Args:
         now: the moment, with a zone.
+        since: when the binding was registered; times count from there.
         heads: channel -> head.
         cursors: channel -> the binding's own cursor, where it keeps one: what it has read needs no firing.
-        finished: (binding, status) -> how many executions have reached that status.
-        since: when the binding was registered; schedules count from there.
+        finished: (binding, status) -> how often that was reached; it only grows.
+        unread: (channel, number) -> what came after that number, up to the head. Asked only where a trigger waits for
+            more than a new number.
     """
 
     now: datetime
@@ -34,6 +42,7 @@ class Facts:
     heads: Mapping[str, int] = field(default_factory=dict)
     cursors: Mapping[str, int] = field(default_factory=dict)
     finished: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unread: Callable[[str, int], Unread] = lambda channel, after: Unread()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +86,71 @@ def _judge(trigger: Trigger, positions: Positions, facts: Facts) -> tuple[bool, 
 
 
 def _on_data(trigger: OnData, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
-    moved, unread = {}, []
+    moved: dict[str, Any] = {}
+    reached: list[str] = []
+    short: list[str] = []
     for channel in trigger.channels:
-        key, head = f"on_data({channel})", facts.heads.get(channel, 0)
-        if head > max(positions.get(key, 0), facts.cursors.get(channel, 0)):
-            unread.append(f"{channel} is at {head}")
+        key, head = trigger.key(channel), facts.heads.get(channel, 0)
+        seen = max(positions.get(key, 0), facts.cursors.get(channel, 0))
+        if head <= seen:
+            continue
+        enough, said = (True, f"{channel} is at {head}")
+        if trigger.waits:
+            found = facts.unread(channel, seen)
+            enough, said = _is_enough(trigger, found, facts.now), f"{channel} has {found.said(facts.now)} unread"
+        (reached if enough else short).append(said)
+        if enough:
             moved[key] = head
-    return bool(unread), moved, ", ".join(unread) or f"nothing new on {', '.join(trigger.channels)}"
+    return bool(reached), moved, ", ".join(reached or short) or f"nothing new on {', '.join(trigger.channels)}"
+
+
+def _is_enough(trigger: OnData, found: Unread, now: datetime) -> bool:
+    if not found.blocks:
+        return False
+    late = seconds_of(trigger.older_than)
+    if late is not None and found.oldest is not None and (now - found.oldest).total_seconds() >= late:
+        return True
+    return any(getattr(found, what) >= n for what, n in trigger.at_least.items())
 
 
 def _on_time(trigger: Every | Cron, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
     key, now = str(trigger), facts.now
     last = datetime.fromisoformat(positions[key]) if key in positions else None
-    if isinstance(trigger, Every):
-        due = last is None or (now - last).total_seconds() >= trigger.seconds
-    else:
-        due = last_tick(trigger, now) > (last or facts.since)
-    return due, {key: now.isoformat()} if due else {}, f"{key} {'has come' if due else 'has not come'}"
+    times = _periods(trigger, last, now) if isinstance(trigger, Every) else _ticks(trigger, last or facts.since, now)
+    if not times:
+        return False, {}, f"{key} comes next at {_next(trigger, last or facts.since):%Y-%m-%d %H:%M:%S %Z}"
+    often = f"{MANY} times or more" if times >= MANY else f"{times} times"
+    why = f"{key} has come" if times == 1 else f"{key} has come {often} since {last or facts.since:%Y-%m-%d %H:%M} UTC"
+    return True, {key: now.isoformat()}, why if times == 1 else f"{why}: one firing for all of them"
 
 
-def last_tick(trigger: Cron, now: datetime) -> datetime:
-    """The latest time of a cron expression up to ``now``."""
+def _periods(trigger: Every, last: datetime | None, now: datetime) -> int:
+    return 1 if last is None else min(int((now - last).total_seconds() // trigger.seconds), MANY)
+
+
+def _ticks(trigger: Cron, last: datetime, now: datetime) -> int:
+    """How many times of a cron expression lie after ``last``, up to ``now``."""
     from croniter import croniter
 
-    local = now.astimezone(ZoneInfo(trigger.tz))
-    if croniter.match(trigger.expression, local) and local.second == 0 and local.microsecond == 0:
-        return local
-    moment: datetime = croniter(trigger.expression, local).get_prev(datetime)
+    times = croniter(trigger.expression, last.astimezone(ZoneInfo(trigger.tz)))
+    found = 0
+    while found < MANY and times.get_next(datetime) <= now:
+        found += 1
+    return found
+
+
+def _next(trigger: Every | Cron, last: datetime) -> datetime:
+    from croniter import croniter
+
+    if isinstance(trigger, Every):
+        return last + timedelta(seconds=trigger.seconds)
+    moment: datetime = croniter(trigger.expression, last.astimezone(ZoneInfo(trigger.tz))).get_next(datetime)
     return moment
+
+
+def retry_at(binding: Binding, firing: Firing, ended: datetime) -> datetime:
+    """When the next run of a firing may be requested, the last of whose runs ended in failure."""
+    return ended + timedelta(seconds=(seconds_of(binding.backoff) or 0) * 2 ** (firing.attempt - 1))
 
 
 def _after(trigger: After, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:

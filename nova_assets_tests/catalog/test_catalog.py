@@ -26,6 +26,7 @@ from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import CommitRequest, MoveCursor, Publish
 from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.merge import Append
+from nova_assets.model.ports import Unread
 from nova_assets.model.schema import parse_ddl
 
 SCHEMA = parse_ddl("k bigint")
@@ -219,6 +220,46 @@ def test_firings_are_compare_and_set(catalog: SqlCatalog) -> None:
     catalog.end_firing(first.id, "committed")
     second = catalog.fire("b", 1, {"on_data(c)": 2})
     assert second is not None and second.n == 2
+
+
+def test_a_firing_keeps_why_it_fired_and_how_it_ended(catalog: SqlCatalog) -> None:
+    first = catalog.fire("b", 0, {}, why="c is at 1")
+    assert first is not None and catalog.firing(first.id) == first and first.why == "c is at 1"
+    assert catalog.requested("b") == {""} and catalog.firing("nobody") is None
+    catalog.end_firing(first.id, "abandoned", "3 runs failed")
+    catalog.end_firing(first.id, "committed")
+    ended = catalog.firing(first.id)
+    assert ended is not None and (ended.state, ended.why) == ("abandoned", "3 runs failed")
+    assert catalog.requested("b") == frozenset()
+
+
+def test_unread_counts_what_came_after_a_number(catalog: SqlCatalog) -> None:
+    moments = [catalog.commit(request_of(begun(catalog), rows=n)).at for n in (2, 3, 4)]
+    assert catalog.unread("c", 0) == Unread(3, 9, 30, moments[0])
+    assert catalog.unread("c", 1) == Unread(2, 7, 20, moments[1])
+    assert catalog.unread("c", 3) == Unread()
+
+
+def test_what_failed_stays_counted_whatever_becomes_of_it(catalog: SqlCatalog) -> None:
+    def begin(n: int, lease: float = 60) -> Execution:
+        return catalog.begin(Begin(f"x{n}", "b", ("c",), ("c",), owner="o", lease=lease))
+
+    def counted() -> tuple[int, ...]:
+        return tuple(catalog.finished().get(("b", "", s), 0) for s in ("launched", "succeeded", "failed"))
+
+    task = nova.task(name="t", consumes=nova.new(channel))(lambda c: None)
+    catalog.register([channel], [nova.bind(nova.Workflowette("b", [task]))])
+    first = begin(1)
+    catalog.fail(first.id, first.epoch, "it broke")
+    assert counted() == (1, 0, 1)
+    again = catalog.resume(first.id, "o", 60)
+    catalog.commit(CommitRequest(uuid.uuid4().hex, again.id, again.epoch, "b", ()))
+    assert counted() == (1, 1, 1), "it failed once, and then succeeded"
+    catalog.abort(begin(2).id, "planned again", failed=False)
+    assert counted() == (2, 1, 1)
+    begin(3, lease=-1)
+    begin(4)
+    assert counted() == (4, 1, 2), "one whose lease had run out was superseded"
 
 
 class CuttingProxy:

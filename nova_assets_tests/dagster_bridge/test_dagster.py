@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -172,13 +172,15 @@ def test_on_data_fires_once_for_each_new_head(world: World) -> None:
 
 
 def test_a_failed_run_of_a_firing_is_tried_again_and_then_abandoned(world: World) -> None:
-    def tick() -> Any:
+    def tick(later: int = 0) -> Any:
         assert binding.when is not None
-        return evaluate(binding, binding.when, world.store, world.instance)
+        return evaluate(
+            binding, binding.when, world.store, world.instance, datetime.now(UTC) + timedelta(minutes=later)
+        )
 
     world.store.insert("source", rows(1))
     for attempt in (1, 2, 3):
-        request = tick()
+        request = tick(attempt)
         assert request.run_key == f"w#1#{attempt}"
         failing.append("again")
         world.run(tags={**request.tags, "dagster/run_key": request.run_key}, raise_on_error=False)

@@ -328,3 +328,42 @@ def test_freshness_is_a_period_of_a_minute_at_least() -> None:
     for wrong in ("30s", "soon", 7):
         with refused("fresh_within is"):
             nova.Channel("x", fresh_within=wrong)  # type: ignore[arg-type]
+
+
+def test_triggers_that_fire_each_other_are_refused_unless_that_is_meant() -> None:
+    def pair(first: object, second: object) -> nova.Project:
+        a, b, c, d = (nova.Channel(n, schema="k int") for n in "abcd")
+        ab, cd = (
+            passing(consumes=nova.new(a), produces=nova.delta(b)),
+            passing(consumes=nova.new(c), produces=nova.delta(d)),
+        )
+        one = nova.bind(nova.Workflowette("one", [ab]), when=first)  # type: ignore[arg-type]
+        return nova.Project([one, nova.bind(nova.Workflowette("two", [cd]), when=second)])  # type: ignore[arg-type]
+
+    with refused("the triggers form a cycle that never rests: one → two → one|two → one → two"):
+        pair(nova.after("two"), nova.after("one", status="failed") & nova.every("1h"))
+    with refused("the triggers form a cycle that never rests: "):
+        pair(nova.on_data("d"), nova.on_data("b"))
+    with refused("the triggers form a cycle that never rests: one → one"):
+        pair(nova.on_data("a") | nova.on_data("b"), None)
+    with refused("one → one"):
+        pair(nova.after("one", status="failed"), None)
+    pair(nova.after("two", loop=True), nova.after("one"))
+    pair(nova.on_data("b", loop=True), None)
+    pair(nova.on_data("d"), nova.on_data("c"))
+
+
+@pytest.mark.parametrize("asked", [{"rows": 0}, {"blocks": True}, {"bytes": 1.5}, {"older_than": "an hour"}])
+def test_what_data_is_waited_for_is_checked(asked: dict[str, object]) -> None:
+    with pytest.raises(nova.DefinitionError, match="on_data"):
+        nova.on_data("a", **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"), [({"attempts": 0}, "attempts is 0"), ({"backoff": "soon"}, "backoff is 'soon'")]
+)
+def test_the_policy_of_a_binding_is_checked(policy: dict[str, object], said: str) -> None:
+    a, b = nova.Channel("a"), nova.Channel("b")
+    task = passing(consumes=nova.new(a), produces=nova.delta(b))
+    with refused(said):
+        nova.Project([nova.bind(nova.Workflowette("w", [task]), **policy)])  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import nova_assets as nova
+from nova_assets.model.ports import Unread
 from nova_assets.plan.due import Decision, Facts, decide
 
 START = datetime(2024, 1, 1, 12, 0, tzinfo=UTC)
@@ -64,6 +65,53 @@ def test_after_fires_per_execution_of_the_other_binding() -> None:
     assert not judge(t, {}, facts(finished={("other", "succeeded"): 4})).due
     first = judge(t, {}, facts(finished={("other", "failed"): 1}))
     assert first.due and not judge(t, first.positions, facts(finished={("other", "failed"): 1})).due
+
+
+def test_enough_is_any_of_what_is_asked_for() -> None:
+    t = nova.on_data("a", rows=100, bytes=1000, older_than="1h")
+    little = Unread(2, 10, 50, START)
+
+    def found(minutes: float, some: Unread) -> Decision:
+        return judge(t, {}, facts(minutes, heads={"a": 7}, unread=lambda channel, after: some))
+
+    assert not found(59, little).due and found(60, little).due
+    assert found(1, Unread(2, 100, 50, START)).due and found(1, Unread(2, 10, 1000, START)).due
+    assert not found(600, Unread()).due, "nothing is never enough"
+    assert found(1, little).why == "a has 2 blocks, 10 rows, 50 bytes, the oldest for 60 s unread"
+
+
+def test_unread_is_what_came_after_the_cursor_and_after_the_last_firing() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def unread(channel: str, after: int) -> Unread:
+        asked.append((channel, after))
+        return Unread(1, 1, 1, START)
+
+    t = nova.on_data("a", blocks=1)
+    first = judge(t, {}, facts(heads={"a": 7}, cursors={"a": 3}, unread=unread))
+    assert first.due and first.positions == {"on_data(a, blocks=1)": 7}
+    judge(t, first.positions, facts(heads={"a": 8}, cursors={"a": 3}, unread=unread))
+    assert asked == [("a", 3), ("a", 7)]
+
+
+def test_two_thresholds_on_one_channel_keep_positions_of_their_own() -> None:
+    t = nova.on_data("a", blocks=2) & nova.on_data("a", rows=1)
+    one = facts(heads={"a": 1}, unread=lambda channel, after: Unread(1 - after, 1 - after, 1, START))
+    assert not judge(t, {}, one).due
+    two = facts(heads={"a": 2}, unread=lambda channel, after: Unread(2 - after, 2 - after, 1, START))
+    decided = judge(t, {}, two)
+    assert decided.due and set(decided.positions) == {"on_data(a, blocks=2)", "on_data(a, rows=1)"}
+
+
+def test_how_often_a_time_has_come_is_said() -> None:
+    hourly = judge(nova.cron("0 * * * *"), {}, facts(60 * 5))
+    assert hourly.why == (
+        "cron(0 * * * *, UTC) has come 5 times since 2024-01-01 12:00 UTC: one firing for all of them"
+    )
+    every = judge(nova.every("1m"), {"every(1m)": START.isoformat()}, facts(60 * 24))
+    assert every.due and "100 times or more" in every.why
+    waiting = judge(nova.cron("0 6 * * *", tz="Europe/Paris"), {}, facts())
+    assert not waiting.due and waiting.why.endswith("comes next at 2024-01-02 06:00:00 CET")
 
 
 def test_and_fires_once_when_every_part_has_fired_since_the_last_firing() -> None:
