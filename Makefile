@@ -42,8 +42,8 @@ ui: $(STAMP) $(DAGSTER)/.initialised  ## Open the Dagster UI on what the demo ma
 test: $(STAMP)  ## Run all tests (those for PostgreSQL skip, saying so, where it is not installed)
 	@$(PY) -m pytest $(ARGS)
 
-test-fast: $(STAMP)  ## Run the tests that need no Spark; about a minute
-	@$(PY) -m pytest -m 'not spark' $(ARGS)
+test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; a minute or two
+	@$(PY) -m pytest -m 'not spark and not slow' -n auto --dist loadfile $(ARGS)
 
 check: $(STAMP)  ## Check style, format, types and the direction of imports
 	$(PY) -m ruff check .

@@ -54,14 +54,12 @@ project = nova.Project([w, b, d])
 defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r})
 """
 
-START = datetime.now(UTC).replace(microsecond=0)  # Dagster's own events carry the time of the clock
-
 MakeDaemon = Callable[[str], Daemon]
 
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDaemon]:
-    made = Daemon(tmp_path, START)
+    made = Daemon(tmp_path, datetime.now(UTC).replace(microsecond=0))  # Dagster's own events carry the real time
     monkeypatch.setattr(resources, "open_store", made.opener)
 
     def with_trigger(when: str) -> Daemon:
@@ -258,7 +256,7 @@ def test_all_of_several_fires_once_and_several_firings_of_a_part_count_as_one(da
 def test_time_and_data_together(daemon: MakeDaemon) -> None:
     it = daemon("nova.on_data(source) & nova.cron('0 * * * *')")
     insert(it, "source", 1)
-    at_the_hour = START.replace(minute=0, second=0) + timedelta(hours=1)
+    at_the_hour = it.now.replace(minute=0, second=0) + timedelta(hours=1)
     it.now = at_the_hour - timedelta(seconds=30)
     it.iterate()
     assert fired(it) == []
