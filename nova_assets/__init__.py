@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nova_assets.model.check import CheckResult as CheckResult
     from nova_assets.model.check import check as check
     from nova_assets.model.commit import Commit as Commit
+    from nova_assets.model.compacting import Compacting as Compacting
     from nova_assets.model.edge import all as all
     from nova_assets.model.edge import base as base
     from nova_assets.model.edge import changes as changes
@@ -60,6 +61,7 @@ _HOMES = {
     "model.channel": ("Channel",),
     "model.check": ("Check", "CheckResult", "check"),
     "model.commit": ("Commit",),
+    "model.compacting": ("Compacting",),
     "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
     "model.execution": ("Execution",),
     "model.function": ("associative",),

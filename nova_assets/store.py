@@ -16,6 +16,7 @@ from nova_assets.insert import InsertCheck, Inserts
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
+from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.period import EXPECTED, seconds_of
@@ -23,7 +24,7 @@ from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, Parti
 from nova_assets.model.project import Project
 from nova_assets.model.reads import Read
 from nova_assets.model.timeline import Instant
-from nova_assets.model.upkeep import Collection, Compacting, Verdict
+from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan import modes
 from nova_assets.plan.compact import Compact
 from nova_assets.plan.run import RunPlan
@@ -246,13 +247,14 @@ class Store:
         Args:
             channel: its name.
             force: also where it is not worth it.
-            policy: when it is worth it.
+            policy: when it is worth it; what the project's definition of the channel says by default.
             partitions: only these, by their names.
 
         Returns:
             The commit; None where there was nothing to compact.
         """
-        return self._upkeep.compact(self._known(channel), policy or Compacting(), force, partitions)
+        name = self._known(channel)
+        return self._upkeep.compact(name, policy or self._compacting(name), force, partitions)
 
     def compactable(
         self,
@@ -263,7 +265,8 @@ class Store:
         partitions: Sequence[str] | None = None,
     ) -> tuple[Compact, ...]:
         """The partitions that ``compact`` would compact, and why: its dry run."""
-        return self._upkeep.compactable(self._known(channel), policy or Compacting(), force, partitions)
+        name = self._known(channel)
+        return self._upkeep.compactable(name, policy or self._compacting(name), force, partitions)
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Take the blocks of a channel that nobody needs any more (R15). Their files are deleted after a grace.
@@ -279,6 +282,13 @@ class Store:
         """Of every block of a channel, who needs it and for what: the dry run of ``collect``."""
         name = self._known(channel)
         return self._upkeep.verdicts(name, self._retained(name, retain))
+
+    def delete_collected(self) -> int:
+        """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Gives how many."""
+        return self._upkeep.delete_files()
+
+    def _compacting(self, channel: str) -> Compacting:
+        return next((c.compacting for c in self.project.channels if c.name == channel), None) or Compacting()
 
     def _retained(self, channel: str, given: str | None) -> float:
         defined = next((c.retain for c in self.project.channels if c.name == channel), None)

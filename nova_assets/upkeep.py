@@ -12,10 +12,11 @@ from nova_assets.errors import CommitConflict, NovaError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, Publish
+from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
 from nova_assets.model.reads import Snapshot, sources
 from nova_assets.model.timeline import History
-from nova_assets.model.upkeep import Collection, Compacting, Verdict
+from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan import modes
 from nova_assets.plan.collect import judge
 from nova_assets.plan.compact import Compact, due, forced, kept_files

@@ -23,6 +23,7 @@ from nova_assets.dagster_bridge.janitor import janitor
 from nova_assets.dagster_bridge.publisher import publisher
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
 from nova_assets.dagster_bridge.triggers import trigger_of
+from nova_assets.dagster_bridge.upkeep import upkeep_job, upkeep_sensor
 from nova_assets.model.binding import Binding
 from nova_assets.model.project import Project
 
@@ -59,11 +60,17 @@ def build_definitions(
         warnings.simplefilter("ignore", PreviewWarning)
         assets = [bound_asset(b, project) for b in project.bindings if b.writes]
         jobs = {b.name: _job(b) for b in project.bindings}
+        compaction = upkeep_job()
         triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
             assets=[*assets, *external_assets(project)],
-            jobs=list(jobs.values()),
-            sensors=[*(t for t in triggers if t is not None), publisher(nova), janitor(nova)],
+            jobs=[*jobs.values(), compaction],
+            sensors=[
+                *(t for t in triggers if t is not None),
+                publisher(nova),
+                janitor(nova),
+                upkeep_sensor(nova, compaction),
+            ],
             resources={RESOURCE: nova, IO_MANAGER: NovaIOManager(nova=nova)},
             executor=executor,
         )

@@ -27,6 +27,7 @@ from dagster._core.events.log import EventLogEntry
 
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.dagster_bridge.upkeep import JOB as UPKEEP
 from nova_assets.model.execution import Execution
 from nova_assets.model.project import Project
 from nova_assets.store import Store
@@ -120,7 +121,7 @@ def _report(store: Store, instance: DagsterInstance, run: DagsterRun, execution:
 
 def _is_ours(run: DagsterRun, project: Project) -> bool:
     """Whether a run that has not begun an execution yet will do nothing else."""
-    if FIRING_TAG in run.tags or run.job_name in {b.name for b in project.bindings}:
+    if FIRING_TAG in run.tags or run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
         return True
     written = {c.name for b in project.bindings for c in b.writes}
     selected = {k.to_user_string() for k in run.asset_selection or ()}
@@ -129,6 +130,8 @@ def _is_ours(run: DagsterRun, project: Project) -> bool:
 
 def _others_work(instance: DagsterInstance, run: DagsterRun, project: Project) -> bool:
     """Whether a step is under way that is none of a binding's: it may work for hours and say nothing."""
+    if run.job_name == UPKEEP:
+        return False
     started = _steps(instance, run, DagsterEventType.STEP_START)
     over = _steps(instance, run, DagsterEventType.STEP_SUCCESS) | _steps(instance, run, DagsterEventType.STEP_FAILURE)
     ours = tuple(f"{b.name}__" for b in project.bindings)

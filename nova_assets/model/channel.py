@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.compacting import Compacting
 from nova_assets.model.merge import Append, MergeModel, model_from_json
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension
@@ -38,6 +39,7 @@ class Channel:
         description, owners, group, tags: shown in Dagster.
         retain: ``"30d"``: for how long old versions can be read by ``at=`` and ``since=``; by default only as long as
             some consumer needs them.
+        compacting: when upkeep adds a base by itself, under Dagster; None for never.
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
             ``register(..., replace=True)``, as are columns that come, go or widen.
@@ -57,6 +59,7 @@ class Channel:
     tags: Mapping[str, str] = field(compare=False, hash=False)
     fresh_within: str | None = field(compare=False)
     retain: str | None = field(compare=False)
+    compacting: Compacting | None = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     def __init__(
@@ -73,6 +76,7 @@ class Channel:
         tags: Mapping[str, str] | None = None,
         fresh_within: str | None = None,
         retain: str | None = None,
+        compacting: Compacting | None = Compacting(),  # noqa: B008  it is frozen
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         def put(**values: Any) -> None:
@@ -87,7 +91,7 @@ class Channel:
             on_schema_change=on_schema_change,
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain)
+        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -109,6 +113,8 @@ class Channel:
             found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED}, and a minute at least")
         if self.retain is not None and seconds_of(self.retain) is None:
             found.append(f"retain is {self.retain!r}; expected {EXPECTED}")
+        if self.compacting is not None:
+            found += self.compacting.problems()
         found += [
             f"renamed says that {n!r} was {o!r}, but {n!r} is not in the schema"
             for n, o in self.renamed.items()

@@ -80,18 +80,3 @@ class Collection:
     channel: str
     blocks: tuple[Block, ...]
     commit_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Compacting:
-    """When a channel is compacted, partition by partition.
-
-    Args:
-        deltas: always when a partition has so many since its newest base.
-        share: always when these deltas hold so much of what the base does, in bytes.
-        small: bytes below which a file counts as small.
-    """
-
-    deltas: int = 32
-    share: float = 0.5
-    small: int = 32 * 1024 * 1024

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from nova_assets.model.block import Block
+from nova_assets.model.compacting import Compacting
 from nova_assets.model.merge import Append
 from nova_assets.model.timeline import History
-from nova_assets.model.upkeep import Compacting
 from nova_assets.plan import modes
 
 MERGE = 0.8

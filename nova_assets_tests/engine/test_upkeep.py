@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.upkeep import Compacting
+from nova_assets.model.compacting import Compacting
 
 pytestmark = pytest.mark.spark
 DDL = "p string, k bigint, v bigint"

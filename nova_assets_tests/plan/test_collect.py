@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from nova_assets.model.compacting import Compacting
 from nova_assets.model.merge import Upsert
-from nova_assets.model.upkeep import Compacting, Facts, Held, Reader
+from nova_assets.model.upkeep import Facts, Held, Reader
 from nova_assets.plan.collect import collectable, judge
 from nova_assets.plan.compact import due, forced
 from nova_assets_tests.plan.histories import history

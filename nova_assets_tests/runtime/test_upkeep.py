@@ -144,7 +144,7 @@ def test_r14_no_trigger_fires_and_two_compactions_add_one_base(opened: Opener) -
 
 
 def test_files_that_two_blocks_share_outlive_the_first(opened: Opener, tmp_path: Path, clock: TestClock) -> None:
-    from nova_assets.model.upkeep import Compacting
+    from nova_assets.model.compacting import Compacting
 
     log = nova.Channel("log", schema=DDL)
     store = opened(nova.Project([], channels=[log]))

@@ -1,0 +1,171 @@
+"""Upkeep by itself: what is worth compacting is compacted by a run, what nobody needs is collected by the sensor.
+
+Collection changes the catalog alone and is done at once. Compaction reads and writes data, so it is a run of its own;
+that it may run beside every execution and reader is for the catalog to see to (R14).
+
+(Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from dagster import (
+    DagsterRunStatus,
+    DefaultSensorStatus,
+    Failure,
+    JobDefinition,
+    MetadataValue,
+    OpExecutionContext,
+    Output,
+    RunRequest,
+    RunsFilter,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    job,
+    op,
+)
+from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
+from dagster._time import get_current_timestamp
+
+from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
+from nova_assets.errors import NovaError
+from nova_assets.store import Store
+
+log = logging.getLogger("nova_assets.upkeep")
+
+JOB = "nova_upkeep"
+INTERVAL = 60  # seconds
+LIFE_SIGN = 120  # seconds
+AFTER_FAILURE = 900  # seconds
+AGAIN = "%Y-%m-%dT%H"
+"""What did not change is looked at again every hour: retention passes, pins are let go, a failed run may succeed."""
+
+
+def upkeep_job() -> JobDefinition:
+    """The job ``nova_upkeep``: compacts the channels that its configuration names."""
+
+    @op(name="compact", config_schema={"channels": [str]}, required_resource_keys={RESOURCE})
+    def compact(context: OpExecutionContext) -> Output[dict[str, Any]]:
+        store: Store = context.resources.nova.store()
+        done: dict[str, str] = {}
+        failed: dict[str, NovaError] = {}
+        for channel in context.op_config["channels"]:
+            try:
+                with _saying(context.log.info, f"{channel} is still being compacted"):
+                    commit = store.compact(channel, force=False)
+                store.collect(channel)
+            except NovaError as error:  # one that cannot be compacted keeps no other from it
+                context.log.error(f"{channel}: {error}")
+                failed[channel] = error
+            else:
+                why = {} if commit is None else commit.details["compacted"]
+                done[channel] = "; ".join(f"{p or 'all of it'}: {w}" for p, w in why.items()) or "no longer worth it"
+                context.log.info(f"{channel} is compacted: {done[channel]}")
+        if failed:
+            raise Failure("\n".join(f"{channel}: {error}" for channel, error in failed.items()), allow_retries=False)
+        return Output(done, metadata={channel: MetadataValue.text(why) for channel, why in done.items()})
+
+    @job(name=JOB, description="Compacts channels that are worth it. Requested by the sensor nova_upkeep_sensor.")
+    def nova_upkeep() -> None:
+        compact()
+
+    return nova_upkeep
+
+
+def upkeep_sensor(nova: NovaResource, compaction: JobDefinition) -> SensorDefinition:
+    """The sensor ``nova_upkeep_sensor``."""
+
+    def on_tick(context: SensorEvaluationContext) -> SensorResult:
+        return look_after(nova.store(), context.cursor, is_busy(context))
+
+    return SensorDefinition(
+        name=f"{JOB}_sensor",
+        job=compaction,
+        evaluation_fn=on_tick,
+        minimum_interval_seconds=INTERVAL,
+        default_status=DefaultSensorStatus.RUNNING,
+        description="Collects what nobody needs, and has compacted what is worth it.",
+    )
+
+
+def is_busy(context: SensorEvaluationContext) -> bool:
+    """Whether a run of the job is under way, one at a time being enough; or failed a short while ago."""
+    for record in context.instance.get_run_records(RunsFilter(job_name=JOB), limit=1):
+        status, ended = record.dagster_run.status, record.end_time or 0
+        return status in IN_PROGRESS_RUN_STATUSES or (
+            status == DagsterRunStatus.FAILURE and get_current_timestamp() < ended + AFTER_FAILURE
+        )
+    return False
+
+
+@contextmanager
+def _saying(say: Callable[[str], None], what: str) -> Iterator[None]:
+    """A block of which a word is heard now and then: for people, and for the janitor, who takes silence for death."""
+    over = threading.Event()
+
+    def talk() -> None:
+        while not over.wait(LIFE_SIGN):
+            say(what)
+
+    talker = threading.Thread(target=talk, name="nova-life-sign", daemon=True)
+    talker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        talker.join()
+
+
+def look_after(store: Store, cursor: str | None, busy: bool = False) -> SensorResult:
+    """One tick.
+
+    Args:
+        cursor: channel -> what was known of it when it was looked at last. One that is lost costs a look, no more.
+        busy: nothing can be compacted now; what would be is looked at again by the next tick.
+    """
+    seen: dict[str, str] = json.loads(cursor) if cursor else {}
+    known, wanted, said = {}, [], []
+    deleted = store.delete_collected()
+    if deleted:
+        said.append(f"{deleted} files of collected blocks are deleted")
+    for channel, facts in _facts(store, store.catalog.now()).items():
+        known[channel] = facts
+        if seen.get(channel) == facts:
+            continue
+        collected = store.collect(channel).blocks
+        if collected:
+            said.append(f"{channel}: collected {', '.join(b.range for b in collected)}")
+        due = _is_compacted(store, channel) and store.compactable(channel, force=False)
+        if due and busy:
+            known.pop(channel)
+        elif due:
+            wanted.append(channel)
+            said.append(f"{channel}: {'; '.join(c.why for c in due)}")
+    for line in said:
+        log.info("%s", line)
+    requests = [RunRequest(run_config={"ops": {"compact": {"config": {"channels": wanted}}}})] if wanted else []
+    nothing = None if requests else "\n".join(said) or "nothing to be done"
+    return SensorResult(run_requests=requests, skip_reason=nothing, cursor=json.dumps(known))
+
+
+def _facts(store: Store, now: datetime) -> dict[str, str]:
+    """Channel -> all that decides about its upkeep, in short: when it is the same, so is the decision."""
+    read: dict[str, int] = {}
+    for cursor in store.cursors():
+        read[cursor.channel] = read.get(cursor.channel, 0) + cursor.seq
+    heads = {s.channel.name: s.head for s in store.catalog.channels()}
+    names = [c.name for c in store.project.channels if heads.get(c.name)]
+    return {
+        name: f"{heads[name]} {read.get(name, 0)} {store.catalog.reads_of_all(name)} {now.strftime(AGAIN)}"
+        for name in names
+    }
+
+
+def _is_compacted(store: Store, channel: str) -> bool:
+    return store.project.channel(channel).compacting is not None

@@ -1,0 +1,33 @@
+"""When a channel is compacted by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """When a partition of a channel is worth a new base (R14): when what readers have paid for merging since the last
+    one exceeds what it costs, and in any case at the limits given here.
+
+    Args:
+        deltas: always when a partition has so many since its newest base.
+        share: always when these deltas hold so much of what the base does, in bytes.
+        small: bytes below which a file counts as small.
+    """
+
+    deltas: int = 32
+    share: float = 0.5
+    small: int = 32 * 1024 * 1024
+
+    def problems(self) -> list[str]:
+        """What is wrong with these limits."""
+        return [
+            f"compacting has {name}={value!r}; expected {expected}"
+            for name, value, expected, sound in (
+                ("deltas", self.deltas, "a number, from 1", self.deltas >= 1),
+                ("share", self.share, "a share above 0", self.share > 0),
+                ("small", self.small, "bytes, from 0", self.small >= 0),
+            )
+            if not sound
+        ]
