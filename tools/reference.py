@@ -18,7 +18,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
 
 CHAPTERS = {
-    "Data": ("model.channel", "model.merge", "model.function", "model.partitions", "model.block", "model.commit"),
+    "Data": (
+        "model.channel",
+        "model.compacting",
+        "model.merge",
+        "model.function",
+        "model.partitions",
+        "model.block",
+        "model.commit",
+    ),
     "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
     "Running": ("store", "model.execution", "plan.run"),

@@ -18,6 +18,7 @@ from dagster import (
     DagsterRunStatus,
     DefaultSensorStatus,
     Failure,
+    Field,
     JobDefinition,
     MetadataValue,
     OpExecutionContext,
@@ -48,14 +49,15 @@ AGAIN = "%Y-%m-%dT%H"
 
 
 def upkeep_job() -> JobDefinition:
-    """The job ``nova_upkeep``: compacts the channels that its configuration names."""
+    """The job ``nova_upkeep``: compacts the channels that its configuration names, or all, where that is worth it."""
+    channels = Field([str], default_value=[], description="Names of channels; by default every one of the project.")
 
-    @op(name="compact", config_schema={"channels": [str]}, required_resource_keys={RESOURCE})
+    @op(name="compact", config_schema={"channels": channels}, required_resource_keys={RESOURCE})
     def compact(context: OpExecutionContext) -> Output[dict[str, Any]]:
         store: Store = context.resources.nova.store()
         done: dict[str, str] = {}
         failed: dict[str, NovaError] = {}
-        for channel in context.op_config["channels"]:
+        for channel in context.op_config["channels"] or _compacted(store):
             try:
                 with _saying(context.log.info, f"{channel} is still being compacted"):
                     commit = store.compact(channel, force=False)
@@ -131,7 +133,7 @@ def look_after(store: Store, cursor: str | None, busy: bool = False) -> SensorRe
     """
     seen: dict[str, str] = json.loads(cursor) if cursor else {}
     known, wanted, said = {}, [], []
-    deleted = store.delete_collected()
+    compacted, deleted = _compacted(store), store.delete_collected()
     if deleted:
         said.append(f"{deleted} files of collected blocks are deleted")
     for channel, facts in _facts(store, store.catalog.now()).items():
@@ -141,7 +143,7 @@ def look_after(store: Store, cursor: str | None, busy: bool = False) -> SensorRe
         collected = store.collect(channel).blocks
         if collected:
             said.append(f"{channel}: collected {', '.join(b.range for b in collected)}")
-        due = _is_compacted(store, channel) and store.compactable(channel, force=False)
+        due = channel in compacted and store.compactable(channel, force=False)
         if due and busy:
             known.pop(channel)
         elif due:
@@ -167,5 +169,7 @@ def _facts(store: Store, now: datetime) -> dict[str, str]:
     }
 
 
-def _is_compacted(store: Store, channel: str) -> bool:
-    return store.project.channel(channel).compacting is not None
+def _compacted(store: Store) -> list[str]:
+    """The channels of the project that are compacted by themselves, as far as the catalog knows them."""
+    known = {s.channel.name for s in store.catalog.channels()}
+    return [c.name for c in store.project.channels if c.compacting is not None and c.name in known]
