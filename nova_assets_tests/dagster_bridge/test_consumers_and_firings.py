@@ -342,7 +342,7 @@ project = nova.Project([nova.bind(nova.Workflowette("w", [mirror, again]))])
 defs = build_definitions(project, catalog=f"sqlite:///{ROOT}/c.db", warehouse=ROOT + "/wh")
 
 def the_job():
-    return next(j for j in defs.resolve_all_job_defs() if not j.name.startswith("__"))
+    return defs.resolve_job_def("w")
 """
 
 
