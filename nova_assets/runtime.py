@@ -212,24 +212,38 @@ class Runtime:
         crash_point("begin.after")
         return execution
 
-    def attach(self, execution_id: str) -> Execution:
+    def attach(
+        self, execution_id: str, run_id: str | None = None, is_gone: Callable[[str], bool] = lambda owner: False
+    ) -> Execution:
         """An execution that another process began, to go on with: as it is while it runs, resumed if it failed (R4).
+
+        Args:
+            run_id: of the Dagster run that goes on with it.
+            is_gone: whether an owner is known to be gone: then what runs under it is taken over.
 
         Raises:
             ExecutionNotLive: it was superseded, aborted or committed.
         """
         execution = self.catalog.execution(execution_id)
-        return execution if execution.state == "running" else self.catalog.resume(execution_id, self.owner, self.lease)
+        orphaned = execution.owner != self.owner and is_gone(execution.owner)
+        if execution.state == "running" and not orphaned:
+            return execution
+        dead = frozenset({execution.owner} if orphaned else ())
+        return self.catalog.resume(execution_id, self.owner, self.lease, run_id=run_id, dead=dead)
 
     def register(self, binding: Binding) -> None:
         """Make sure that the catalog knows a binding and its channels."""
         channels = [c for c in self.project.channels if c in binding.channels.values()]
         self.catalog.register(channels, [binding])
 
-    def run_task(self, execution: Execution, task: str) -> TaskReport:
-        """Carry out one task: read, call, stage. What it or its readers staged before is void (R4)."""
+    def run_task(self, execution: Execution, task: str, last_try: bool = True) -> TaskReport:
+        """Carry out one task: read, call, stage. What it or its readers staged before is void (R4).
+
+        Args:
+            last_try: whoever calls this will not try again when it fails.
+        """
         run = self._run_of(execution)
-        with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
+        with self._failing(execution, last_try), heartbeat(self.catalog, execution, self.lease):
             return self._run_task(run, run.plan().step(task), _tell_nobody)
 
     def check(self, execution: Execution, tell: Observer | None = None) -> tuple[CheckReport, ...]:
@@ -244,11 +258,12 @@ class Runtime:
                 self.staging.mark_checked(execution)
         return reports
 
-    def fail(self, execution: Execution, error: BaseException) -> None:
+    def fail(self, execution: Execution, error: BaseException, counts: bool = True) -> None:
         """End an execution as failed: it keeps its pins and staged blocks, and can be resumed (R4)."""
         self._forget(execution)
         with suppress(NovaError):
-            self.catalog.fail(execution.id, execution.epoch, f"{type(error).__name__}: {error}"[:4000])
+            said = f"{type(error).__name__}: {error}"[:4000]
+            self.catalog.fail(execution.id, execution.epoch, said, counts=counts)
 
     def commit(self, execution: Execution) -> Commit:
         """Publish everything that the execution staged and move its cursors, in one transaction (R2).
@@ -379,14 +394,14 @@ class Runtime:
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _failing(self, execution: Execution) -> Iterator[None]:
+    def _failing(self, execution: Execution, counts: bool = True) -> Iterator[None]:
         """Whatever goes wrong inside fails the execution, which keeps its pins and staged blocks (R4)."""
         try:
             yield
         except CommitConflict:
             raise
         except BaseException as error:
-            self.fail(execution, error)
+            self.fail(execution, error, counts)
             raise
 
     def _forget(self, execution: Execution) -> None:

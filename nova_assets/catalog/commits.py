@@ -62,7 +62,7 @@ class Commits:
             if row["state"] == "committed":
                 return _read(c, commits.c.execution_id == execution_id)
             if row["state"] != "aborted":
-                abort(c, execution_id, "its COMMIT was lost", self.database)
+                abort(c, execution_id, "its COMMIT was lost", self.database, failed=False)
             return None
 
         return self.database.write(work)
@@ -245,7 +245,8 @@ class Commits:
         c.execute(update(executions).where(executions.c.id == request.execution_id).values(**done))
         forget_skipped(c, request.execution_id)
         if execution.get("firing_id"):
-            c.execute(update(firings).where(firings.c.id == execution["firing_id"]).values(state="committed"))
+            answered = (firings.c.id == execution["firing_id"], firings.c.state == "requested")
+            c.execute(update(firings).where(*answered).values(state="committed"))
 
 
 def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping]:

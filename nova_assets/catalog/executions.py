@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import timedelta
 from typing import Any
 
@@ -78,24 +79,34 @@ class Executions:
         change = update(executions).where(*_held(execution_id, epoch)).values(lease_until=until)
         return self.database.write(lambda c: c.execute(change).rowcount == 1)
 
-    def resume(self, execution_id: str, owner: str, lease: float) -> Execution:
+    def resume(
+        self, execution_id: str, owner: str, lease: float, *, run_id: str | None = None, dead: Container[str] = ()
+    ) -> Execution:
         """Take up a failed or lapsed execution, under a new epoch (R4).
+
+        Args:
+            run_id: of the Dagster run that goes on with it, where it is another one.
+            dead: owners that are known to be gone: their leases are not waited for.
 
         Raises:
             ExecutionNotLive: it was superseded, aborted or committed.
             ExecutionInProgress: its lease is held by another.
         """
-        return self.database.write(lambda c: self._resume(c, execution_id, owner, lease))
+        return self.database.write(lambda c: self._resume(c, execution_id, owner, lease, run_id, dead))
 
-    def fail(self, execution_id: str, epoch: int, error: str) -> None:
-        """It failed; pins and staged files are kept for a while (R4)."""
+    def fail(self, execution_id: str, epoch: int, error: str, *, counts: bool = True) -> None:
+        """It failed; pins and staged files are kept for a while (R4).
+
+        Args:
+            counts: as a failure of its binding, for cascades; not so where it is tried again at once.
+        """
         now = self.database.clock()
         values = {
             "state": "failed",
             "error": error.replace("\x00", ""),
             "lease_until": now + KEEP_FAILED,
             "finished_at": now,
-            "failures": executions.c.failures + 1,
+            "failures": executions.c.failures + int(counts),
         }
         self.database.write(lambda c: c.execute(update(executions).where(*_held(execution_id, epoch)).values(**values)))
 
@@ -191,10 +202,13 @@ class Executions:
         found = c.execute(query).all()
         return {name: seq for name, scope, seq in found if scope == request.scopes.get(name, "")}
 
-    def _resume(self, c: Connection, execution_id: str, owner: str, lease: float) -> Execution:
+    def _resume(
+        self, c: Connection, execution_id: str, owner: str, lease: float, run_id: str | None, dead: Container[str]
+    ) -> Execution:
         row = _row(c, execution_id, lock=True)
         now = self.database.clock()
-        if row["state"] == "running" and row["lease_until"] >= now and row["owner"] != owner:
+        held = row["lease_until"] >= now and row["owner"] not in dead
+        if row["state"] == "running" and held and row["owner"] != owner:
             raise _in_progress(row)
         if row["state"] not in ("running", "failed"):
             raise _not_live(row)
@@ -203,6 +217,7 @@ class Executions:
             "epoch": row["epoch"] + 1,
             "owner": owner,
             "lease_until": now + timedelta(seconds=lease),
+            "run_id": run_id or row["run_id"],
         }
         c.execute(
             update(executions).where(executions.c.id == execution_id).values(finished_at=None, error=None, **values)

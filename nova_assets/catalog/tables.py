@@ -94,6 +94,7 @@ executions = Table(
     Column("failures", Integer, nullable=False, server_default="0"),
     Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
     Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
+    Index("ix_nova_executions_run_id", "run_id"),
     # R6: one live execution per binding and partition.
     Index(
         "uq_nova_executions_live",

@@ -181,10 +181,15 @@ def settle(store: Store, execution: Execution, instance: DagsterInstance) -> boo
     return True
 
 
+def is_consumer(binding: str | None) -> bool:
+    """Whether it is a user's asset that pins under this name, rather than a binding that is executed."""
+    return (binding or "").startswith(_PREFIX)
+
+
 def settle_all(store: Store, instance: DagsterInstance) -> None:
     """Settle every consumer whose run has ended; pins that came to nothing are let go."""
     for execution in store.catalog.executions():
-        consumes = (execution.binding or "").startswith(_PREFIX) and execution.state == "running"
+        consumes = is_consumer(execution.binding) and execution.state == "running"
         if consumes and not settle(store, execution, instance) and is_gone(execution.owner, instance):
             store.catalog.abort(execution.id, "its run ended and the asset was not materialized")
 

@@ -7,8 +7,10 @@ binding renews a lease.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
@@ -21,13 +23,15 @@ from dagster import (
     RunsFilter,
     SensorDefinition,
     SensorEvaluationContext,
-    SkipReason,
+    SensorResult,
 )
 from dagster._core.events.log import EventLogEntry
 
+from nova_assets.dagster_bridge.consumers import is_consumer
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.dagster_bridge.upkeep import JOB as UPKEEP
+from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.execution import Execution
 from nova_assets.model.project import Project
 from nova_assets.store import Store
@@ -36,6 +40,12 @@ log = logging.getLogger("nova_assets.janitor")
 
 SILENT = timedelta(minutes=15)
 """For how long a run may say nothing while no lease speaks for it: it waits for a machine, or tidies up at its end."""
+
+_LATEST = 5
+"""Events that are looked at: a word of the executor may follow that of a step."""
+
+Suspected = dict[str, tuple[str, str]]
+"""Run -> why, and since when, it is taken for lost."""
 
 _STATUSES = [
     DagsterRunStatus.NOT_STARTED,  # created, and nobody lived to launch it
@@ -48,9 +58,11 @@ _STATUSES = [
 def janitor(nova: NovaResource) -> SensorDefinition:
     """The sensor ``nova_janitor``."""
 
-    def on_tick(context: SensorEvaluationContext) -> SkipReason:
-        lost = report_lost(nova.store(), context.instance)
-        return SkipReason("\n".join(lost) or "every run under way is alive")
+    def on_tick(context: SensorEvaluationContext) -> SensorResult:
+        suspected: Suspected = json.loads(context.cursor) if context.cursor else {}
+        lost, suspected = report_lost(nova.store(), context.instance, suspected, _here(context))
+        said = "\n".join(lost) or "every run under way is alive"
+        return SensorResult(skip_reason=said, cursor=json.dumps(suspected))
 
     return SensorDefinition(
         name="nova_janitor",
@@ -61,53 +73,86 @@ def janitor(nova: NovaResource) -> SensorDefinition:
     )
 
 
-def report_lost(store: Store, instance: DagsterInstance) -> list[str]:
-    """Report lost runs of this project as failed, or canceled where that was asked for; says what was done.
+def report_lost(
+    store: Store, instance: DagsterInstance, suspected: Suspected, location: str | None = None
+) -> tuple[list[str], Suspected]:
+    """Report lost runs of this project as failed, or canceled where that was asked for.
 
-    Their executions are aborted, so that the next need not wait for a lease, and what they staged is swept later.
-    """
-    done = []
-    for record in instance.get_run_records(RunsFilter(statuses=_STATUSES)):
-        run = record.dagster_run
-        executions = store.catalog.executions(run_id=run.run_id)
-        if not executions and not _is_ours(run, store.project):
-            continue
-        latest = executions[0] if executions else None
-        why = _lost(store, instance, record, latest)
-        if why is not None:
-            done.append(_report(store, instance, run, latest, why))
-    return done
-
-
-def silent_for(execution: Execution | None, patience: timedelta, now: datetime) -> timedelta:
-    """How long a run has to have said nothing to be taken for lost.
+    A machine that slept, or a catalog that was away, makes all leases lapse at once, and their processes need a moment
+    to renew them. So a run is only suspected at first, and taken for lost when nothing has changed for a lease since.
 
     Args:
-        execution: the latest that it began.
+        suspected: by the ticks before.
+        location: the code location that is looked after; another may have the same names, and another catalog.
+
+    Their executions are aborted, so that the next need not wait for a lease, and what they staged is swept later.
+
+    Returns:
+        What was done, for people; and who is suspected now.
+    """
+    done: list[str] = []
+    still: Suspected = {}
+    now = store.catalog.now()
+    for record in instance.get_run_records(RunsFilter(statuses=_STATUSES)):
+        run = record.dagster_run
+        origin = run.remote_job_origin
+        if location is not None and origin is not None and origin.location_name != location:
+            continue
+        executions = [e for e in store.catalog.executions(run_id=run.run_id) if not is_consumer(e.binding)]
+        if not executions and not _is_ours(run, store.project):
+            continue
+        why = _lost(store, instance, record, executions)
+        if why is None:
+            continue
+        before, since = suspected.get(run.run_id, ("", ""))
+        if before != why:
+            still[run.run_id] = (why, now.isoformat())
+        elif (now - datetime.fromisoformat(since)).total_seconds() < store.settings.lease:
+            still[run.run_id] = (why, since)
+        else:
+            done.append(_report(store, instance, run, executions, why))
+    return done, still
+
+
+def _here(context: SensorEvaluationContext) -> str | None:
+    origin = context.code_location_origin
+    return None if origin is None else origin.location_name
+
+
+def silent_for(executions: Sequence[Execution], patience: timedelta, now: datetime) -> timedelta | None:
+    """How long a run has to have said nothing to be taken for lost; None while a lease speaks for it.
+
+    Args:
+        executions: all that it began; one run may execute several bindings, side by side.
         patience: lease and grace of an execution.
     """
-    lapsed = execution is not None and execution.state == "running" and execution.lease_until + patience < now
+    if any(e.state == "running" and e.lease_until >= now for e in executions):
+        return None
+    lapsed = any(e.state in ("running", "aborted") and e.lease_until + patience < now for e in executions)
     return patience if lapsed else max(SILENT, patience)
 
 
-def _lost(store: Store, instance: DagsterInstance, record: RunRecord, execution: Execution | None) -> str | None:
+def _lost(store: Store, instance: DagsterInstance, record: RunRecord, executions: Sequence[Execution]) -> str | None:
     """Why a run is lost; None for one that may be alive."""
     now, run = store.catalog.now(), record.dagster_run
-    if execution is not None and execution.state == "running" and execution.lease_until >= now:
-        return None
-    events = instance.event_log_storage.get_logs_for_run(run.run_id, limit=1, ascending=False)
-    said = datetime.fromtimestamp(events[-1].timestamp, UTC) if events else record.create_timestamp
     patience = timedelta(seconds=store.settings.lease + store.settings.grace)
-    silence = now - said - _waits(events)
-    if silence < silent_for(execution, patience, now) or _others_work(instance, run, store.project):
+    needed = silent_for(executions, patience, now)
+    if needed is None:
         return None
-    held = "" if execution is None else f"; execution {execution.id} of {execution.binding} is {execution.state}"
+    events = instance.event_log_storage.get_logs_for_run(run.run_id, limit=_LATEST, ascending=False)
+    last = max((e.timestamp for e in events), default=None)
+    said = record.create_timestamp if last is None else datetime.fromtimestamp(last, UTC)
+    if now - said - _waits(events) < needed or _others_work(instance, run, store.project):
+        return None
+    held = "".join(f"; execution {e.id} of {e.binding} is {e.state}" for e in executions)
     return f"its process is gone: nothing was heard of it since {said:%Y-%m-%d %H:%M:%S} UTC{held}"
 
 
-def _report(store: Store, instance: DagsterInstance, run: DagsterRun, execution: Execution | None, why: str) -> str:
-    if execution is not None and execution.state in ("running", "failed"):
-        store.catalog.abort(execution.id, f"its run {run.run_id} was lost")
+def _report(store: Store, instance: DagsterInstance, run: DagsterRun, executions: Sequence[Execution], why: str) -> str:
+    for execution in executions:
+        if execution.state in ("running", "failed"):
+            with suppress(ExecutionNotLive):  # it has come to life, or committed, this very moment
+                store.catalog.abort(execution.id, f"its run {run.run_id} was lost", execution.epoch)
     if run.status == DagsterRunStatus.CANCELING:
         instance.report_run_canceled(run, why)
     else:
@@ -130,7 +175,7 @@ def _is_ours(run: DagsterRun, project: Project) -> bool:
 
 def _others_work(instance: DagsterInstance, run: DagsterRun, project: Project) -> bool:
     """Whether a step is under way that is none of a binding's: it may work for hours and say nothing."""
-    if run.job_name == UPKEEP:
+    if run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
         return False
     started = _steps(instance, run, DagsterEventType.STEP_START)
     over = _steps(instance, run, DagsterEventType.STEP_SUCCESS) | _steps(instance, run, DagsterEventType.STEP_FAILURE)
@@ -144,9 +189,6 @@ def _steps(instance: DagsterInstance, run: DagsterRun, type: DagsterEventType) -
 
 def _waits(events: Iterable[EventLogEntry]) -> timedelta:
     """How long the run has said that it would say nothing: a step that waits to be tried again."""
-    waits = timedelta()
-    for entry in events:
-        event = entry.dagster_event
-        if event is not None and event.event_type == DagsterEventType.STEP_UP_FOR_RETRY:
-            waits = timedelta(seconds=event.step_retry_data.seconds_to_wait or 0)
-    return waits
+    found = [e.dagster_event for e in events if e.dagster_event is not None]
+    retries = [e.step_retry_data for e in found if e.event_type == DagsterEventType.STEP_UP_FOR_RETRY]
+    return max((timedelta(seconds=r.seconds_to_wait or 0) for r in retries), default=timedelta())

@@ -89,8 +89,9 @@ def task_op(binding: Binding, task: Task, after: tuple[str, ...]) -> OpDefinitio
     )
     def run_task(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[Output[dict[str, Any]]]:
         runtime = _runtime(context)
-        with forwarded(context.log), _live(runtime, execution) as live:
-            report = runtime.run_task(live, task.name)
+        last_try = context.retry_number >= task.retries
+        with forwarded(context.log), _live(context, runtime, execution) as live:
+            report = runtime.run_task(live, task.name, last_try)
         shown = {"read": dict(report.read), "wrote": dict(report.wrote), "skipped": report.skipped}
         context.log.info(f"task {task.name}: {shown} in {report.seconds:.1f} s")
         rows = {f"rows in {port}": n for port, n in report.wrote.items() if n is not None}
@@ -112,7 +113,7 @@ def checks_op(binding: Binding) -> OpDefinition:
     )
     def checks(context: OpExecutionContext, execution: dict[str, Any]) -> Iterator[AssetCheckResult]:
         runtime = _runtime(context)
-        with forwarded(context.log), _live(runtime, execution) as live:
+        with forwarded(context.log), _live(context, runtime, execution) as live:
             reports = runtime.check(live)
             if any(r.blocks for r in reports):
                 error = refusal(live, reports)
@@ -176,10 +177,13 @@ def _firing(context: OpExecutionContext, runtime: Runtime) -> str | None:
 
 
 @contextmanager
-def _live(runtime: Runtime, execution: dict[str, Any]) -> Iterator[Execution]:
-    """The execution that the begin step opened. Where another has taken over, trying again cannot help (R4)."""
+def _live(context: OpExecutionContext, runtime: Runtime, execution: dict[str, Any]) -> Iterator[Execution]:
+    """The execution that the begin step opened, in this run or in one that has ended, and is gone on with.
+
+    Where another has taken over, trying again cannot help (R4).
+    """
     try:
-        yield runtime.attach(execution["id"])
+        yield runtime.attach(execution["id"], context.run_id, lambda owner: is_gone(owner, context.instance))
     except ExecutionNotLive as ended:
         ended.next = "run the binding again, whole"
         raise Failure(ended.render(), allow_retries=False) from ended
@@ -190,12 +194,14 @@ def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution)
         context.log.info("the commit was made before; it is reported again")
         return runtime.catalog.commit_by_id(execution.commit_id)
     try:
-        with _live(runtime, {"id": execution.id}) as live:
+        with _live(context, runtime, {"id": execution.id}) as live:
             return runtime.commit(live)
     except CommitConflict as conflict:
+        if conflict.reason == "execution":  # it was taken for lost: whoever did so runs the binding again
+            raise Failure(conflict.render(), allow_retries=False) from conflict
         context.log.warning(f"{conflict}\nthe binding is planned and run again, within this step")
         again = runtime.run(
-            execution.binding or "", execution.partition, run_id=context.run_id, firing_id=execution.firing_id
+            execution.binding or "", execution.partition, run_id=context.run_id, firing_id=_firing(context, runtime)
         )
         for report in again.checks:  # what was found before is not of what is published now
             context.log_event(evaluation_of(report))  # type: ignore[arg-type]  # takes these, too

@@ -25,17 +25,18 @@ from dagster import (
     SensorEvaluationContext,
     SkipReason,
 )
+from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.owners import live_execution
-from nova_assets.dagster_bridge.partitions import key_of
+from nova_assets.dagster_bridge.partitions import key_of, partitions_def
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, scope_of
 from nova_assets.model.ports import Firing, Unread
-from nova_assets.model.trigger import Trigger
+from nova_assets.model.trigger import After, Trigger
 from nova_assets.plan.due import Facts, decide, retry_at
 from nova_assets.runtime import crash_point
 from nova_assets.store import Store
@@ -88,12 +89,21 @@ def evaluate(
         return SkipReason("it has been executed whole; to trigger it so, bind it with partitions=[]")
     requests: list[RunRequest] = []
     for partition, facts in partition_facts(binding, store, now).items():
+        if not _is_known(binding, partition, instance):
+            continue  # Dagster would refuse all the others with it: a day to come, or one that is not announced yet
         answer = _evaluate(binding, when, store, instance, partition, facts)
         if isinstance(answer, RunRequest):
             requests.append(answer)
         if len(requests) == AT_ONCE:
             break
     return requests or SkipReason("nothing is due in any partition")
+
+
+def _is_known(binding: Binding, partition: str, instance: DagsterInstance) -> bool:
+    """Whether Dagster has this partition of the binding."""
+    partitions = partitions_def(binding.dimensions)
+    with partition_loading_context(dynamic_partitions_store=instance):
+        return partitions is not None and partitions.has_partition_key(key_of(binding.dimensions, partition))
 
 
 def _evaluate(
@@ -129,9 +139,14 @@ def facts_of(binding: Binding, store: Store, now: datetime) -> Facts:
         since=catalog.registered_at(binding.name),
         heads={s.channel.name: s.head for s in catalog.channels()},
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
-        finished=_finished(catalog.finished()),
+        finished=_finished(_counts(binding, store)),
         unread=catalog.unread,
     )
+
+
+def _counts(binding: Binding, store: Store) -> dict[tuple[str, str, str], int]:
+    """How often others were executed: counted over all executions there ever were, so only for who asks for it."""
+    return store.catalog.finished() if any(isinstance(t, After) for t in binding.triggers) else {}
 
 
 def _finished(counts: Mapping[tuple[str, str, str], int], partition: str = WHOLE) -> dict[tuple[str, str], int]:
@@ -149,7 +164,7 @@ def partition_facts(binding: Binding, store: Store, now: datetime) -> dict[str, 
     A channel without any of the binding's dimensions is read whole by all of its partitions: what comes there is new
     to every one that is known.
     """
-    facts, finished = facts_of(binding, store, now), store.catalog.finished()
+    facts, counts = facts_of(binding, store, now), _counts(binding, store)
     columns = [d.column for d in binding.dimensions]
     cursors: dict[tuple[str, str], int] = {(c.partition, c.channel): c.seq for c in store.catalog.cursors(binding.name)}
     under_way = store.catalog.requested(binding.name)
@@ -171,7 +186,7 @@ def partition_facts(binding: Binding, store: Store, now: datetime) -> dict[str, 
                 facts,
                 heads=now_at,
                 cursors=seen,
-                finished=_finished(finished, partition),
+                finished=_finished(counts, partition),
                 unread=partial(_unread_in, store, columns, partition),
             )
     return found
@@ -200,6 +215,11 @@ def _under_way(
     if run.status == DagsterRunStatus.SUCCESS:
         store.catalog.end_firing(firing.id, "committed")
         return f"firing {firing.n} is done"
+    if run.status == DagsterRunStatus.CANCELED:  # by a person, who would not have it begin again
+        what = f"firing {firing.n} of {firing.binding} is abandoned: run {run.run_id} was canceled"
+        log.warning("%s; to run it by hand: nova run %s", what, firing.binding)
+        store.catalog.end_firing(firing.id, "abandoned", f"run {run.run_id} was canceled")
+        return what
     if firing.attempt >= binding.attempts:
         what = f"firing {firing.n} of {firing.binding} is abandoned after {firing.attempt} failed runs"
         log.error("%s, the last of them %s; once mended, run it by hand: nova run %s", what, run.run_id, firing.binding)

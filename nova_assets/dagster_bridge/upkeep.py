@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -113,7 +113,8 @@ def _saying(say: Callable[[str], None], what: str) -> Iterator[None]:
 
     def talk() -> None:
         while not over.wait(LIFE_SIGN):
-            say(what)
+            with suppress(Exception):  # Dagster's storage may be busy: the next word may be heard
+                say(what)
 
     talker = threading.Thread(target=talk, name="nova-life-sign", daemon=True)
     talker.start()
@@ -133,22 +134,28 @@ def look_after(store: Store, cursor: str | None, busy: bool = False) -> SensorRe
     """
     seen: dict[str, str] = json.loads(cursor) if cursor else {}
     known, wanted, said = {}, [], []
-    compacted, deleted = _compacted(store), store.delete_collected()
-    if deleted:
-        said.append(f"{deleted} files of collected blocks are deleted")
+    compacted = _compacted(store)
     for channel, facts in _facts(store, store.catalog.now()).items():
         known[channel] = facts
         if seen.get(channel) == facts:
             continue
-        collected = store.collect(channel).blocks
+        try:
+            collected = store.collect(channel).blocks
+            due = channel in compacted and store.compactable(channel, force=False)
+        except NovaError as error:  # one that cannot be looked after keeps no other from it
+            log.error("%s: %s", channel, error)
+            said.append(f"{channel}: {error}")
+            continue
         if collected:
             said.append(f"{channel}: collected {', '.join(b.range for b in collected)}")
-        due = channel in compacted and store.compactable(channel, force=False)
         if due and busy:
             known.pop(channel)
         elif due:
             wanted.append(channel)
             said.append(f"{channel}: {'; '.join(c.why for c in due)}")
+    deleted = store.delete_collected()
+    if deleted:
+        said.append(f"{deleted} files of collected blocks are deleted")
     for line in said:
         log.info("%s", line)
     requests = [RunRequest(run_config={"ops": {"compact": {"config": {"channels": wanted}}}})] if wanted else []

@@ -117,7 +117,7 @@ def _on_time(trigger: Every | Cron, positions: Positions, facts: Facts) -> tuple
     key, now = str(trigger), facts.now
     last = datetime.fromisoformat(positions[key]) if key in positions else None
     times = _periods(trigger, last, now) if isinstance(trigger, Every) else _ticks(trigger, last or facts.since, now)
-    if not times:
+    if times <= 0:  # clocks may go back
         return False, {}, f"{key} comes next at {_next(trigger, last or facts.since):%Y-%m-%d %H:%M:%S %Z}"
     often = f"{MANY} times or more" if times >= MANY else f"{times} times"
     why = f"{key} has come" if times == 1 else f"{key} has come {often} since {last or facts.since:%Y-%m-%d %H:%M} UTC"

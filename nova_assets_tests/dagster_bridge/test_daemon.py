@@ -16,6 +16,7 @@ from nova_assets.dagster_bridge import resources
 from nova_assets.dagster_bridge.janitor import report_lost
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import Begin
+from nova_assets.runtime import Runtime
 from nova_assets.settings import load_settings
 from nova_assets.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
@@ -28,7 +29,7 @@ from nova_assets.dagster_bridge import build_definitions
 
 DDL = "k bigint, v bigint"
 source, other, copy, second = (nova.Channel(n, schema=DDL) for n in ("source", "other", "copy", "second"))
-day = nova.static("day", ["mon", "tue"])
+day = nova.daily("day", start="2024-01-01")
 daily, sums = (nova.Channel(n, schema="day string, k bigint", partitions=day) for n in ("daily", "sums"))
 
 @nova.task(consumes=nova.new(source), produces=nova.delta(copy))
@@ -96,14 +97,14 @@ def firings(daemon: Daemon, binding: str = "w", partition: str = "") -> list[tup
         return [] if last is None else [(last.n, last.state)]
 
 
-def comes_to_rest(daemon: Daemon, minutes: float = 5) -> None:
+def comes_to_rest(daemon: Daemon, minutes: float = 5, statuses: tuple[str, ...] = ("SUCCESS", "FAILURE")) -> None:
     """Iterate until nothing is under way any more, and once more."""
     resting = 0
     for _ in range(15):
         daemon.later(minutes=minutes)
         daemon.iterate()
         ended = all(state != "requested" for _, state in firings(daemon))
-        ended = ended and all(status in ("SUCCESS", "FAILURE") for _, status in daemon.runs())
+        ended = ended and all(status in statuses for _, status in daemon.runs())
         resting = resting + 1 if ended else 0
         if resting == 2:
             return
@@ -270,11 +271,11 @@ def test_time_and_data_together(daemon: MakeDaemon) -> None:
 
 def test_partitions_fire_each_by_itself(daemon: MakeDaemon) -> None:
     it = daemon("nova.on_data(source)")
-    insert(it, "daily", 1, day="mon")
+    insert(it, "daily", 1, day="2024-01-01")
     comes_to_rest(it)
-    insert(it, "daily", 2, day="tue")
+    insert(it, "daily", 2, day="2024-01-02")
     comes_to_rest(it)
-    assert firings(it, "d", "day=mon") == firings(it, "d", "day=tue") == [(1, "committed")]
+    assert firings(it, "d", "day=2024-01-01") == firings(it, "d", "day=2024-01-02") == [(1, "committed")]
     assert keys(it, "sums") == [1, 2]
 
 
@@ -316,10 +317,17 @@ def test_a_run_that_has_answered_its_firing_and_is_run_again_answers_no_other(da
 
 
 def lost(it: Daemon) -> list[str]:
+    """What is reported after two looks, a lease apart."""
     with opened(it) as store:
         store.runtime.project = runpy.run_path(str(it.file))["project"]
         store.project = store.runtime.project
-        return report_lost(store, it.instance)
+        _, suspected = report_lost(store, it.instance, {})
+        said, _ = report_lost(store, it.instance, suspected)
+        assert said == [], "not at first sight"
+        it.later(seconds=store.settings.lease)
+        said, _ = report_lost(store, it.instance, suspected)
+        it.later(seconds=-store.settings.lease)
+        return said
 
 
 def under_way(it: Daemon, step: str, **tags: str) -> str:
@@ -372,3 +380,71 @@ def test_a_run_that_is_cancelled_and_whose_process_is_gone_ends_as_cancelled(dae
     it.later(minutes=2)
     assert len(lost(it)) == 1
     assert it.instance.get_run_by_id(run_id).status == dg.DagsterRunStatus.CANCELED  # type: ignore[union-attr]
+
+
+def test_one_of_several_executions_of_a_run_is_enough_to_speak_for_it(daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    run_id = under_way(it, "w__steps.mirror")
+    with opened(it) as store:
+        store.catalog.begin(Begin("x", "w", ("source", "copy"), ("source",), owner="o", lease=9000, run_id=run_id))
+        it.later(minutes=1)
+        done = store.catalog.begin(Begin("y", "b", ("other",), ("other",), owner="o", lease=60, run_id=run_id))
+        store.catalog.commit(CommitRequest("c", done.id, done.epoch, "b", ()))
+    it.later(hours=2)
+    assert lost(it) == []
+    it.later(hours=1)
+    assert len(lost(it)) == 1
+
+
+def test_a_run_that_somebody_cancels_is_not_tried_again(daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    insert(it, "source", 1)
+    it.later(minutes=1)
+    it.is_killed("begin.after")
+    [run] = it.instance.get_runs()
+    it.instance.report_run_canceled(run)
+    comes_to_rest(it, statuses=("CANCELED", "SUCCESS"))
+    assert firings(it) == [(1, "abandoned")] and len(it.runs()) == 1
+    insert(it, "source", 2)
+    comes_to_rest(it, statuses=("CANCELED", "SUCCESS"))
+    assert firings(it) == [(2, "committed")] and keys(it, "copy") == [1, 2]
+
+
+def test_a_machine_that_slept_fails_no_run(daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    run_id = under_way(it, "w__steps.mirror")
+    with opened(it) as store:
+        store.project = runpy.run_path(str(it.file))["project"]
+        alive = store.catalog.begin(Begin("x", "w", ("source",), ("source",), owner="o", lease=120, run_id=run_id))
+        it.later(hours=8)
+        said, suspected = report_lost(store, it.instance, {})
+        assert said == [] and run_id in suspected
+        it.later(seconds=40)  # its heartbeat is heard again
+        assert store.catalog.renew(alive.id, alive.epoch, 120)
+        it.later(seconds=100)
+        assert report_lost(store, it.instance, suspected) == ([], {})
+
+
+def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    first, second = under_way(it, "w__steps.mirror"), under_way(it, "w__steps.mirror")
+    with opened(it) as store:
+        store.project = runpy.run_path(str(it.file))["project"]
+        begun = Begin("x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease=9e4, run_id=first)
+        store.catalog.begin(begun)
+        runtime = Runtime(store.catalog, store.engine, store.project, owner=f"dagster:{second}", lease=9e4)
+        assert runtime.attach("x", second, lambda owner: False).epoch == 1, "the first may live"
+        taken = runtime.attach("x", second, lambda owner: owner == f"dagster:{first}")
+        assert (taken.epoch, taken.owner, taken.run_id) == (2, f"dagster:{second}", second)
+    it.later(hours=2)
+    assert lost(it) == []
+    it.later(hours=30)
+    assert [s.split()[1] for s in lost(it)] == [second]
+
+
+def test_a_day_that_dagster_does_not_know_keeps_no_other_from_its_run(daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    with opened(it) as store:
+        store.insert("daily", [{"day": "2924-01-01", "k": 1}, {"day": "2024-01-02", "k": 2}])
+    comes_to_rest(it)
+    assert firings(it, "d", "day=2024-01-02") == [(1, "committed")] and firings(it, "d", "day=2924-01-01") == []
