@@ -109,7 +109,11 @@ class Upkeep:
     ) -> CommitRequest:
         """The bases, written in one go: of what is not kept as it is."""
         names = {c.partition for c in wanted}
-        some = replace(history, blocks=tuple(b for b in history.blocks if b.partition in names))
+        some = replace(
+            history,
+            blocks=tuple(b for b in history.blocks if b.partition in names),
+            numbers={p: n for p, n in history.numbers.items() if p in names},
+        )
         whole = modes.snapshot(some, history.head)
         blocks = {b.id: b for b in (*whole.bases, *whole.deltas) if isinstance(b, Block)}
         kept = kept_files(history, blocks, policy, self.engine.format)

@@ -52,7 +52,7 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Any:
+def spark() -> Iterator[Any]:
     """One warm session for all tests; only those that kill processes start their own.
 
     With NOVA_TEST_SPARK=connect, a client of a Spark Connect server that is started for it.
@@ -60,8 +60,11 @@ def spark() -> Any:
     from nova_assets.engine.session import Session, prepare_environment
 
     if os.environ.get("NOVA_TEST_SPARK") != "connect":
-        return Session().get()
+        yield Session().get()
+        return
     from pyspark.sql import SparkSession
 
     prepare_environment()
-    return SparkSession.builder.remote("local[2]").getOrCreate()
+    session = SparkSession.builder.remote("local[2]").getOrCreate()
+    yield session
+    session.stop()  # with its server: one that stays would keep the port from the next

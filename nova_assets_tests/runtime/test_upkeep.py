@@ -184,6 +184,18 @@ def test_partitions_are_compacted_by_themselves(opened: Opener) -> None:
         store.read("day", at=1)
 
 
+def test_a_partition_is_compacted_whatever_was_collected_of_another(opened: Opener) -> None:
+    key = ["p", "k"]
+    parts = nova.Channel("source", nova.Upsert(key=key), "p string, k bigint", nova.static("p", ["a", "b"]))
+    store = opened(nova.Project(channels=[parts]))
+    for k in (1, 2):
+        store.insert("source", [{"p": "a", "k": k}, {"p": "b", "k": k}])
+    store.compact("source", partitions=["p=a"])
+    assert [b.partition for b in store.collect("source").blocks] == ["p=a", "p=a"]
+    commit = store.compact("source", partitions=["p=b"])
+    assert commit is not None and [b.partition for b in commit.blocks] == ["p=b"]
+
+
 def test_what_is_gone_is_an_error_and_never_a_wrong_answer(opened: Opener) -> None:
     channel = nova.Channel("x", merge=nova.Upsert(key="k"), schema=DDL)
     store = opened(nova.Project([], channels=[channel]))
