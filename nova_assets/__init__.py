@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from nova_assets.model.trigger import on_data as on_data
     from nova_assets.model.view import View as View
     from nova_assets.model.workflowette import Workflowette as Workflowette
+    from nova_assets.opening import open as open
     from nova_assets.plan.run import RunPlan as RunPlan
     from nova_assets.store import Store as Store
-    from nova_assets.store import open as open
 
 __version__ = "0.1.0"
 
@@ -72,8 +72,9 @@ _HOMES = {
     "model.trigger": ("after", "cron", "every", "on_data"),
     "model.view": ("View",),
     "model.workflowette": ("Workflowette",),
+    "opening": ("open",),
     "plan.run": ("RunPlan",),
-    "store": ("Store", "open"),
+    "store": ("Store",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -162,6 +162,12 @@ class VersionNotFound(NovaError):
 
     code = "NOVA-VERSION-NOT-FOUND"
 
+    @classmethod
+    def of(cls, channel: str, number: int, head: int) -> VersionNotFound:
+        """The error for a number that a channel does not have."""
+        what = f"channel {channel!r} has no version {number}"
+        return cls(what, found=number, expected=f"0 to {head}", channel=channel, head=head)
+
 
 class BlockCollected(NovaError):
     """The version asked for was collected; an older snapshot can no longer be answered (R15)."""

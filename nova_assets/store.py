@@ -1,17 +1,13 @@
-"""What ``nova.open()`` gives: catalog, engine and runtime of one deployment, wired. Spark is loaded when data is
-touched."""
+"""What ``nova.open()`` gives: everything that can be done with the channels, bindings and data of one deployment."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-from nova_assets.errors import BlockCollected, ChannelNotFound, DefinitionError, SettingsError
+from nova_assets.errors import ChannelNotFound, DefinitionError
 from nova_assets.insert import InsertCheck, Inserts
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
@@ -22,16 +18,16 @@ from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
-from nova_assets.model.reads import Read
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection, Verdict
-from nova_assets.plan import modes
 from nova_assets.plan.compact import Compact
+from nova_assets.plan.drop import expired
 from nova_assets.plan.run import RunPlan
+from nova_assets.reading import Pinned, Reading
 from nova_assets.runtime import Runtime
 from nova_assets.selection import Selection
-from nova_assets.settings import Settings, load_settings
-from nova_assets.upkeep import Upkeep
+from nova_assets.settings import Settings
+from nova_assets.upkeep import Asked, Upkeep
 
 Observer = Callable[[str, Any], None]
 
@@ -48,6 +44,7 @@ class Store:
         self.catalog = catalog
         self.engine = engine
         self.runtime = Runtime(catalog, engine, self.project, lease=settings.lease, grace=settings.grace)
+        self._reading = Reading(self.runtime)
         self._inserts = Inserts(self.runtime)
         self._upkeep = Upkeep(self.runtime, settings.collect_grace)
 
@@ -161,18 +158,33 @@ class Store:
             BlockCollected: that version is gone (R15).
             PartitionError: it has no such partition.
         """
-        name = self._known(channel)
-        dimensions = self.catalog.channel(name).channel.partitions
-        scope = parse_partition(dimensions, partition, partly=True) if partition else WHOLE
-        history = self.catalog.history(name, at, scope, since)
-        try:
-            read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
-        except BlockCollected:
-            whole = self.catalog.history(name, None, scope)
-            raise modes.gone(
-                name, at if since is None and at is not None else since or 0, modes.oldest(whole)
-            ) from None
-        return Selection(self.engine, read, columns, keys, history.merge.key)
+        return self._reading.read(self._known(channel), at, since, partition, columns, keys)
+
+    @contextmanager
+    def pin(self, *channels: Channel | str, at: int | None = None, since: int | None = None) -> Iterator[Pinned]:
+        """Hold channels as they are at this one moment, for as long as the block lasts (R15): whatever is committed or
+        collected meanwhile, what is read from the pin is there, and all of it goes together.
+
+            with store.pin("orders", "customers") as then:
+                join(then.read("orders").to_spark(), then.read("customers").to_spark())
+
+        The pin is a lease that is renewed; when this process dies, or sleeps for longer, it is over, and what has been
+        collected since is a ``BlockCollected``. A lazy frame has to be evaluated within the block.
+
+        Args:
+            channels: their names.
+            at: the version, instead of the newest; of a single channel.
+            since: hold the changes after that version, too; of a single channel.
+
+        Raises:
+            ChannelNotFound: no such channel.
+            VersionNotFound: it has no such number.
+            BlockCollected: that version is gone already.
+        """
+        if (at is not None or since is not None) and len(channels) != 1:
+            raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
+        with self._reading.pin([self._known(c) for c in channels], at, since) as pinned:
+            yield pinned
 
     # executions
 
@@ -238,6 +250,7 @@ class Store:
         channel: Channel | str,
         *,
         force: bool = True,
+        chained: bool = False,
         policy: Compacting | None = None,
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
@@ -247,6 +260,7 @@ class Store:
         Args:
             channel: its name.
             force: also where it is not worth it.
+            chained: chain deltas into fewer, instead.
             policy: when it is worth it; what the project's definition of the channel says by default.
             partitions: only these, by their names.
 
@@ -254,19 +268,20 @@ class Store:
             The commit; None where there was nothing to compact.
         """
         name = self._known(channel)
-        return self._upkeep.compact(name, policy or self._compacting(name), force, partitions)
+        return self._upkeep.compact(name, self._asked(name, force, chained, policy, partitions))
 
     def compactable(
         self,
         channel: Channel | str,
         *,
         force: bool = True,
+        chained: bool = False,
         policy: Compacting | None = None,
         partitions: Sequence[str] | None = None,
     ) -> tuple[Compact, ...]:
-        """The partitions that ``compact`` would compact, and why: its dry run."""
+        """What ``compact`` would add, and why: its dry run."""
         name = self._known(channel)
-        return self._upkeep.compactable(name, policy or self._compacting(name), force, partitions)
+        return self._upkeep.compactable(name, self._asked(name, force, chained, policy, partitions))
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Take the blocks of a channel that nobody needs any more (R15). Their files are deleted after a grace.
@@ -283,16 +298,57 @@ class Store:
         name = self._known(channel)
         return self._upkeep.verdicts(name, self._retained(name, retain))
 
+    def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
+        """Drop a partition, or all that agree with some dimensions: from the next number on there is nothing in it.
+
+        It is not history rewritten (R19): versions before are read as they were, for as long as they are kept. No data
+        trigger fires, and consumers are not told of it: they keep what they made of it. To have them told, insert an
+        empty base instead.
+
+        Args:
+            partition: ``"dt=2024-01-01"``, or ``"dt=2024-01-01/action=login"``.
+
+        Returns:
+            The commit; None where there was nothing to drop.
+
+        Raises:
+            PartitionError: the channel has no such partition.
+        """
+        name = self._known(channel)
+        dimensions = self.catalog.channel(name).channel.partitions
+        return self._upkeep.drop(name, [parse_partition(dimensions, partition, partly=True)])
+
+    def expired(self, channel: Channel | str) -> tuple[str, ...]:
+        """The partitions of a channel that are over for longer than its dimensions say they are kept."""
+        name = self._known(channel)
+        state = self.catalog.channel(name)
+        keep = {**state.keep, **self._defined_keep(name)}
+        held = [p.partition for p in self.catalog.partitions(name) if not p.dropped] if keep else []
+        return expired(state.channel.partitions, keep, held, self.catalog.now())
+
+    def drop_expired(self, channel: Channel | str) -> Commit | None:
+        """Drop what is ``expired``. None where nothing is."""
+        gone = self.expired(channel)
+        return self._upkeep.drop(self._known(channel), gone) if gone else None
+
     def delete_collected(self) -> int:
         """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Gives how many."""
         return self._upkeep.delete_files()
 
-    def _compacting(self, channel: str) -> Compacting:
-        return next((c.compacting for c in self.project.channels if c.name == channel), None) or Compacting()
+    def _defined_keep(self, channel: str) -> dict[str, str]:
+        found = [c.upkeep.get("keep", {}) for c in self.project.channels if c.name == channel]
+        return found[0] if found else {}
+
+    def _asked(
+        self, channel: str, force: bool, chained: bool, policy: Compacting | None, partitions: Sequence[str] | None
+    ) -> Asked:
+        defined = next((c.compacting for c in self.project.channels if c.name == channel), None)
+        only = None if partitions is None else tuple(partitions)
+        return Asked(policy or defined or Compacting(), force, chained, only)
 
     def _retained(self, channel: str, given: str | None) -> float:
         defined = next((c.retain for c in self.project.channels if c.name == channel), None)
-        wanted = defined if given is None else given
+        wanted = (defined or self.catalog.channel(channel).retain) if given is None else given
         if wanted is None:
             return 0.0
         seconds = seconds_of(wanted)
@@ -323,75 +379,3 @@ class Store:
                 raise
             self.register(defined[0])
         return channel
-
-
-def open(
-    project: Project | str | None = None,
-    catalog: str | None = None,
-    warehouse: str | Path | None = None,
-    spark: Any = None,
-    *,
-    lease: float | None = None,
-    grace: float | None = None,
-    settings: Settings | None = None,
-) -> Store:
-    """Open a deployment. Everything is optional: arguments, then ``NOVA_*``, then ``[tool.nova]`` in pyproject.toml.
-
-    Args:
-        project: a ``nova.Project`` or where it is: ``package.module:attribute``.
-        catalog: a SQLAlchemy URL; SQLite under ``.nova/`` by default.
-        warehouse: the folder for all blocks; under ``.nova/`` by default.
-        spark: a session, or a function that gives one when it is needed; or where one is had from, as in
-            ``Settings.spark``: ``local`` (the default), ``server`` or ``sc://host:port``.
-        lease, grace: seconds; see ``Settings``.
-
-    Raises:
-        SettingsError: a setting is wrong, or the project cannot be loaded.
-        DefinitionError: the project is not sound.
-        CatalogUnavailable: the catalog does not answer.
-        CatalogVersion: it is of a newer version, or something else.
-    """
-    from nova_assets.catalog.catalog import open_catalog
-    from nova_assets.engine.engine import SparkEngine
-    from nova_assets.engine.session import build
-    from nova_assets.runtime import crash_point
-
-    named = project if isinstance(project, str) else None
-    where = spark if isinstance(spark, str) else None
-    settings = settings or load_settings(
-        catalog=catalog, warehouse=warehouse, project=named, lease=lease, grace=grace, spark=where
-    )
-    loaded = project if isinstance(project, Project) else load_project(settings)
-    made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
-    session = (
-        spark
-        if spark is not None and where is None
-        else partial(build, settings.spark, settings.home, settings.spark_config)
-    )
-    return Store(settings, loaded, made, SparkEngine(settings.warehouse, session))
-
-
-def load_project(settings: Settings) -> Project | None:
-    """The project that the settings name, imported. Raises SettingsError when it cannot be, or is none."""
-    if settings.project is None:
-        return None
-    module, _, attribute = settings.project.partition(":")
-    if not module or not attribute:
-        raise SettingsError(
-            "the project is not named rightly", found=settings.project, expected="package.module:attribute"
-        )
-    root = str(settings.root)
-    if root not in sys.path:
-        sys.path.insert(0, root)
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise SettingsError(
-            f"the project {settings.project} cannot be loaded",
-            found=str(error),
-            expected="package.module:attribute, importable from " + root,
-            next="nova doctor",
-        ) from error
-    if not isinstance(found, Project):
-        raise SettingsError(f"{settings.project} is no nova.Project", found=type(found).__name__)
-    return found

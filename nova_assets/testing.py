@@ -15,8 +15,8 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.project import Project
 from nova_assets.model.schema import DELETED
+from nova_assets.opening import open as open_store
 from nova_assets.store import Store
-from nova_assets.store import open as open_store
 
 Rows = list[dict[str, Any]]
 

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nova_assets.errors import CommitConflict, NovaError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.commit import Commit, CommitRequest, Publish
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
-from nova_assets.model.reads import Snapshot, sources
+from nova_assets.model.reads import Chain, Snapshot, sources
 from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan import modes
 from nova_assets.plan.collect import judge
 from nova_assets.plan.compact import Compact, due, forced, kept_files
+from nova_assets.plan.drop import droppable
 from nova_assets.runtime import Runtime, crash_point
 
 log = logging.getLogger("nova_assets.upkeep")
+
+_CHAINED = "(chained)"  # no port is called so
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be compacted.
+
+    Args:
+        policy: when it is worth it.
+        force: also where it is not.
+        chained: deltas are to be chained, where ``force`` would add a base.
+        partitions: only these.
+    """
+
+    policy: Compacting
+    force: bool = False
+    chained: bool = False
+    partitions: tuple[str, ...] | None = None
 
 
 class Upkeep:
@@ -39,35 +59,27 @@ class Upkeep:
         self.engine = runtime.engine
         self.grace = grace
 
-    def compactable(
-        self, channel: str, policy: Compacting, force: bool = False, partitions: Sequence[str] | None = None
-    ) -> tuple[Compact, ...]:
-        """The partitions that would be compacted now, and why."""
-        return self._wanted(self.catalog.history(channel), channel, policy, force, partitions)
+    def compactable(self, channel: str, asked: Asked) -> tuple[Compact, ...]:
+        """What would be added now, and why."""
+        return self._wanted(self.catalog.history(channel), asked)
 
-    def compact(
-        self, channel: str, policy: Compacting, force: bool = False, partitions: Sequence[str] | None = None
-    ) -> Commit | None:
-        """Add a base at the newest number of each partition that is worth it; None when there is none.
+    def compact(self, channel: str, asked: Asked) -> Commit | None:
+        """Add bases, or chained deltas, at numbers that exist, wherever it is worth it; None when it is nowhere.
 
         The head does not move, no trigger fires, and no answer changes.
-
-        Args:
-            force: whether or not it is worth it.
-            partitions: only these.
         """
-        wanted = self._wanted(self.catalog.history(channel), channel, policy, force, partitions)
+        wanted = self._wanted(self.catalog.history(channel), asked)
         if not wanted:
             return None
         execution = self.runtime.begin_insert(channel)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 history = self.catalog.history(channel, execution.pins[channel].head)
-                wanted = self._wanted(history, channel, policy, force, partitions)
+                wanted = self._wanted(history, asked)
                 if not wanted:
                     self._undo(execution, "compacted by another process")
                     return None
-                commit = self.runtime.commit_insert(self._stage(execution, history, wanted, policy))
+                commit = self.runtime.commit_insert(self._stage(execution, history, wanted, asked.policy))
         except CommitConflict as conflict:
             log.info("channel %s was compacted by another process: %s", channel, conflict.what)
             self._undo(execution, "compacted by another process")
@@ -75,8 +87,51 @@ class Upkeep:
         except BaseException as error:
             self._undo(execution, f"{type(error).__name__}: {error}")
             raise
-        log.info("compacted %s: %s", channel, "; ".join(f"{c.partition or 'all of it'}: {c.why}" for c in wanted))
+        said = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in wanted)
+        log.info("compacted %s: %s", channel, said)
         return commit
+
+    def drop(self, channel: str, partitions: Sequence[str]) -> Commit | None:
+        """Drop partitions, by one commit that takes a number (R19): nothing is in them from there on. No data trigger
+        fires, and who reads changes is not told. None where there was nothing in them.
+
+        Args:
+            partitions: their names; or scopes, for all partitions in them.
+        """
+        for attempt in range(1, self.runtime.attempts + 1):
+            try:
+                return self._drop(channel, partitions)
+            except CommitConflict as conflict:
+                log.info("dropping partitions of %s is planned again: %s", channel, conflict.what)
+                if attempt == self.runtime.attempts:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _drop(self, channel: str, partitions: Sequence[str]) -> Commit | None:
+        execution = self.runtime.begin_insert(channel)
+        try:
+            history = self.catalog.history(channel, execution.pins[channel].head)
+            gone = list(dict.fromkeys(p for scope in partitions for p in droppable(history, scope)))
+            if not gone or history.schema is None:
+                self._undo(execution, "there was nothing in them")
+                return None
+            nothing = Manifest((), history.schema, format=self.engine.format)
+            return self.runtime.commit_insert(
+                CommitRequest(
+                    id=uuid.uuid4().hex,
+                    execution_id=execution.id,
+                    epoch=execution.epoch,
+                    binding=None,
+                    publish=tuple(
+                        Publish(uuid.uuid4().hex, channel, "base", nothing, history.merge, p, "drop") for p in gone
+                    ),
+                    heads=tuple(HeadAt(channel, history.head, p) for p in gone),
+                    details={"dropped": len(gone)},
+                )
+            )
+        except BaseException as error:
+            self._undo(execution, f"{type(error).__name__}: {error}")
+            raise
 
     def verdicts(self, channel: str, retain: float) -> tuple[Verdict, ...]:
         """What a collection would take of a channel, and who holds the rest."""
@@ -98,16 +153,68 @@ class Upkeep:
             self.catalog.deleted(gone)
         return len(gone)
 
-    def _wanted(
-        self, history: History, channel: str, policy: Compacting, force: bool, partitions: Sequence[str] | None
-    ) -> tuple[Compact, ...]:
-        found = forced(history) if force else due(history, policy, self.catalog.reads_of_all(channel))
-        return tuple(c for c in found if partitions is None or c.partition in partitions)
+    def _wanted(self, history: History, asked: Asked) -> tuple[Compact, ...]:
+        channel = history.channel
+        if asked.force:
+            found = forced(history, asked.chained, self._cursors(channel) if asked.chained else ())
+        else:
+            found = due(history, asked.policy, self.catalog.reads_of_all(channel), self._cursors(channel))
+        return tuple(c for c in found if asked.partitions is None or c.partition in asked.partitions)
+
+    def _cursors(self, channel: str) -> frozenset[int]:
+        """Numbers from which somebody will read on."""
+        facts = self.catalog.upkeep(channel)
+        pinned = (n for p in facts.pins for n in (p.cursor, p.head) if n is not None)
+        return frozenset([*(r.cursor for r in facts.readers), *pinned])
 
     def _stage(
         self, execution: Execution, history: History, wanted: Sequence[Compact], policy: Compacting
     ) -> CommitRequest:
-        """The bases, written in one go: of what is not kept as it is."""
+        """The bases in one go, and the chained deltas in another."""
+        bases = [c for c in wanted if c.since is None]
+        chains = [c for c in wanted if c.since is not None]
+        return CommitRequest(
+            id=uuid.uuid4().hex,
+            execution_id=execution.id,
+            epoch=execution.epoch,
+            binding=None,
+            publish=(
+                *(self._bases(execution, history, bases, policy) if bases else ()),
+                *(self._chains(execution, history, chains) if chains else ()),
+            ),
+            details={"compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in wanted}},
+        )
+
+    def _chains(self, execution: Execution, history: History, wanted: Sequence[Compact]) -> Iterator[Publish]:
+        """Chained deltas. One of each partition is written at once: what lies in different partitions has different
+        keys."""
+        definition = self.catalog.channel(history.channel).channel
+        for n, some in enumerate(_side_by_side(history, wanted)):
+            deltas = tuple(sorted((d for run in some.values() for d in run), key=lambda d: d.hi))
+            schema = deltas[-1].manifest.schema
+            read = Chain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
+            frame = self.engine.sized(self.engine.read(read), sum(d.bytes for d in deltas))
+            port = f"{_CHAINED}{n}"
+            manifest = self.runtime.staging.write(execution, port, "delta", definition, history, frame, schema=schema)
+            parts = manifest.by_partition()
+            staged = self.runtime.staging.complete(execution)[port]
+            for m, (compact, run) in enumerate(some.items()):
+                content = parts.get(compact.partition, replace(manifest, files=(), deletes=0))
+                yield Publish(
+                    f"{staged.id}-{m}" if m else staged.id,
+                    history.channel,
+                    "delta",
+                    content,
+                    run[-1].merge,
+                    compact.partition,
+                    "compact",
+                    span=(run[0].lo, run[-1].hi),
+                )
+
+    def _bases(
+        self, execution: Execution, history: History, wanted: Sequence[Compact], policy: Compacting
+    ) -> Iterator[Publish]:
+        """Bases, written anew but for the files that are kept as they are."""
         names = {c.partition for c in wanted}
         some = replace(
             history,
@@ -129,18 +236,8 @@ class Upkeep:
                 if file.path in kept:
                     parts.setdefault(block.partition, []).append(replace(file, partition=block.partition))
         staged = self.runtime.staging.complete(execution)[history.channel]
-        published = tuple(
-            _base(staged.id if n == 0 else f"{staged.id}-{n}", history, c, parts.get(c.partition, []), manifest)
-            for n, c in enumerate(wanted)
-        )
-        return CommitRequest(
-            id=uuid.uuid4().hex,
-            execution_id=execution.id,
-            epoch=execution.epoch,
-            binding=None,
-            publish=published,
-            details={"compacted": {c.partition: c.why for c in wanted}},
-        )
+        for n, c in enumerate(wanted):
+            yield _base(staged.id if n == 0 else f"{staged.id}-{n}", history, c, parts.get(c.partition, []), manifest)
 
     def _undo(self, execution: Execution, reason: str) -> None:
         """Nobody will resume this; what it staged is removed, or swept later."""
@@ -155,6 +252,20 @@ def _base(block_id: str, history: History, compact: Compact, files: list[DataFil
     return Publish(
         block_id, history.channel, "base", manifest, history.merge, compact.partition, "compact", span=(at, at)
     )
+
+
+def _side_by_side(history: History, wanted: Sequence[Compact]) -> list[dict[Compact, tuple[Block, ...]]]:
+    """Chains with their deltas, such that at most one of each partition, and of one schema, is together."""
+    tracks = {t.partition: t for t in history.tracks}
+    found: dict[tuple[int, str], dict[Compact, tuple[Block, ...]]] = {}
+    seen: dict[str, int] = {}
+    for c in wanted:
+        assert c.since is not None
+        run = modes.path(tracks[c.partition], c.since, c.at)
+        assert run, "what is to be chained leads from one number to the other"
+        n = seen[c.partition] = seen.get(c.partition, -1) + 1
+        found.setdefault((n, str(run[-1].manifest.schema)), {})[c] = run
+    return list(found.values())
 
 
 def _without(snapshot: Snapshot, kept: frozenset[str]) -> Snapshot:

@@ -29,10 +29,10 @@ CHAPTERS = {
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
-    "Running": ("store", "model.execution", "plan.run"),
+    "Running": ("opening", "store", "model.execution", "plan.run"),
 }
 FURTHER = {
-    "What is read": {"selection": ("Selection",)},
+    "What is read": {"selection": ("Selection",), "reading": ("Pinned",)},
     "Under Dagster (`nova_assets.dagster_bridge`)": {
         "dagster_bridge.definitions": ("build_definitions",),
         "dagster_bridge.resources": ("NovaResource",),

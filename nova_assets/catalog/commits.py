@@ -184,11 +184,13 @@ class Commits:
     def _number(self, c: Connection, request: CommitRequest, state: Mapping[str, Any]) -> dict[str, int]:
         """The next number of each channel that gets a block; schemas are set here, too, under the same lock (R1)."""
         taken = {p.channel: state[p.channel]["head"] + 1 for p in request.publish if p.takes_number}
-        given = {p.channel for p in request.publish if p.kind == "base" and p.span is None}
+        given = {p.channel for p in request.publish if p.kind == "base" and p.span is None and p.origin != "drop"}
+        news = {p.channel for p in request.publish if p.takes_number and p.origin != "drop"}
         c.execute(update(channels).where(channels.c.name.in_(given), channels.c.bases.is_(False)).values(bases=True))
         becomes = {s.channel: s.becomes.as_json() for s in request.schemas if s.channel in taken}
         for name, seq in taken.items():
-            values: dict[str, Any] = {"head": seq, **({"schema": becomes[name]} if name in becomes else {})}
+            values: dict[str, Any] = {"head": seq, **({"news": seq} if name in news else {})}
+            values |= {"schema": becomes[name]} if name in becomes else {}
             c.execute(update(channels).where(channels.c.name == name).values(**values))
         involved = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
         heads = {n: taken.get(n, state[n]["head"]) for n in sorted(involved)}

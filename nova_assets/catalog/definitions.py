@@ -34,11 +34,12 @@ class Definitions:
         """
         channel_rows = {c.name: c.as_json() for c in given}
         binding_rows = {b.name: b.as_json() for b in bound}
-        if self.database.read(lambda c: self._all_known(c, channel_rows, binding_rows)):
+        upkeep = {c.name: c.upkeep for c in given if c.upkeep}
+        if self.database.read(lambda c: self._all_known(c, channel_rows, binding_rows, upkeep)):
             return
         for attempt in (1, 2):
             try:
-                self.database.write(lambda c: self._register(c, channel_rows, binding_rows, replace))
+                self.database.write(lambda c: self._register(c, channel_rows, binding_rows, upkeep, replace))
                 return
             except _Raced:  # another process registered the same name first: look again
                 if attempt == 2:
@@ -79,17 +80,32 @@ class Definitions:
             channel=name,
         )
 
-    def _all_known(self, c: Connection, given: dict[str, Any], bound: dict[str, Any]) -> bool:
+    def _all_known(
+        self, c: Connection, given: dict[str, Any], bound: dict[str, Any], upkeep: dict[str, dict[str, Any]]
+    ) -> bool:
+        kept: dict[str, Any] = pairs(c, select(channels.c.name, channels.c.upkeep).where(channels.c.name.in_(upkeep)))
+        if any({**kept.get(name, {}), **said} != kept.get(name) for name, said in upkeep.items()):
+            return False
         for table, rows in ((channels, given), (bindings, bound)):
             known = pairs(c, select(table.c.name, table.c.fingerprint).where(table.c.name.in_(list(rows))))
             if any(known.get(name) != fingerprint(definition) for name, definition in rows.items()):
                 return False
         return True
 
-    def _register(self, c: Connection, given: dict[str, Any], bound: dict[str, Any], replace: bool) -> None:
+    def _register(
+        self,
+        c: Connection,
+        given: dict[str, Any],
+        bound: dict[str, Any],
+        upkeep: dict[str, dict[str, Any]],
+        replace: bool,
+    ) -> None:
         now = self.database.clock()
         for name, definition in sorted(given.items()):
             self._register_channel(c, name, definition, replace, now)
+            if name in upkeep:
+                kept = c.execute(select(channels.c.upkeep).where(channels.c.name == name)).scalar() or {}
+                c.execute(update(channels).where(channels.c.name == name).values(upkeep={**kept, **upkeep[name]}))
         for name, definition in sorted(bound.items()):
             values = {"definition": definition, "fingerprint": fingerprint(definition)}
             if not c.execute(update(bindings).where(bindings.c.name == name).values(**values)).rowcount:
@@ -152,7 +168,16 @@ class Definitions:
 
 def _state(row: RowMapping) -> ChannelState:
     schema = None if row["schema"] is None else Schema.from_json(row["schema"])
-    return ChannelState(Channel.from_json(row["definition"]), row["head"], schema, bases=row["bases"])
+    kept: dict[str, Any] = row["upkeep"]
+    return ChannelState(
+        Channel.from_json(row["definition"]),
+        row["head"],
+        schema,
+        bases=row["bases"],
+        news=row["news"],
+        retain=kept.get("retain"),
+        keep=kept.get("keep", {}),
+    )
 
 
 def _redeclared(name: str, known: RowMapping, definition: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, case, delete, func, insert, selec
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins, staged
-from nova_assets.errors import ExecutionInProgress, ExecutionNotLive, PartitionError
+from nova_assets.errors import ExecutionInProgress, ExecutionNotLive, PartitionError, VersionNotFound
 from nova_assets.model.execution import Begin, Execution, Pin
 
 KEEP_FAILED = timedelta(days=1)
@@ -166,7 +166,7 @@ class Executions:
                 "channel": name,
                 "partition": request.scopes.get(name, ""),
                 "head": head,
-                "cursor": at.get(name, 0) if name in request.cursors else None,
+                "cursor": at.get(name, 0) if name in request.cursors else request.since.get(name),
             }
             for name, head in heads.items()
         ]
@@ -193,7 +193,10 @@ class Executions:
         for name in wanted:
             if name not in found:
                 raise self.definitions.not_found(name)
-        return found
+        for name, number in (*request.at.items(), *request.since.items()):
+            if not 0 <= number <= found[name]:
+                raise VersionNotFound.of(name, number, found[name])
+        return {**found, **request.at}
 
     def _cursors(self, c: Connection, request: Begin) -> dict[str, int]:
         query = select(cursors.c.channel, cursors.c.channel_partition, cursors.c.seq).where(

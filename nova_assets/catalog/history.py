@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, func, or_, select
+from sqlalchemy import Connection, RowMapping, Select, case, func, or_, select
 
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
@@ -17,7 +17,7 @@ from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
 from nova_assets.model.ports import Cursor, PartitionState, Unread
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import History, Instant
+from nova_assets.model.timeline import Action, History, Instant
 
 _AT_ONCE = 500
 """Partitions asked for in one statement."""
@@ -62,15 +62,21 @@ class Histories:
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:
         """The partitions of a channel in which there is something, by name."""
         self.definitions.channel(channel)
-        query = select(
-            blocks.c.partition, func.max(blocks.c.hi), func.sum(blocks.c.rows), func.sum(blocks.c.bytes), func.count()
-        ).where(blocks.c.channel == channel, blocks.c.collected_at.is_(None), *_narrowed(scope))
-        rows = self.database.read(lambda c: c.execute(query.group_by(blocks.c.partition)).all())
-        found = [PartitionState(p, seq, int(n or 0), int(size or 0), count) for p, seq, n, size, count in rows]
+        given = case((blocks.c.origin.not_in(("compact", "drop")), blocks.c.hi))
+        there = blocks.c.collected_at.is_(None)
+        sizes = (func.sum(case((there, n))) for n in (blocks.c.rows, blocks.c.bytes, 1))
+        query = select(blocks.c.partition, func.max(blocks.c.hi), func.max(given), *sizes)
+        query = query.where(blocks.c.channel == channel, *_narrowed(scope)).group_by(blocks.c.partition)
+        rows = self.database.read(lambda c: c.execute(query).all())
+        found = [
+            PartitionState(p, seq, int(n or 0), int(size or 0), int(count or 0), int(news or 0))
+            for p, seq, news, n, size, count in rows
+        ]
         return sorted((p for p in found if within(p.partition, scope)), key=lambda p: p.partition)
 
     def unread(self, channel: str, after: int, scope: str = WHOLE) -> Unread:
-        """What came to a channel's partitions within a scope after a number; compaction is no news (R14)."""
+        """What came to a channel's partitions within a scope after a number; neither compaction is news (R14), nor that
+        retention has dropped something (R19)."""
         diff = blocks.alias("diff")
         with_diff = select(diff.c.id).where(
             diff.c.channel == blocks.c.channel,
@@ -84,7 +90,7 @@ class Histories:
         query = query.where(
             blocks.c.channel == channel,
             blocks.c.hi > after,
-            blocks.c.origin != "compact",
+            blocks.c.origin.not_in(("compact", "drop")),
             (blocks.c.kind == "delta") | ~with_diff.exists(),
             *_narrowed(scope),
         )
@@ -118,13 +124,7 @@ class Histories:
         if row is None:
             return None
         if at is not None and not 0 <= at <= row["head"]:
-            raise VersionNotFound(
-                f"channel {channel!r} has no version {at}",
-                found=at,
-                expected=f"0 to {row['head']}",
-                channel=channel,
-                head=row["head"],
-            )
+            raise VersionNotFound.of(channel, at, row["head"])
         head = row["head"] if at is None else at
         found = self._blocks(c, channel, head, scope, since)
         schema = None if row["schema"] is None else Schema.from_json(row["schema"])
@@ -203,7 +203,15 @@ class Histories:
         for block in read_blocks(c, select(blocks).where(blocks.c.channel == channel)):
             by_commit.setdefault(block.commit_id, []).append(block)
         given = [
-            Instant("commit", "complete", r["seq"], r["at"], r["id"], r["binding"], tuple(by_commit.get(r["id"], ())))
+            Instant(
+                _action(by_commit.get(r["id"], ())),
+                "complete",
+                r["seq"],
+                r["at"],
+                r["id"],
+                r["binding"],
+                tuple(by_commit.get(r["id"], ())),
+            )
             for r in rows
         ]
         return sorted([*given, *self._upkeep(c, channel, by_commit)], key=lambda i: i.at)
@@ -232,6 +240,12 @@ class Histories:
         return [
             Instant("commit", "requested", None, r["started_at"], "", r["binding"]) for r in c.execute(query).mappings()
         ]
+
+
+def _action(added: Iterable[Block]) -> Action:
+    """What a commit did that took a number."""
+    origins = {b.origin for b in added}
+    return "drop" if origins == {"drop"} else "restore" if "restore" in origins else "commit"
 
 
 def _whole(found: Iterable[Block], since: int) -> set[str]:

@@ -63,6 +63,10 @@ channels = Table(
     Column("registered_at", Moment, nullable=False),
     # It may be given a base (R15). Once true, always: what lags behind was collected, or kept, in that knowledge.
     Column("bases", Boolean, nullable=False, server_default=false()),
+    # For how long old versions and partitions are kept; no part of the definition, since it may change any day.
+    Column("upkeep", JSON, nullable=False, server_default="{}"),
+    # The newest number at which there was news: a partition dropped by retention takes one, and is none (R19).
+    Column("news", Integer, nullable=False, server_default="0"),
 )
 
 bindings = Table(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from nova_assets import store
+from nova_assets import opening
 from nova_assets.errors import NovaError, SettingsError
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
@@ -69,7 +69,7 @@ class Deployment:
         """
 
         try:
-            return store.load_project(self.settings)
+            return opening.load_project(self.settings)
         except NovaError:
             raise
         except Exception as error:  # the project is the user's code
@@ -80,7 +80,7 @@ class Deployment:
             ) from error
 
     def _open(self, settings: Settings, with_project: bool) -> Store:
-        return store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
+        return opening.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
 
     def require_project(self, command: str) -> None:
         """Raises SettingsError where no project is configured, without which there are no bindings."""

@@ -1,4 +1,4 @@
-"""``nova compact``, ``nova collect`` and ``nova restore``: what is done for channels by hand, and what would be."""
+"""``nova compact``, ``collect``, ``drop`` and ``restore``: what is done for channels by hand, and what would be."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ _CHANNELS = click.argument("channels", nargs=-1)
 @click.command(cls=NovaCommand)
 @_CHANNELS
 @click.option("--due", "only_due", is_flag=True, help="Only what is worth it: as upkeep decides by itself.")
+@click.option("--chain", "chained", is_flag=True, help="Chain deltas into fewer, instead of adding a base.")
 @click.option("--partition", metavar="COL=VALUE[/…]", help="Only this partition.")
 @click.option("--dry-run", is_flag=True, help="Say what would be compacted, and why; change nothing.")
 @click.pass_obj
 def compact(
-    deployment: Deployment, channels: tuple[str, ...], only_due: bool, partition: str | None, dry_run: bool
+    deployment: Deployment,
+    channels: tuple[str, ...],
+    only_due: bool,
+    chained: bool,
+    partition: str | None,
+    dry_run: bool,
 ) -> Answer:
     """Compact CHANNELs, or all of them: add a base at the newest number of each partition that has deltas, so that they
     need not be merged by everybody who reads the whole.
@@ -33,18 +39,20 @@ def compact(
     The head does not move, no trigger fires, no answer changes, and nothing is deleted: that is for nova collect.
 
     \b
-    JSON: {"dry_run", "channels": [{"channel", "partitions": [{"partition", "at", "why"}],
+    JSON: {"dry_run", "channels": [{"channel", "partitions": [{"partition", "at", "range", "why"}],
            "commit": ID or null, "blocks": [{"range", "rows", "bytes", ...}]}]}
     """
+    if only_due and chained:
+        raise click.UsageError("--due decides by itself what is chained; leave out --chain")
     done: list[tuple[str, tuple[Compact, ...], Commit | None]] = []
     with deployment.look(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             only = None if partition is None else [partition]
-            found = store.compactable(name, force=not only_due, partitions=only)
+            found = store.compactable(name, force=not only_due, chained=chained, partitions=only)
             commit = None
             if found and not dry_run:
-                progress(f"{name}: compacting {plural(len(found), 'partition')}", deployment.quiet)
-                commit = store.compact(name, force=not only_due, partitions=only)
+                progress(f"{name}: writing {', '.join(c.range for c in found[:3])}", deployment.quiet)
+                commit = store.compact(name, force=not only_due, chained=chained, partitions=only)
             done.append((name, found, commit))
     data = {"dry_run": dry_run, "channels": [_compacted_json(*d) for d in done]}
     return Answer(data, lambda console: _show_compacted(console, done, dry_run))
@@ -71,6 +79,46 @@ def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | Non
             done.append((name, verdicts, None if dry_run else store.collect(name, retain=retain)))
     data = {"dry_run": dry_run, "channels": [_collected_json(*d) for d in done]}
     return Answer(data, lambda console: _show_collected(console, done, dry_run))
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="This one; or of some columns, all that agree with them.")
+@click.option("--expired", is_flag=True, help="All that are over for longer than they are kept: as upkeep does.")
+@click.option("--dry-run", is_flag=True, help="Say which partitions would be dropped; change nothing.")
+@click.pass_obj
+def drop(deployment: Deployment, channel: str, partition: str | None, expired: bool, dry_run: bool) -> Answer:
+    """Drop partitions of CHANNEL: from its next number on there is nothing in them.
+
+    Versions before are read as they were, for as long as they are kept. No trigger fires, and consumers are not told;
+    to have them told, insert an empty base for the partition.
+
+    \b
+    JSON: {"dry_run", "channel", "partitions": [NAME], "seq": NUMBER or null}
+    """
+    if expired == (partition is not None):
+        raise click.UsageError("say which: --partition COL=VALUE, or --expired")
+    commit: Commit | None = None
+    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
+        if partition is None:
+            found = list(store.expired(channel))
+        else:
+            found = [p.partition for p in store.partitions(channel, partition) if not p.dropped]
+        if found and not dry_run:
+            commit = store.drop_expired(channel) if partition is None else store.drop(channel, partition)
+            found = [] if commit is None else [b.partition for b in commit.blocks]
+    seq = None if commit is None else commit.seq
+    data = {"dry_run": dry_run, "channel": channel, "partitions": found, "seq": seq}
+    return Answer(data, lambda console: console.print(_dropped(channel, found, seq)))
+
+
+def _dropped(channel: str, found: list[str], seq: int | None) -> str:
+    if not found:
+        return f"{channel} has no such partition that holds anything."
+    names = "\n".join(f"  {p}" for p in found)
+    if seq is None:
+        return f"Would be dropped of {channel}:\n{names}"
+    return f"Dropped of {channel}, which is at {seq} now:\n{names}"
 
 
 @click.command(cls=NovaCommand)
@@ -114,7 +162,7 @@ def _restored(channel: str, at: int, head: int, there: str, commit: Commit | Non
 def _compacted_json(name: str, found: tuple[Compact, ...], commit: Commit | None) -> dict[str, Any]:
     return {
         "channel": name,
-        "partitions": [{"partition": c.partition, "at": c.at, "why": c.why} for c in found],
+        "partitions": [{"partition": c.partition, "at": c.at, "range": c.range, "why": c.why} for c in found],
         "commit": None if commit is None else commit.id,
         "blocks": [] if commit is None else [block_json(b) for b in commit.blocks],
     }
@@ -136,13 +184,13 @@ def _collected_json(name: str, verdicts: tuple[Verdict, ...], done: Collection |
 def _show_compacted(
     console: Console, done: list[tuple[str, tuple[Compact, ...], Commit | None]], dry_run: bool
 ) -> None:
-    shown = Grid("channel", "partition", "at", "why", "rows", "bytes", right=("at", "rows", "bytes"), shorten=("why",))
+    shown = Grid("channel", "partition", "block", "why", "rows", "bytes", right=("rows", "bytes"), shorten=("why",))
     for name, found, commit in done:
-        made = {} if commit is None else {b.partition: b for b in commit.blocks}
+        made = {} if commit is None else {(b.partition, b.range): b for b in commit.blocks}
         for c in found:
-            block = made.get(c.partition)
+            block = made.get((c.partition, c.range))
             rows, held = ("", "") if block is None else (number(block.rows), size(block.bytes))
-            shown.add(name, c.partition or "(whole)", str(c.at), c.why, rows, held)
+            shown.add(name, c.partition or "(whole)", c.range, c.why, rows, held)
     if not shown.row_count:
         console.print("Nothing to compact.")
         return

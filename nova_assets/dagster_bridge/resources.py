@@ -10,9 +10,9 @@ from dagster import ConfigurableResource
 
 from nova_assets.model.channel import fingerprint
 from nova_assets.model.project import Project
+from nova_assets.opening import open as open_store
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store import Store
-from nova_assets.store import open as open_store
 
 RESOURCE = "nova"
 """The key of the ``NovaResource`` in the definitions."""

@@ -137,7 +137,7 @@ def facts_of(binding: Binding, store: Store, now: datetime) -> Facts:
     return Facts(
         now=now,
         since=catalog.registered_at(binding.name),
-        heads={s.channel.name: s.head for s in catalog.channels()},
+        heads={s.channel.name: s.news for s in catalog.channels()},
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
         finished=_finished(_counts(binding, store)),
         unread=catalog.unread,
@@ -175,7 +175,7 @@ def partition_facts(binding: Binding, store: Store, now: datetime) -> dict[str, 
             scope = scope_of(columns, state.partition) if state.partition else ""
             if scope.count("/") == len(columns) - 1 and scope:
                 of = heads.setdefault(scope, {})
-                of[channel.name] = max(of.get(channel.name, 0), state.seq)
+                of[channel.name] = max(of.get(channel.name, 0), state.news)
     whole = {c.name: facts.heads.get(c.name, 0) for c in inputs if not set(columns) & set(c.partition_columns)}
     found = {}
     for partition, of in sorted(heads.items()):

@@ -67,7 +67,7 @@ def upkeep_job() -> JobDefinition:
                 failed[channel] = error
             else:
                 why = {} if commit is None else commit.details["compacted"]
-                done[channel] = "; ".join(f"{p or 'all of it'}: {w}" for p, w in why.items()) or "no longer worth it"
+                done[channel] = "; ".join(f"{made}: {w}" for made, w in why.items()) or "no longer worth it"
                 context.log.info(f"{channel} is compacted: {done[channel]}")
         if failed:
             raise Failure("\n".join(f"{channel}: {error}" for channel, error in failed.items()), allow_retries=False)
@@ -140,12 +140,15 @@ def look_after(store: Store, cursor: str | None, busy: bool = False) -> SensorRe
         if seen.get(channel) == facts:
             continue
         try:
+            dropped = store.drop_expired(channel)
             collected = store.collect(channel).blocks
             due = channel in compacted and store.compactable(channel, force=False)
         except NovaError as error:  # one that cannot be looked after keeps no other from it
             log.error("%s: %s", channel, error)
             said.append(f"{channel}: {error}")
             continue
+        if dropped is not None:
+            said.append(f"{channel}: dropped {', '.join(b.partition for b in dropped.blocks)}")
         if collected:
             said.append(f"{channel}: collected {', '.join(b.range for b in collected)}")
         if due and busy:

@@ -100,6 +100,16 @@ class Channel:
     def partition_columns(self) -> tuple[str, ...]:
         return tuple(d.column for d in self.partitions)
 
+    @property
+    def upkeep(self) -> dict[str, Any]:
+        """What the catalog remembers for upkeep, and may change from one day to the next: for how long old versions
+        are kept, and partitions. What is not said here leaves what was said before."""
+        keep = {d.column: d.keep for d in self.partitions if d.keep is not None}
+        return {
+            **({"retain": self.retain} if self.retain is not None else {}),
+            **({"keep": keep} if keep else {}),
+        }
+
     def _problems(self) -> list[str]:
         if not isinstance(self.merge, MergeModel):
             return [

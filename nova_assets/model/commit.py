@@ -39,7 +39,7 @@ class Publish:
 
     @property
     def is_added(self) -> bool:
-        return self.kind == "base" or self.manifest.rows > 0
+        return self.kind == "base" or self.manifest.rows > 0 or self.span is not None
 
     @property
     def takes_number(self) -> bool:

@@ -11,9 +11,10 @@ class Compacting:
     one exceeds what it costs, and in any case at the limits given here.
 
     Args:
-        deltas: always when a partition has so many since its newest base.
-        share: always when these deltas hold so much of what the base does, in bytes.
-        small: bytes below which a file counts as small.
+        deltas: how many deltas a partition has since its newest base at most. Beside a large base they are chained into
+            fewer, otherwise there is a new base.
+        share: a new base always when these deltas hold so much of what the base does, in bytes.
+        small: bytes below which a file, or a base, counts as small.
     """
 
     deltas: int = 32

@@ -45,6 +45,8 @@ class Begin:
         owner: who holds the lease: ``host:pid:start`` or ``dagster:run``.
         lease: seconds.
         dead: owners that are known to be gone, whose leases need not be waited for.
+        at: channel -> the number that is pinned, instead of its head.
+        since: channel -> the number at which its changes begin, of a reader that has no cursor.
     """
 
     execution_id: str
@@ -58,6 +60,8 @@ class Begin:
     firing_id: str | None = None
     dead: frozenset[str] = frozenset()
     scopes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    at: Mapping[str, int] = field(default_factory=dict, hash=False)
+    since: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

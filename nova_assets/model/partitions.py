@@ -10,13 +10,14 @@ Names are never part of a path: the files of a block lie in a folder of the bloc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.errors import DefinitionError, PartitionError
+from nova_assets.model.period import EXPECTED, seconds_of
 
 WHOLE = ""
 """The partition of a channel or binding that has none."""
@@ -34,8 +35,9 @@ class Dimension:
     Args:
         column: its name; belongs to the key of a keyed channel.
         kind: ``daily`` and ``hourly`` follow the calendar from ``start`` in zone ``tz``; ``static`` has fixed
-        ``values``;
-            ``dynamic`` takes whatever the data brings.
+            ``values``; ``dynamic`` takes whatever the data brings.
+        keep: of a calendar: for how long after its end a partition is kept, such as ``"90d"``; then it is dropped
+            (R19). It is no part of the definition: it may change from one day to the next.
     """
 
     column: str
@@ -43,6 +45,7 @@ class Dimension:
     start: str | None = None
     tz: str | None = None
     values: tuple[str, ...] = ()
+    keep: str | None = field(default=None, compare=False)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -98,6 +101,17 @@ class Dimension:
         # An hour that a change of clocks repeats has two partitions; the second says its offset, as in Dagster.
         return plain + local.strftime("%z") if local.fold else plain
 
+    def ends(self, value: str | None) -> datetime | None:
+        """When a partition of the calendar is over; None where nothing says."""
+        if self.kind not in ("daily", "hourly") or value is None:
+            return None
+        local = datetime.fromisoformat(value)
+        zone = ZoneInfo(self.tz or "UTC")
+        if self.kind == "daily":  # by its own clock: some days have 23 hours
+            return (local + timedelta(days=1)).replace(tzinfo=zone)
+        begins = local if local.tzinfo is not None else local.replace(tzinfo=zone)
+        return begins.astimezone(UTC) + timedelta(hours=1)
+
     @property
     def _pattern(self) -> str:
         return "YYYY-MM-DD" if self.kind == "daily" else "YYYY-MM-DDTHH:00"
@@ -124,14 +138,22 @@ class Dimension:
         return Dimension(data["column"], data["kind"], data["start"], data["tz"], tuple(data["values"]))
 
 
-def daily(column: str, start: str | date, tz: str = "UTC") -> Dimension:
-    """A partition for every day from ``start`` (``YYYY-MM-DD``) on, in zone ``tz``."""
-    return Dimension(column, "daily", _start(column, start), _zone(column, tz))
+def daily(column: str, start: str | date, tz: str = "UTC", *, keep: str | None = None) -> Dimension:
+    """A partition for every day from ``start`` (``YYYY-MM-DD``) on, in zone ``tz``.
+
+    Args:
+        keep: ``"90d"``: for how long after its end a day is kept; then upkeep drops it (R19).
+    """
+    return Dimension(column, "daily", _start(column, start), _zone(column, tz), keep=_keep(column, keep))
 
 
-def hourly(column: str, start: str | datetime, tz: str = "UTC") -> Dimension:
-    """A partition for every hour from ``start`` (``YYYY-MM-DD`` or ``YYYY-MM-DDTHH:MM``) on, in zone ``tz``."""
-    return Dimension(column, "hourly", _start(column, start), _zone(column, tz))
+def hourly(column: str, start: str | datetime, tz: str = "UTC", *, keep: str | None = None) -> Dimension:
+    """A partition for every hour from ``start`` (``YYYY-MM-DD`` or ``YYYY-MM-DDTHH:MM``) on, in zone ``tz``.
+
+    Args:
+        keep: ``"7d"``: for how long after its end an hour is kept; then upkeep drops it (R19).
+    """
+    return Dimension(column, "hourly", _start(column, start), _zone(column, tz), keep=_keep(column, keep))
 
 
 def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
@@ -253,6 +275,14 @@ def _start(column: str, start: str | date) -> str:
             f"partitions of {column!r} start at no date", found=repr(start), expected="YYYY-MM-DD"
         ) from error
     return text
+
+
+def _keep(column: str, keep: str | None) -> str | None:
+    if keep is not None and seconds_of(keep) is None:
+        raise DefinitionError(
+            f"partitions of {column!r} are kept for an unreadable period", found=repr(keep), expected=EXPECTED
+        )
+    return keep
 
 
 def _zone(column: str, tz: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,9 @@ class ChannelState:
 
     Args:
         bases: it may be given a base (R15).
+        news: the newest number at which it was given something; a dropped partition is no news (R19).
+        retain: for how long old versions are kept.
+        keep: partition column -> for how long its partitions are kept.
     """
 
     channel: Channel
@@ -45,17 +48,30 @@ class ChannelState:
     blocks: int = 0
     updated_at: datetime | None = None
     bases: bool = False
+    news: int = 0
+    retain: str | None = None
+    keep: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition of a channel as it stands: the number of its last change, and what its blocks hold."""
+    """One partition of a channel as it stands: the number of its last change, and what its blocks hold.
+
+    Args:
+        news: the newest number at which it was given something (R19).
+        dropped: its last change is that it was dropped.
+    """
 
     partition: str
     seq: int
     rows: int
     bytes: int
     blocks: int
+    news: int = 0
+
+    @property
+    def dropped(self) -> bool:
+        return self.seq > self.news
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from nova_assets.plan import modes
 def judge(facts: Facts) -> tuple[Verdict, ...]:
     """A verdict on every block of the channel, oldest first."""
     holders: dict[str, dict[str, None]] = {b.id: {} for b in facts.history.blocks}
+    for dropped in (b for b in facts.history.blocks if b.origin == "drop"):  # such a block has no files
+        holders[dropped.id]["whoever reads on: it says that the partition was dropped"] = None
     for why, read in _wanted(facts):
         for block in sources(read):
             assert isinstance(block, Block)

@@ -3,13 +3,16 @@
 A base saves everybody who reads ``all`` the merging of the deltas before it, and costs a reading and a writing of the
 whole. How many will read is not known; so one is made when what the readers since the last one have paid for merging
 exceeds what it costs. In hindsight that is at most twice as dear as knowing, as when one rents until the rent paid
-exceeds the price. And it is made in any case before deltas grow many, or large beside their base: for the sake of
-space, and of the one who reads after a long time.
+exceeds the price.
+
+Deltas that are many, but hold little beside their base, are no reason to write that again: they are chained, in tiers.
+Each chain takes the newest deltas back to one that is larger than all it takes together. So a row is written again a
+few times, and not once for every so many deltas; and the deltas that a reader opens stay few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from nova_assets.model.block import Block
@@ -27,48 +30,77 @@ OPENING = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """A partition to be compacted.
+    """What upkeep adds to a partition: a base, or a chained delta.
 
     Args:
-        at: its newest number, at which the base is added.
+        at: the number at which it is added; it exists already.
         why: for people.
+        since: where a chained delta begins; None for a base.
     """
 
     partition: str
     at: int
     why: str
+    since: int | None = None
+
+    @property
+    def range(self) -> str:
+        """``B5`` or ``Δ(2→5)``, as Nova writes it."""
+        return f"B{self.at}" if self.since is None else f"Δ({self.since}→{self.at})"
 
 
-def due(history: History, policy: Compacting, reads: int) -> tuple[Compact, ...]:
-    """The partitions that are worth compacting now.
+def due(history: History, policy: Compacting, reads: int, cursors: Collection[int] = ()) -> tuple[Compact, ...]:
+    """What is worth adding now.
 
     Args:
         history: all blocks, up to the head.
         reads: how often the channel was read whole since its newest base.
+        cursors: numbers at which somebody stands; no chain leads across them, or its parts would have to stay.
     """
-    found = []
+    if _model_changed(history):
+        return ()
+    found: list[Compact] = []
     for track in history.tracks:
         base, deltas = modes.state(history, track, history.head)
-        why = _why(history, base, deltas, policy, reads)
+        why = _why_base(history, base, deltas, policy, reads)
         if why is not None:
             found.append(Compact(track.partition, track.numbers[-1], why))
+        elif len(deltas) >= policy.deltas:
+            tiers = [_tier(run, policy) for run in _runs(deltas, cursors)]
+            found += [_chain(run, "small deltas") for run in tiers if run]
     return tuple(found)
 
 
-def forced(history: History) -> tuple[Compact, ...]:
-    """Every partition that has deltas to be compacted: as a person asks for it."""
-    states = {t: modes.state(history, t, history.head) for t in history.tracks}
-    return tuple(Compact(t.partition, t.numbers[-1], "asked for") for t, (_, deltas) in states.items() if deltas)
+def forced(history: History, chained: bool = False, cursors: Collection[int] = ()) -> tuple[Compact, ...]:
+    """Whatever can be compacted, as a person asks for it: a base for every partition that has deltas, or chains."""
+    if _model_changed(history):
+        return ()
+    found: list[Compact] = []
+    for track in history.tracks:
+        _, deltas = modes.state(history, track, history.head)
+        if chained:
+            found += [_chain(run, "asked for") for run in _runs(deltas, cursors)]
+        elif deltas:
+            found.append(Compact(track.partition, track.numbers[-1], "asked for"))
+    return tuple(found)
 
 
-def _why(history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compacting, reads: int) -> str | None:
+def _model_changed(history: History) -> bool:
+    """Whether the channel waits for a base with which another merge model takes effect (R18): nothing is added that
+    could be taken for it."""
+    return history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json()
+
+
+def _why_base(
+    history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compacting, reads: int
+) -> str | None:
     if not deltas:
         return None
-    if len(deltas) >= policy.deltas:
-        return f"{len(deltas)} deltas"
-    base_bytes, delta_bytes = (0 if base is None else base.bytes), sum(b.bytes for b in deltas)
     if isinstance(history.merge, Append):
-        return _small_files(base, deltas, policy, reads)
+        return f"{len(deltas)} deltas" if len(deltas) >= policy.deltas else _small_files(base, deltas, policy, reads)
+    base_bytes, delta_bytes = (0 if base is None else base.bytes), sum(b.bytes for b in deltas)
+    if len(deltas) >= policy.deltas and base_bytes <= policy.small:
+        return f"{len(deltas)} deltas"
     if base is not None and delta_bytes > policy.share * base_bytes and delta_bytes > policy.small:
         return f"deltas of {delta_bytes} bytes beside a base of {base_bytes}"
     total = base_bytes + delta_bytes
@@ -84,6 +116,33 @@ def _small_files(base: Block | None, deltas: tuple[Block, ...], policy: Compacti
     small = [f for f in files if f.bytes < policy.small]
     saved, costs = reads * len(small) * OPENING, 2 * sum(f.bytes for f in small) + len(small) * OPENING
     return f"{len(small)} small files" if len(small) > 1 and saved > costs else None
+
+
+def _runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[tuple[Block, ...]]:
+    """The deltas that one chain may replace: side by side, of one model and schema, and no cursor between them."""
+    runs: list[list[Block]] = []
+    for delta in deltas:
+        before = runs[-1][-1] if runs else None
+        alike = before is not None and before.merge == delta.merge and before.manifest.schema == delta.manifest.schema
+        if before is not None and alike and not any(before.hi <= c < delta.hi for c in cursors):
+            runs[-1].append(delta)
+        else:
+            runs.append([delta])
+    return [tuple(run) for run in runs if len(run) > 1]
+
+
+def _tier(run: Sequence[Block], policy: Compacting) -> tuple[Block, ...]:
+    """The newest deltas of a run, back to one that is larger than all of them; none while that would be few."""
+    taken = 0
+    for n in range(len(run) - 1, -1, -1):
+        if len(run) - 1 - n >= max(2, policy.deltas // 2) and run[n].bytes >= taken:
+            return tuple(run[n + 1 :])
+        taken += run[n].bytes
+    return tuple(run) if len(run) >= max(2, policy.deltas // 2) else ()
+
+
+def _chain(run: Sequence[Block], what: str) -> Compact:
+    return Compact(run[0].partition, run[-1].hi, f"{len(run)} deltas: {what}", since=run[0].lo)
 
 
 def kept_files(history: History, blocks: Mapping[str, Block], policy: Compacting, format: str) -> frozenset[str]:

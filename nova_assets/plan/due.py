@@ -30,7 +30,7 @@ class Facts:
     Args:
         now: the moment, with a zone.
         since: when the binding was registered; times count from there.
-        heads: channel -> head.
+        heads: channel -> the newest number at which it was given something; a dropped partition is no news (R19).
         cursors: channel -> the binding's own cursor, where it keeps one: what it has read needs no firing.
         finished: (binding, status) -> how often that was reached; it only grows.
         unread: (channel, number) -> what came after that number, up to the head. Asked only where a trigger waits for

@@ -6,11 +6,12 @@ partitions have different keys, so their bases are one base, and their deltas on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from nova_assets.errors import BlockCollected, VersionNotFound
 from nova_assets.model.block import Block
+from nova_assets.model.merge import Append
 from nova_assets.model.reads import Chain, Change, Diff, Empty, FromPort, Inserts, Snapshot, Together
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Track
@@ -27,20 +28,15 @@ def snapshot(history: History, at: int | None = None) -> Snapshot:
     """
     at = history.head if at is None else at
     if not 0 <= at <= history.head:
-        raise VersionNotFound(
-            f"channel {history.channel!r} has no version {at}",
-            found=at,
-            expected=f"0 to {history.head}",
-            channel=history.channel,
-            head=history.head,
-        )
+        raise VersionNotFound.of(history.channel, at, history.head)
     return _snapshot(history, history.tracks, at)
 
 
 def changes(history: History, since: int, at: int | None = None) -> Change:
     """``new``: what leads from ``since`` to ``at``, by the first row of the table that fits.
 
-    A base that was committed together with what it changes (R15) is no gap in the deltas.
+    A base that was committed together with what it changes (R15) is no gap in the deltas. A partition that retention
+    has dropped (R19) is not told of: what was unread in it before is still told, and what comes to it later.
 
     Raises:
         VersionNotFound: the channel has no such number.
@@ -57,21 +53,61 @@ def changes(history: History, since: int, at: int | None = None) -> Change:
         )
     if since == 0:
         return Inserts(snapshot(history, at))
-    moved = [t for t in history.tracks if any(since < n <= at for n in t.numbers)]
+    told = without_drops(history, since, at)
+    moved = [t for t in told.tracks if any(since < n <= at for n in t.numbers)]
     if not moved:
         return Empty(history.channel, schema_at(history, at), history.merge, change=True)
     paths = {t.partition: path(t, since, at) for t in moved}
     replaced = [t for t in moved if paths[t.partition] is None]
     parts: list[Chain | Diff] = []
-    if len(replaced) < len(moved):
+    if told is not history and isinstance(history.merge, Append):
+        parts = [p for t in replaced for p in _around_drops(history, t.partition, since, at)]
+        replaced = []
+    if any(deltas is not None for deltas in paths.values()):
         deltas = _in_order(d for deltas in paths.values() for d in deltas or ())
         parts.append(Chain(history.channel, since, at, deltas, schema_at(history, at), history.merge))
     if replaced:
         for track in replaced:
             if not any(since < b.hi <= at for b in track.blocks if replaces(b)):
                 raise _collected(history, since)
-        parts.append(Diff(_snapshot(history, replaced, since), _snapshot(history, replaced, at)))
+        parts.append(Diff(_snapshot(history, replaced, since), _snapshot(told, replaced, at)))
     return parts[0] if len(parts) == 1 else Together(history.channel, tuple(parts))
+
+
+def _around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff]:
+    """What came to a partition of a bag before, between and after it was dropped: a bag cannot tell of rows that went,
+    so a base that came later is compared with what was left."""
+    blocks = tuple(b for b in history.blocks if b.partition == partition)
+    alone = replace(history, blocks=blocks, numbers={p: n for p, n in history.numbers.items() if p == partition})
+    drops = sorted(b.hi for b in blocks if b.origin == "drop" and since < b.hi <= at)
+    for start, end in zip((since, *drops), (*(n - 1 for n in drops), at), strict=True):
+        found = changes(alone, start, end)
+        if isinstance(found, Together):
+            yield from found.parts
+        elif isinstance(found, Chain | Diff):
+            yield found
+
+
+def without_drops(history: History, since: int, at: int) -> History:
+    """The history as it is told to who has read ``since``: as if retention had dropped nothing after that (R19).
+
+    Bases made by compaction hold what was left after a drop, so they are left out as well, up to the next that is
+    given.
+    """
+    drops = [(b.partition, b.hi) for b in history.blocks if b.origin == "drop" and since < b.hi <= at]
+    if not drops:
+        return history
+
+    def told(block: Block) -> bool:
+        before = [n for partition, n in drops if partition == block.partition and n <= block.hi]
+        if not before or block.kind == "delta":
+            return True
+        if block.origin == "compact":
+            given = [b.hi for b in history.blocks if b.partition == block.partition and replaces(b)]
+            return any(max(before) < n <= block.hi for n in given)
+        return block.origin != "drop"
+
+    return replace(history, blocks=tuple(b for b in history.blocks if told(b)))
 
 
 def old(history: History, since: int) -> Snapshot | Empty:
@@ -93,7 +129,8 @@ def with_staged(read: Snapshot | Change, port: FromPort, history: History, since
         return Inserts(_top(read.snapshot, port))
     if port.kind == "base" or isinstance(read, Diff | Together):
         # Which partitions the staged block touches is not known yet: all of them are compared.
-        return Diff(snapshot(history, since), _top(snapshot(history), port))
+        told = without_drops(history, since, history.head)
+        return Diff(snapshot(history, since), _top(snapshot(told), port))
     if isinstance(read, Chain):
         return replace(read, deltas=(*read.deltas, port))
     return Chain(history.channel, history.head, history.head, (port,), history.schema, history.merge)
@@ -132,8 +169,9 @@ def _in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
 
 
 def replaces(block: Block) -> bool:
-    """Whether a block is a base that was given: by a task, an insert or a restoration; not by compaction (R9)."""
-    return block.kind == "base" and block.origin != "compact"
+    """Whether a block is a base that was given: by a task, an insert or a restoration; not by compaction (R9), nor by
+    retention that dropped the partition (R19)."""
+    return block.kind == "base" and block.origin not in ("compact", "drop")
 
 
 def path(track: Track, start: int, end: int) -> tuple[Block, ...] | None:

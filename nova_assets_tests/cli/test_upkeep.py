@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import nova_assets
 from nova_assets.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
@@ -26,7 +27,7 @@ def test_a_dry_run_says_what_and_why_and_changes_nothing(nova: Nova, counted: St
         "channels": [
             {
                 "channel": "stock",
-                "partitions": [{"partition": "", "at": 3, "why": "asked for"}],
+                "partitions": [{"partition": "", "at": 3, "range": "B3", "why": "asked for"}],
                 "commit": None,
                 "blocks": [],
             }
@@ -51,6 +52,30 @@ def test_what_nobody_needs_is_collected_and_the_timeline_says_so(nova: Nova, cou
     gone = nova("read", "stock", "--at", "1")
     assert gone.code == 1 and "NOVA-BLOCK-COLLECTED" in gone.err and "2 or later" in gone.err and "retain=" in gone.err
     assert nova("collect", "nothing").code == 1
+
+
+def test_deltas_are_chained_when_that_is_asked_for(nova: Nova, counted: Store) -> None:
+    counted.insert("stock", [{"item": "rum", "count": 2}])
+    assert "Δ(2→4)" in nova("compact", "stock", "--chain", "--dry-run").out
+    assert counted.compact("stock", chained=True) is not None
+    assert "Δ(2→4)" in nova("timeline", "stock").out and "Δ(2→3)" in nova("collect", "stock", "--dry-run").out
+    assert nova("compact", "stock", "--chain", "--due").code == 2
+
+
+def test_partitions_are_dropped(nova: Nova, stub_store: Store) -> None:
+    days = nova_assets.daily("day", start="2020-01-01", keep="1d")
+    stub_store.register(nova_assets.Channel("sales", schema="day string, n bigint", partitions=days))
+    stub_store.insert("sales", [{"day": "2024-01-01", "n": 1}, {"day": "2024-01-02", "n": 2}])
+    would = nova("drop", "sales", "--expired", "--dry-run")
+    assert "Would be dropped of sales" in would.out and "day=2024-01-01" in would.out
+    said = nova("drop", "sales", "--partition", "2024-01-01", "--json").json
+    assert said == {"dry_run": False, "channel": "sales", "partitions": ["day=2024-01-01"], "seq": 2}
+    assert "no such partition" in nova("drop", "sales", "--partition", "2024-01-01").out
+    assert nova("drop", "sales", "--expired").out == "Dropped of sales, which is at 3 now:\n  day=2024-01-02\n"
+    assert "drop" in nova("timeline", "sales").out
+    for wrong in (["sales"], ["sales", "--expired", "--partition", "2024-01-01"]):
+        assert nova("drop", *wrong).code == 2
+    assert nova("drop", "sales", "--partition", "tomorrow").code == 1
 
 
 def test_an_empty_catalog_has_nothing_to_do(nova: Nova) -> None:

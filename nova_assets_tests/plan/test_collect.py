@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from nova_assets.model.merge import Upsert
 from nova_assets.model.upkeep import Facts, Held, Reader
 from nova_assets.plan.collect import collectable, judge
 from nova_assets.plan.compact import due, forced
-from nova_assets_tests.plan.histories import history
+from nova_assets_tests.plan.histories import block, history
 
 
 def goes(text: str, *readers: Reader, **facts: Any) -> str:
@@ -69,3 +70,50 @@ def test_r14_when_a_channel_is_compacted() -> None:
     assert due(history("c1 d2 d3"), Compacting(), reads=50)[0].why == "3 small files"
     assert due(history("c1"), Compacting(), reads=1000) == forced(history("c1")) == ()
     assert [c.at for c in forced(history("d1 d2"))] == [2]
+
+
+def chained(text: str, cursors: tuple[int, ...] = (), **policy: Any) -> list[str]:
+    limits = Compacting(**{"deltas": 4, "small": 1, "share": 100.0, **policy})
+    return [c.range for c in due(history(text, merge=Upsert(key="k")), limits, reads=0, cursors=cursors)]
+
+
+def test_r14_beside_a_large_base_small_deltas_are_chained() -> None:
+    assert chained("c1 d2 d3 d4") == []
+    assert chained("c1 d2 d3 d4 d5") == ["Δ(1→5)"]
+    assert chained("c1 d2 d3 d4 d5", small=1000) == ["B5"], "a small base is as quickly written"
+    assert chained("c1 d2 d3 d4 d5", share=0.5) == ["B5"], "so is one that is not much larger than they are"
+    assert chained("c1 d2 d3 d4 d5", cursors=(3,)) == ["Δ(1→3)", "Δ(3→5)"]
+    assert chained("c1 d2 d3 d4 d5", cursors=(1, 5)) == ["Δ(1→5)"], "nobody stands in between"
+    assert chained("c1 d1-4 d5 d6 d7", deltas=4) == ["Δ(1→7)"]
+
+
+def test_r14_chains_are_made_in_tiers() -> None:
+    """However many deltas come, there are never more than the limit, and each row is written again a few times."""
+    there, written = ["c1:10"], 0
+    for n in range(2, 1002):
+        there.append(f"d{n}")
+        for c in due(sized(there), Compacting(deltas=16, small=1, share=1e9), reads=0):
+            run = [
+                t for t in there[1:] if c.since is not None and c.since < int(t.split(":")[0].split("-")[-1].strip("d"))
+            ]
+            rows = sum(size_of(t) for t in run)
+            written += rows
+            there = [*there[: len(there) - len(run)], f"d{c.since}-{c.at}:{rows}"]
+        assert len(there) <= 17
+    assert sum(map(size_of, there[1:])) == 1000 and written < 5 * 1000
+    assert forced(sized(["c1:10", "d2", "d3"]), chained=True)[0].range == "Δ(1→3)"
+
+
+def size_of(text: str) -> int:
+    return int(text.partition(":")[2] or 1)
+
+
+def sized(there: list[str]) -> Any:
+    """A history whose deltas are as large as they say: ``d2-9:8``."""
+    blocks = tuple(block(t.partition(":")[0], Upsert(key="k"), rows=size_of(t)) for t in there)
+    return replace(history("c1", merge=Upsert(key="k")), blocks=blocks, head=blocks[-1].hi)
+
+
+def test_r18_nothing_is_compacted_while_a_changed_model_waits_for_its_base() -> None:
+    waiting = replace(history("c1 d2 d3", merge=Upsert(key="k")), merge=Upsert(key=["k", "v"]))
+    assert forced(waiting) == forced(waiting, chained=True) == due(waiting, Compacting(deltas=1), 9) == ()

@@ -52,9 +52,16 @@ def opened(catalog_url: str, tmp_path: Path, clock: TestClock) -> Iterator[Opene
     """``opened(project)`` gives a store; called again, another store on the same catalog and warehouse."""
     stores: list[Store] = []
 
-    def opener(project: nova.Project | None = None, lease: float = 100.0, owner: str | None = None) -> Store:
+    def opener(
+        project: nova.Project | None = None,
+        lease: float = 100.0,
+        owner: str | None = None,
+        schema: str = "k bigint, v bigint",
+    ) -> Store:
         settings = load_settings(start=tmp_path, catalog=catalog_url, warehouse=str(tmp_path / "wh"), lease=lease)
-        store = Store(settings, project, open_catalog(settings.catalog, clock=clock), StubEngine(tmp_path / "wh"))
+        store = Store(
+            settings, project, open_catalog(settings.catalog, clock=clock), StubEngine(tmp_path / "wh", schema)
+        )
         store.runtime._owner = owner
         stores.append(store)
         return store

@@ -213,6 +213,11 @@ class Histories(RuleBasedStateMachine):
         assert [s.head for s in self.store.channels()] == heads, "R14: no number is taken"
 
     @rule()
+    def chain(self) -> None:
+        self.store.compact("table", chained=True)
+        self.store.compact("copy", chained=True)
+
+    @rule()
     def collect_what_nobody_needs(self) -> None:
         self.store.collect("table")
         self.store.collect("copy")

@@ -61,8 +61,24 @@ def part(state: State, p: str) -> State:
     return Counter({t: n for t, n in state.items() if json.loads(t)["p"] == p})
 
 
+def told(model: str, state: State, events: list[tuple[str, Any, str | None]]) -> State:
+    """What a consumer that had ``state`` is to have after some events: of drops it is not told (R19).
+
+    A bag cannot tell of rows that went: what was dropped stays with its consumers, whatever base comes afterwards.
+    """
+    kept: State = Counter()
+    for kind, rows, p in events:
+        if kind == "delta":
+            state = apply(model, state, rows)
+        elif kind == "base":
+            state = bag(rows) if p is None else state - part(state, p) + bag(rows)
+        elif model == "append":
+            kept, state = kept + part(state, p or ""), state - part(state, p or "")
+    return kept + state
+
+
 class PartitionHistories(RuleBasedStateMachine):
-    """Inserts over several partitions, bases of all or of one, and both consumers."""
+    """Inserts over several partitions, bases of all or of one, partitions that are dropped, and both consumers."""
 
     model = "append"
 
@@ -70,7 +86,9 @@ class PartitionHistories(RuleBasedStateMachine):
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.states: list[State] = [Counter()]
+        self.events: list[tuple[str, Any, str | None]] = []
         self.cursors: dict[str, int] = {}
+        self.copies: dict[str, State] = {p: Counter() for p in ("", *PARTITIONS)}
         self.saw: Any = None
         self.collected = False
         root = Path(self.folder.name)
@@ -114,7 +132,7 @@ class PartitionHistories(RuleBasedStateMachine):
             rows = [{**r, "_deleted": data.draw(st.booleans())} for r in rows]
         commit = self.store.insert("table", rows)
         if rows:
-            self.states.append(apply(self.model, self.now, rows))
+            self.take("delta", rows, None, apply(self.model, self.now, rows))
             assert {b.partition for b in commit.blocks} == {f"p={r['p']}" for r in rows}
             assert {b.hi for b in commit.blocks} == {len(self.states) - 1}, "one number for all partitions"
 
@@ -126,7 +144,7 @@ class PartitionHistories(RuleBasedStateMachine):
         """It empties the partitions that it leaves out."""
         if self.may_lose_rows(self.now - bag(rows)):
             self.store.insert("table", rows, kind="base")
-            self.states.append(bag(rows))
+            self.take("base", rows, None, bag(rows))
         else:
             with pytest.raises(nova.UnrepresentableChange):
                 self.store.insert("table", rows, kind="base")
@@ -137,32 +155,53 @@ class PartitionHistories(RuleBasedStateMachine):
         rows = [r for r in rows if r["p"] == p]
         if self.may_lose_rows(part(self.now, p) - bag(rows)):
             self.store.insert("table", rows, kind="base", partition=p)
-            self.states.append(self.now - part(self.now, p) + bag(rows))
+            self.take("base", rows, p, self.now - part(self.now, p) + bag(rows))
+
+    @rule(p=st.sampled_from(PARTITIONS))
+    def drop(self, p: str) -> None:
+        """R19: it takes a number, if there may be anything to drop."""
+        commit = self.store.drop("table", p)
+        assert commit is not None or not part(self.now, p)
+        if commit is not None:
+            self.take("drop", None, p, self.now - part(self.now, p))
+            assert commit.seq == len(self.states) - 1
+
+    def take(self, kind: str, rows: Any, p: str | None, state: State) -> None:
+        self.states.append(state)
+        self.events.append((kind, rows, p))
+
+    def told(self, i: int, j: int, p: str | None = None) -> State:
+        state = told(self.model, self.states[i], self.events[i:j])
+        return state if p is None else part(state, p)
 
     @rule()
     def run_whole(self) -> None:
         self.store.run("all")
-        old, new, everything = self.saw
-        before = self.states[self.cursors.get("", 0)]
-        assert bag(old) == before and bag(everything) == self.now
-        assert apply(self.model, before, new) == self.now
-        self.cursors[""] = len(self.states) - 1
-        assert bag(self.store.read("whole").to_spark()) == self.now
+        self.check_run("", None)
+        assert bag(self.store.read("whole").to_spark()) == self.copies[""]
 
     @rule(p=st.sampled_from(PARTITIONS))
     def run_one(self, p: str) -> None:
         self.store.run("one", partition=f"p={p}")
-        old, new, everything = self.saw
-        before = part(self.states[self.cursors.get(p, 0)], p)
-        assert bag(old) == before and bag(everything) == part(self.now, p)
-        assert apply(self.model, before, new) == part(self.now, p)
-        self.cursors[p] = len(self.states) - 1
-        assert bag(self.store.read("each", partition=p).to_spark()) == part(self.now, p)
+        self.check_run(p, p)
+        assert bag(self.store.read("each", partition=p).to_spark()) == self.copies[p]
 
-    @rule(only=st.sampled_from([None, *PARTITIONS]))
-    def compact(self, only: str | None) -> None:
+    def check_run(self, who: str, p: str | None) -> None:
+        old, new, everything = self.saw
+        cursor, head = self.cursors.get(who, 0), len(self.states) - 1
+        before = self.states[cursor] if p is None else part(self.states[cursor], p)
+        assert bag(old) == before and bag(everything) == (self.now if p is None else part(self.now, p))
+        expected = bag(everything) if cursor == 0 else self.told(cursor, head, p)
+        assert apply(self.model, before, new) == expected
+        self.copies[who] = apply(self.model, self.copies[who], new)
+        if not any(kind == "drop" for kind, _, _ in self.events[:head]):
+            assert self.copies[who] == expected
+        self.cursors[who] = head
+
+    @rule(only=st.sampled_from([None, *PARTITIONS]), chained=st.booleans())
+    def compact(self, only: str | None, chained: bool) -> None:
         for channel in ("table", "whole", "each"):
-            self.store.compact(channel, partitions=None if only is None else [f"p={only}"])
+            self.store.compact(channel, chained=chained, partitions=None if only is None else [f"p={only}"])
 
     @rule()
     def collect(self) -> None:
@@ -194,18 +233,17 @@ class PartitionHistories(RuleBasedStateMachine):
     def changes_between_any_two_versions(self, data: st.DataObject) -> None:
         i = data.draw(st.integers(0, len(self.states) - 1))
         j = data.draw(st.integers(i, len(self.states) - 1))
-        if self.model == "append" and self.states[i] - self.states[j]:
-            return
+        lost = (self.states[i] - self.told(i, k) for k in range(i, j + 1))
+        if self.model == "append" and any(lost):
+            return  # a bag that lost rows in between, and got them back, tells both
         p = data.draw(st.sampled_from([None, *PARTITIONS]))
         needed = j == len(self.states) - 1 and i == self.cursors.get("" if p is None else p)
         rows = self.answer(needed, since=i, at=j, partition=p)
         if rows is None:
             return
-        before, after = self.states[i], self.states[j]
+        before, after = self.states[i], self.states[j] if i == 0 else self.told(i, j)
         if p is not None:
             before, after = part(before, p), part(after, p)
-        if self.model == "append" and any(self.states[i] - s for s in self.states[i:j]):
-            return  # a bag that lost rows in between, and got them back, tells both
         assert apply(self.model, before, rows) == after
 
 

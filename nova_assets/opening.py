@@ -1,0 +1,89 @@
+"""``nova.open()``: catalog, engine and project of one deployment, found and wired.
+
+Spark is loaded when data is touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nova_assets.errors import SettingsError
+from nova_assets.model.project import Project
+from nova_assets.settings import Settings, load_settings
+from nova_assets.store import Store
+
+
+def open(
+    project: Project | str | None = None,
+    catalog: str | None = None,
+    warehouse: str | Path | None = None,
+    spark: Any = None,
+    *,
+    lease: float | None = None,
+    grace: float | None = None,
+    settings: Settings | None = None,
+) -> Store:
+    """Open a deployment. Everything is optional: arguments, then ``NOVA_*``, then ``[tool.nova]`` in pyproject.toml.
+
+    Args:
+        project: a ``nova.Project`` or where it is: ``package.module:attribute``.
+        catalog: a SQLAlchemy URL; SQLite under ``.nova/`` by default.
+        warehouse: the folder for all blocks; under ``.nova/`` by default.
+        spark: a session, or a function that gives one when it is needed; or where one is had from, as in
+            ``Settings.spark``: ``local`` (the default), ``server`` or ``sc://host:port``.
+        lease, grace: seconds; see ``Settings``.
+
+    Raises:
+        SettingsError: a setting is wrong, or the project cannot be loaded.
+        DefinitionError: the project is not sound.
+        CatalogUnavailable: the catalog does not answer.
+        CatalogVersion: it is of a newer version, or something else.
+    """
+    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.engine.engine import SparkEngine
+    from nova_assets.engine.session import build
+    from nova_assets.runtime import crash_point
+
+    named = project if isinstance(project, str) else None
+    where = spark if isinstance(spark, str) else None
+    settings = settings or load_settings(
+        catalog=catalog, warehouse=warehouse, project=named, lease=lease, grace=grace, spark=where
+    )
+    loaded = project if isinstance(project, Project) else load_project(settings)
+    made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
+    session = (
+        spark
+        if spark is not None and where is None
+        else partial(build, settings.spark, settings.home, settings.spark_config)
+    )
+    return Store(settings, loaded, made, SparkEngine(settings.warehouse, session))
+
+
+def load_project(settings: Settings) -> Project | None:
+    """The project that the settings name, imported. Raises SettingsError when it cannot be, or is none."""
+    if settings.project is None:
+        return None
+    module, _, attribute = settings.project.partition(":")
+    if not module or not attribute:
+        raise SettingsError(
+            "the project is not named rightly", found=settings.project, expected="package.module:attribute"
+        )
+    root = str(settings.root)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise SettingsError(
+            f"the project {settings.project} cannot be loaded",
+            found=str(error),
+            expected="package.module:attribute, importable from " + root,
+            next="nova doctor",
+        ) from error
+    if not isinstance(found, Project):
+        raise SettingsError(f"{settings.project} is no nova.Project", found=type(found).__name__)
+    return found

@@ -1,0 +1,42 @@
+"""Partitions that are over for longer than they are kept: what retention drops (R19). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from nova_assets.model.partitions import Dimension, partition_values, within
+from nova_assets.model.period import seconds_of
+from nova_assets.model.timeline import History
+from nova_assets.plan import modes
+
+
+def expired(
+    dimensions: Sequence[Dimension], keep: Mapping[str, str], partitions: Iterable[str], now: datetime
+) -> tuple[str, ...]:
+    """The partitions that are no longer kept.
+
+    Args:
+        dimensions: of the channel.
+        keep: column -> for how long after its end a partition is kept.
+        partitions: those that hold anything.
+        now: with a zone.
+    """
+    kept = [(d, seconds_of(keep[d.column])) for d in dimensions if d.column in keep]
+
+    def is_over(partition: str) -> bool:
+        values = partition_values(partition)
+        ends = [(d.ends(values.get(d.column)), seconds) for d, seconds in kept]
+        return any(e is not None and s is not None and e + timedelta(seconds=s) <= now for e, s in ends)
+
+    return tuple(p for p in partitions if is_over(p))
+
+
+def droppable(history: History, scope: str) -> tuple[str, ...]:
+    """The partitions of a scope in which anything can be read."""
+    found = []
+    for track in history.tracks:
+        base, deltas = modes.state(history, track, history.head)
+        if within(track.partition, scope) and (deltas or (base is not None and base.rows)):
+            found.append(track.partition)
+    return tuple(found)

@@ -1,0 +1,218 @@
+"""Partitions that are dropped (R19), for how long things are kept, and readers that hold what they read (R15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.plan.drop import expired
+from nova_assets.store import Store
+from nova_assets_tests.runtime.conftest import Opener, TestClock
+from nova_assets_tests.stub_engine import Row
+
+DDL = "dt string, k bigint"
+DAY = 24 * 3600
+
+visits = nova.Channel(
+    "visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01", keep="3d"), retain="1d", compacting=None
+)
+seen = nova.Channel("seen", schema=DDL, partitions=nova.daily("dt", start="2023-12-01"))
+got: list[list[Row]] = []
+
+
+@nova.task(consumes=nova.new(visits), produces=nova.delta(seen))
+def see(visits: list[Row]) -> list[Row]:
+    got.append(visits)
+    return visits
+
+
+project = nova.Project([nova.bind(nova.Workflowette("see", [see]), partitions=[], when=nova.on_data(visits))])
+
+
+def visit(day: str, k: int) -> Row:
+    return {"dt": day, "k": k}
+
+
+def keys(store: Store, channel: str = "visits", **what: Any) -> list[int]:
+    return sorted(r["k"] for r in store.read(channel, **what).to_spark())  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def store(opened: Opener) -> Store:
+    """The clock stands at 2024-01-01."""
+    got.clear()
+    made = opened(project, schema=DDL)
+    made.insert("visits", [visit("2023-12-27", 1), visit("2023-12-28", 2), visit("2023-12-31", 3)])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("dimension", "partition", "over"),
+    [
+        (nova.daily("d", "2024-01-01", keep="2d"), "d=2024-03-08", "2024-03-11T00:00+00:00"),
+        # The clocks of New York went forward on March 10: a day of 23 hours.
+        (nova.daily("d", "2024-01-01", tz="America/New_York", keep="1d"), "d=2024-03-10", "2024-03-12T04:00+00:00"),
+        (nova.hourly("d", "2024-01-01", keep="6h"), "d=2024-03-08T05:00", "2024-03-08T12:00+00:00"),
+        # They went back on November 3: that hour came twice.
+        (
+            nova.hourly("d", "2024-01-01", tz="America/New_York", keep="1h"),
+            "d=2024-11-03T01:00-0500",
+            "2024-11-03T08:00+00:00",
+        ),
+    ],
+)
+def test_a_partition_is_kept_for_so_long_after_it_is_over(dimension: Any, partition: str, over: str) -> None:
+    moment = datetime.fromisoformat(over)
+    keep = {"d": dimension.keep}
+    assert expired([dimension], keep, [partition], moment) == (partition,)
+    assert expired([dimension], keep, [partition], moment - timedelta(seconds=1)) == ()
+    assert expired([dimension], {}, [partition], datetime.now(UTC)) == (), "nobody said for how long"
+
+
+def test_r19_what_is_over_for_long_is_dropped_and_nobody_is_told(store: Store, clock: TestClock) -> None:
+    store.run("see")
+    assert store.expired("visits") == ("dt=2023-12-27", "dt=2023-12-28")
+    heads = {s.channel.name: s.news for s in store.channels()}
+    commit = store.drop_expired("visits")
+    assert commit is not None and commit.seq == 2 and [b.rows for b in commit.blocks] == [0, 0]
+    assert keys(store) == [3] and keys(store, at=1) == [1, 2, 3], "it is no history rewritten"
+    assert {s.channel.name: s.news for s in store.channels()} == heads, "no data trigger fires"
+    assert store.expired("visits") == () and store.drop_expired("visits") is None
+    store.run("see")
+    assert got[-1] == [] and keys(store, "seen") == [1, 2, 3]
+
+    store.insert("visits", [visit("2023-12-28", 4), visit("2024-01-01", 5)])
+    assert store.expired("visits") == ("dt=2023-12-28",), "what comes late is dropped as well, and read before"
+    store.drop_expired("visits")
+    store.run("see")
+    assert sorted(r["k"] for r in got[-1]) == [4, 5] and keys(store) == [3, 5]
+
+    clock.advance(2 * DAY)
+    store.collect("visits")
+    with pytest.raises(nova.BlockCollected):
+        store.read("visits", at=1)
+    clock.advance(DAY)
+    assert store.drop_expired("visits") is not None and keys(store) == [5]
+
+
+def test_a_lagging_consumer_is_given_what_was_dropped_unread(store: Store) -> None:
+    store.run("see")
+    store.insert("visits", [visit("2023-12-27", 7)])
+    assert store.drop("visits", "2023-12-27") is not None
+    store.collect("visits", retain="1s")
+    store.insert("visits", [visit("2023-12-27", 8)])
+    store.run("see")
+    assert sorted(r["k"] for r in got[-1]) == [7, 8] and keys(store) == [2, 3, 8]
+
+
+def test_a_base_after_a_drop_is_compared_with_what_was_left(store: Store) -> None:
+    """An Append channel can tell of no row that went; what was dropped is none that it has to."""
+    store.run("see")
+    store.drop("visits", "2023-12-27")
+    store.insert("visits", [visit("2023-12-27", 9)], kind="base", partition="2023-12-27")
+    store.run("see")
+    assert got[-1] == [visit("2023-12-27", 9)]
+    with pytest.raises(nova.UnrepresentableChange):
+        store.insert("visits", [visit("2023-12-28", 9)], kind="base", partition="2023-12-28")
+
+
+def test_what_comes_while_it_is_dropped_is_planned_again(store: Store, opened: Opener) -> None:
+    other, really = opened(project), store.runtime.commit_insert
+    came: list[int] = []
+
+    def meanwhile(*given: Any) -> Any:
+        if not came:
+            came.append(other.insert("visits", [visit("2023-12-27", 6)]).seq)
+        return really(*given)
+
+    store.runtime.commit_insert = meanwhile  # type: ignore[method-assign]
+    commit = store.drop("visits", "2023-12-27")
+    assert commit is not None and commit.seq == 3 and keys(store) == [2, 3]
+    assert store.drop("visits", "2023-12-27") is None and store.drop("visits", "2023-12-26") is None
+
+
+def test_only_a_partition_can_be_dropped(store: Store) -> None:
+    for wrong in ("2023-11-01", "country=DE", ""):
+        with pytest.raises(nova.PartitionError):
+            store.drop("visits", wrong)
+    assert keys(store) == [1, 2, 3]
+
+
+def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener, clock: TestClock) -> None:
+    stranger = opened()
+    state = stranger.catalog.channel("visits")
+    assert (state.retain, state.keep) == ("1d", {"dt": "3d"})
+    assert stranger.expired("visits") == ("dt=2023-12-27", "dt=2023-12-28")
+    store.insert("visits", [visit("2023-12-31", 4)])
+    store.compact("visits")
+    stranger.collect("visits")
+    assert keys(stranger, at=1) == [1, 2, 3], "nobody said that old versions may go"
+
+    again = nova.Channel("visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01", keep="9d"))
+    store.register(again)  # what it does not say stays; what it says is no other definition
+    state = stranger.catalog.channel("visits")
+    assert (state.retain, state.keep) == ("1d", {"dt": "9d"})
+    with pytest.raises(nova.DefinitionError, match="kept for an unreadable period"):
+        nova.daily("dt", start="2023-12-01", keep="long")
+
+
+def test_r15_what_a_reader_has_pinned_stays(opened: Opener, clock: TestClock) -> None:
+    prices, stock = (
+        nova.Channel(n, merge=nova.Upsert(key="k"), schema="k bigint, v bigint") for n in ("prices", "stock")
+    )
+    store, other = opened(nova.Project(channels=[prices, stock])), opened()
+    for n in range(3):
+        store.insert("prices", [{"k": n, "v": n}])
+        store.insert("stock", [{"k": n, "v": n}])
+
+    def collect_all() -> None:
+        for channel in ("prices", "stock"):
+            other.insert(channel, [{"k": 9, "v": 9}])
+            other.compact(channel)
+            other.collect(channel)
+            clock.advance(2)
+            other._upkeep.grace = 1
+            other.delete_collected()
+
+    with store.pin("prices", "stock") as then:
+        assert then.heads == {"prices": 3, "stock": 3}
+        assert "reader" in " ".join(h for v in store.held("prices") for h in v.held_by)
+        collect_all()
+        assert keys_of(then, "prices") == keys_of(then, "stock") == [0, 1, 2]
+        assert sorted(r["k"] for r in store.read("prices").to_spark()) == [0, 1, 2, 9]  # type: ignore[union-attr]
+    collect_all()
+    with pytest.raises(nova.BlockCollected, match="prices") as gone, store.pin("prices", at=3):
+        pass
+    assert gone.value.oldest == 5
+
+    store.insert("prices", [{"k": 7, "v": 7}])
+    with store.pin("prices", since=5) as then:
+        collect_all()
+        assert [r["v"] for r in then.read("prices", since=5).to_spark()] == [7]  # type: ignore[union-attr]
+        clock.advance(1000)  # its process slept, and others did not wait for it
+        collect_all()
+        with pytest.raises(nova.BlockCollected):
+            then.read("prices", since=5)
+
+
+def keys_of(then: Any, channel: str) -> list[int]:
+    return sorted(r["k"] for r in then.read(channel).to_spark())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (lambda s: s.pin("visits", at=7), nova.VersionNotFound),
+        (lambda s: s.pin("visits", since=-1), nova.VersionNotFound),
+        (lambda s: s.pin("nothing"), nova.ChannelNotFound),
+        (lambda s: s.pin("visits", "seen", at=1), nova.DefinitionError),
+        (lambda s: s.pin(at=1), nova.DefinitionError),
+    ],
+)
+def test_a_pin_that_cannot_be(store: Store, wrong: Callable[[Store], Any], error: type[Exception]) -> None:
+    with pytest.raises(error), wrong(store):
+        pass
