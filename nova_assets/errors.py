@@ -235,6 +235,12 @@ class WarehouseUnavailable(NovaError):
     code = "NOVA-WAREHOUSE-UNAVAILABLE"
 
 
+class DagsterUnavailable(NovaError):
+    """Dagster's webserver does not answer, or does not know what is asked of it."""
+
+    code = "NOVA-DAGSTER-UNAVAILABLE"
+
+
 class FileMissing(NovaError):
     """A file that the catalog lists is not in the warehouse, or was changed there."""
 

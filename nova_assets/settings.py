@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from nova_assets.errors import SettingsError
 
@@ -33,6 +34,7 @@ class Settings:
         lease: seconds for which an execution is left alone when it no longer renews its lease.
         grace: seconds after which staged files of a dead execution are swept.
         collect_grace: seconds after which files of a collected block are deleted.
+        dagster_url: where Dagster's webserver is, for runs that are launched at once.
         root: where a relative ``project`` is imported from.
         sources: setting -> where it came from, for ``nova doctor``.
     """
@@ -45,6 +47,7 @@ class Settings:
     collect_grace: float = 3600.0
     spark: str = "local"
     spark_config: Mapping[str, str] = field(default_factory=dict)
+    dagster_url: str = "http://localhost:3000"
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -54,7 +57,7 @@ class Settings:
         return self.root / DEFAULT_HOME
 
 
-_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "collect_grace", "spark", "spark_config")
+_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "collect_grace", "spark", "spark_config", "dagster_url")
 
 
 def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
@@ -81,6 +84,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "collect_grace": 3600.0,
         "spark": "local",
         "spark_config": {},
+        "dagster_url": "http://localhost:3000",
     }
     sources = dict.fromkeys(values, "default")
     environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _NAMES if os.environ.get(f"NOVA_{n.upper()}")}
@@ -99,6 +103,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         collect_grace=_seconds("collect_grace", values["collect_grace"]),
         spark=_spark(values["spark"]),
         spark_config=_spark_config(values["spark_config"]),
+        dagster_url=_url("dagster_url", values["dagster_url"]),
         root=root,
         sources=sources,
     )
@@ -150,6 +155,12 @@ def _catalog_url(url: str, root: Path) -> str:
     if url.startswith(prefix) and not url.startswith("sqlite:////") and url != prefix and ":memory:" not in url:
         return f"{prefix}{(root / url.removeprefix(prefix)).absolute()}"
     return url
+
+
+def _url(name: str, value: Any) -> str:
+    if urlsplit(str(value)).scheme in ("http", "https") and urlsplit(str(value)).hostname:
+        return str(value)
+    raise SettingsError(f"setting {name!r} is no address", found=repr(value), expected='"http://host:port"')
 
 
 def _spark(value: Any) -> str:

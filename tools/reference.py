@@ -36,6 +36,7 @@ FURTHER = {
     "Under Dagster (`nova_assets.dagster_bridge`)": {
         "dagster_bridge.definitions": ("build_definitions",),
         "dagster_bridge.resources": ("NovaResource",),
+        "dagster_bridge.launch": ("launch_due",),
         "dagster_bridge.io_manager": ("NovaIOManager",),
     },
     "For tests (`nova_assets.testing`)": {"testing": ("World", "check_laws", "check_incremental")},

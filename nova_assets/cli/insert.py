@@ -7,13 +7,15 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import Grid, block_json, name_of, plural, progress, size
+from nova_assets.errors import DagsterUnavailable
 from nova_assets.insert import InsertCheck
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import quoted
+from nova_assets.store import Store
 
 
 @click.command(cls=NovaCommand)
@@ -28,6 +30,7 @@ from nova_assets.model.schema import quoted
 )
 @click.option("--partition", metavar="COL=VALUE[/…]", help="Where all rows belong; by default the data says.")
 @click.option("--key", metavar="KEY", help="Idempotency key: a second insert with it changes nothing.")
+@click.option("--launch", is_flag=True, help="Have Dagster launch at once what this makes due, not at its next look.")
 @click.option("--dry-run", is_flag=True, help="Check the files against the channel; change nothing.")
 @click.pass_obj
 def insert(
@@ -37,6 +40,7 @@ def insert(
     kind: Kind,
     partition: str | None,
     key: str | None,
+    launch: bool,
     dry_run: bool,
 ) -> Answer:
     """Put FILEs (Parquet, CSV or JSON lines) onto CHANNEL, as one block (in each partition): all of them, or nothing.
@@ -46,16 +50,32 @@ def insert(
 
     \b
     JSON: {"channel", "seq", "head", "repeated", "commit",
-           "blocks": [{"range", "kind", "rows", "deletes", "bytes", "files", ...}]}
+           "blocks": [{"range", "kind", "rows", "deletes", "bytes", "files", ...}],
+           "launched": {BINDING: [RUN ID]}}  (with --launch)
     With --dry-run: {"dry_run": true, "channel", "kind", "head", "schema": [{"name", "type", "nullable"}]}
     """
     if dry_run:
         checked = _check(deployment, channel, list(files), kind, partition)
         return Answer(_check_json(checked), lambda console: _show_check(console, checked, len(files)))
+    launched: dict[str, list[str]] = {}
     with deployment.open() as store:
         progress(f"inserting {plural(len(files), 'file')} into {channel}", deployment.quiet)
         commit = store.insert(channel, list(files), kind, key, partition)
-    return Answer(_commit_json(channel, commit), lambda console: _show_commit(console, channel, commit, key))
+        if launch:
+            launched = _launch(store, channel)
+    data = {**_commit_json(channel, commit), **({"launched": launched} if launch else {})}
+    return Answer(data, lambda console: _show_commit(console, channel, commit, key, launched))
+
+
+def _launch(store: Store, channel: str) -> dict[str, list[str]]:
+    """The data is there whatever comes of this, and the daemon sees to what is not launched now."""
+    from nova_assets.dagster_bridge.launch import launch_due
+
+    try:
+        return launch_due(store, [channel])
+    except DagsterUnavailable as error:
+        remark(f"nothing was launched: {error.what}: {error.found}")
+        return {}
 
 
 def _check(deployment: Deployment, channel: str, files: list[str], kind: Kind, partition: str | None) -> InsertCheck:
@@ -99,7 +119,9 @@ def _commit_json(channel: str, commit: Commit) -> dict[str, Any]:
     }
 
 
-def _show_commit(console: Console, channel: str, commit: Commit, key: str | None) -> None:
+def _show_commit(
+    console: Console, channel: str, commit: Commit, key: str | None, launched: dict[str, list[str]]
+) -> None:
     if not commit.blocks:
         console.print(f"{channel} stays at {commit.seq}: the files hold no rows")
         return
@@ -107,3 +129,5 @@ def _show_commit(console: Console, channel: str, commit: Commit, key: str | None
         deleted = f", {b.manifest.deletes:,} of them deletions" if b.manifest.deletes else ""
         said = f"{channel} {name_of(b)}: {plural(b.rows, 'row')}{deleted}, {size(b.bytes)}"
         console.print(f"{said}; inserted before with the key {key!r}, nothing changed" if commit.repeated else said)
+    for binding, runs in launched.items():
+        console.print(f"launched {binding}: {', '.join(runs)}")

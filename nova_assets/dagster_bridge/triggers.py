@@ -52,6 +52,11 @@ AT_ONCE = 25
 INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
 
+def sensor_name(binding: Binding) -> str:
+    """What the sensor of a binding is called."""
+    return f"{binding.name}_sensor"
+
+
 def trigger_of(
     binding: Binding, job: JobDefinition | UnresolvedAssetJobDefinition, nova: NovaResource
 ) -> SensorDefinition | None:
@@ -64,7 +69,7 @@ def trigger_of(
         return evaluate(binding, when, nova.store(), context.instance)
 
     return SensorDefinition(
-        name=f"{binding.name}_sensor",
+        name=sensor_name(binding),
         job=job,
         evaluation_fn=on_tick,
         minimum_interval_seconds=INTERVAL,

@@ -1,0 +1,108 @@
+"""Runs launched at once: what has become due is requested by whoever made it so, and not by the daemon's next look.
+
+The daemon looks at a sensor every five seconds at best. Whoever cannot wait so long evaluates the same triggers, by the
+same code, and has Dagster's webserver launch the runs. The firing is the same row and the run bears the sensor's own
+tags, so the sensor takes it for its own: it tries it again if it fails, and requests it if it never came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from dagster import DagsterInstance, RunRequest
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.errors import DagsterHomeNotSetError
+from dagster._core.scheduler.instigation import InstigatorStatus
+from dagster._core.storage.tags import SENSOR_NAME_TAG
+
+from nova_assets.dagster_bridge.partitions import partitions_def
+from nova_assets.dagster_bridge.triggers import RUN_KEY_TAG, evaluate, sensor_name
+from nova_assets.errors import DagsterUnavailable
+from nova_assets.model.binding import Binding
+from nova_assets.model.trigger import OnData
+from nova_assets.store import Store
+
+
+def launch_due(
+    store: Store,
+    channels: Iterable[str] | None = None,
+    *,
+    instance: DagsterInstance | None = None,
+    url: str | None = None,
+) -> dict[str, list[str]]:
+    """Launch the runs that are due now, such as right after an insert. A trigger that was switched off stays off.
+
+    Args:
+        store: with the project whose bindings are looked at.
+        channels: only bindings that data on these may fire; by default all.
+        instance: of Dagster; by default that of DAGSTER_HOME.
+        url: of Dagster's webserver; by default as the settings say.
+
+    Returns:
+        Binding -> ids of its runs.
+
+    Raises:
+        DagsterUnavailable: the webserver does not answer, or knows no such job. What fired is kept, and requested by
+            the daemon.
+    """
+    wanted = None if channels is None else set(channels)
+    instance, url = instance or _instance(), url or store.settings.dagster_url
+    off = _switched_off(instance)
+    launched: dict[str, list[str]] = {}
+    for binding in store.project.bindings:
+        if binding.when is None or sensor_name(binding) in off or not _concerns(binding, wanted):
+            continue
+        answer = evaluate(binding, binding.when, store, instance)
+        requests = [answer] if isinstance(answer, RunRequest) else answer if isinstance(answer, list) else []
+        for request in requests:
+            launched.setdefault(binding.name, []).append(_launch(binding, request, url))
+    return launched
+
+
+def _instance() -> DagsterInstance:
+    try:
+        return DagsterInstance.get()
+    except DagsterHomeNotSetError as error:
+        raise DagsterUnavailable(
+            "runs are launched by the Dagster that DAGSTER_HOME names",
+            found="DAGSTER_HOME is not set",
+            next="export DAGSTER_HOME=... as for dagster dev",
+        ) from error
+
+
+def _concerns(binding: Binding, channels: set[str] | None) -> bool:
+    return channels is None or any(channels & set(t.channels) for t in binding.triggers if isinstance(t, OnData))
+
+
+def _switched_off(instance: DagsterInstance) -> set[str]:
+    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    return {s.instigator_name for s in states if s.status == InstigatorStatus.STOPPED}
+
+
+def _launch(binding: Binding, request: RunRequest, url: str) -> str:
+    from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
+
+    tags = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: sensor_name(binding)}
+    partitions = partitions_def(binding.dimensions) if request.partition_key else None
+    if partitions is not None:
+        tags |= partitions.get_tags_for_partition_key(str(request.partition_key))
+    at = urlsplit(url)
+    try:
+        client = DagsterGraphQLClient(at.hostname or url, at.port, use_https=at.scheme == "https")
+        run_id: str = client.submit_job_execution(binding.name, tags=tags)
+    except (DagsterGraphQLClientError, OSError) as error:
+        raise _unavailable(binding, url, error) from error
+    return run_id
+
+
+def _unavailable(binding: Binding, url: str, error: Any) -> DagsterUnavailable:
+    return DagsterUnavailable(
+        f"Dagster's webserver did not launch the run of {binding.name}",
+        found=" ".join(str(error).split())[:500],
+        expected=f"dagster dev, or dagster-webserver, at {url}",
+        next="nothing: the daemon requests the run; or name the webserver with NOVA_DAGSTER_URL",
+        binding=binding.name,
+        url=url,
+    )
