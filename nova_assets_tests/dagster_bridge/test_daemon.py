@@ -2,114 +2,18 @@
 
 from __future__ import annotations
 
-import runpy
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.utils import make_new_run_id
 
-from nova_assets.dagster_bridge import resources
-from nova_assets.dagster_bridge.janitor import report_lost
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import Begin
-from nova_assets.runtime import Runtime
-from nova_assets.settings import load_settings
-from nova_assets.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
+from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, comes_to_rest, firings, insert, keys, opened
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
-
-DEFINITIONS = """
-import nova_assets as nova
-from nova_assets.dagster_bridge import build_definitions
-
-DDL = "k bigint, v bigint"
-source, other, copy, second = (nova.Channel(n, schema=DDL) for n in ("source", "other", "copy", "second"))
-day = nova.daily("day", start="2024-01-01")
-daily, sums = (nova.Channel(n, schema="day string, k bigint", partitions=day) for n in ("daily", "sums"))
-
-@nova.task(consumes=nova.new(source), produces=nova.delta(copy))
-def mirror(source):
-    import pathlib
-    broken = pathlib.Path(__file__).with_name("broken")
-    if broken.exists():
-        raise ValueError("still broken")
-    return source
-
-@nova.task(consumes=nova.new(other), produces=nova.delta(second))
-def again(other):
-    return other
-
-@nova.task(consumes=nova.new(daily), produces=nova.delta(sums))
-def by_day(daily):
-    return daily
-
-w = nova.bind(nova.Workflowette("w", [mirror]), when={when}, attempts=3, backoff="10m")
-b = nova.bind(nova.Workflowette("b", [again]))
-d = nova.bind(nova.Workflowette("d", [by_day]), when=nova.on_data(daily))
-project = nova.Project([w, b, d])
-defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r})
-"""
-
-MakeDaemon = Callable[[str], Daemon]
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDaemon]:
-    made = Daemon(tmp_path, datetime.now(UTC).replace(microsecond=0))  # Dagster's own events carry the real time
-    monkeypatch.setattr(resources, "open_store", made.opener)
-
-    def with_trigger(when: str) -> Daemon:
-        text = DEFINITIONS.replace("{when}", when)
-        text = text.replace("{catalog!r}", repr(made.catalog)).replace("{warehouse!r}", repr(made.warehouse))
-        made.file.write_text(text)
-        with opened(made) as store:
-            store.register(runpy.run_path(str(made.file))["project"])
-        made.iterate()
-        return made
-
-    with made.held:
-        yield with_trigger
-
-
-def opened(daemon: Daemon) -> Store:
-    return daemon.opener(None, settings=load_settings(catalog=daemon.catalog, warehouse=daemon.warehouse))
-
-
-def insert(daemon: Daemon, channel: str, *keys: int, **more: Any) -> None:
-    with opened(daemon) as store:
-        store.insert(channel, [{**more, "k": k} if more else {"k": k, "v": k} for k in keys])
-
-
-def keys(daemon: Daemon, channel: str) -> list[int]:
-    with opened(daemon) as store:
-        return sorted(r["k"] for r in store.read(channel).to_spark())  # type: ignore[union-attr]
-
-
-def firings(daemon: Daemon, binding: str = "w", partition: str = "") -> list[tuple[int, str]]:
-    """The numbers of all firings, and what became of them."""
-    with opened(daemon) as store:
-        last = store.catalog.last_firing(binding, partition)
-        return [] if last is None else [(last.n, last.state)]
-
-
-def comes_to_rest(daemon: Daemon, minutes: float = 5, statuses: tuple[str, ...] = ("SUCCESS", "FAILURE")) -> None:
-    """Iterate until nothing is under way any more, and once more."""
-    resting = 0
-    for _ in range(15):
-        daemon.later(minutes=minutes)
-        daemon.iterate()
-        ended = all(state != "requested" for _, state in firings(daemon))
-        ended = ended and all(status in statuses for _, status in daemon.runs())
-        resting = resting + 1 if ended else 0
-        if resting == 2:
-            return
-    raise AssertionError(f"it does not come to rest: {firings(daemon)}, {daemon.runs()}")
-
 
 KILLS = [
     "fire.before",
@@ -316,86 +220,6 @@ def test_a_run_that_has_answered_its_firing_and_is_run_again_answers_no_other(da
         assert [e.firing_id for e in store.executions("w", 2)] == [None, tags["nova/firing"]]
 
 
-def lost(it: Daemon) -> list[str]:
-    """What is reported after two looks, a lease apart."""
-    with opened(it) as store:
-        store.runtime.project = runpy.run_path(str(it.file))["project"]
-        store.project = store.runtime.project
-        _, suspected = report_lost(store, it.instance, {})
-        said, _ = report_lost(store, it.instance, suspected)
-        assert said == [], "not at first sight"
-        it.later(seconds=store.settings.lease)
-        said, _ = report_lost(store, it.instance, suspected)
-        it.later(seconds=-store.settings.lease)
-        return said
-
-
-def under_way(it: Daemon, step: str, **tags: str) -> str:
-    """A run that has started a step, and from then on says nothing."""
-    run_id = make_new_run_id()
-    run = dg.DagsterRun("job", run_id, tags=tags, status=dg.DagsterRunStatus.STARTED)
-    it.instance.add_run(run)
-    event = dg.DagsterEvent("STEP_START", "job", step_key=step)
-    it.instance.report_dagster_event(event, run_id)
-    return run_id
-
-
-def test_a_run_is_lost_when_no_lease_speaks_for_it_and_it_says_nothing(daemon: MakeDaemon) -> None:
-    it = daemon("nova.on_data(source)")
-    run_id = under_way(it, "w__steps.mirror")
-    with opened(it) as store:
-        store.catalog.begin(Begin("x", "w", ("source", "copy"), ("source",), owner="o", lease=600, run_id=run_id))
-    it.later(minutes=9)
-    assert lost(it) == [], "its lease is alive"
-    it.later(minutes=2)
-    assert lost(it) == [], "lease and grace have not passed since"
-    it.later(minutes=5)
-    [said] = lost(it)
-    assert said.startswith(f"run {run_id} was lost: its process is gone")
-    assert it.instance.get_run_by_id(run_id).status == dg.DagsterRunStatus.FAILURE  # type: ignore[union-attr]
-    with opened(it) as store:
-        assert store.catalog.execution("x").state == "aborted"
-    assert lost(it) == []
-
-
-def test_what_a_users_own_step_does_is_its_own_affair_however_long_it_says_nothing(daemon: MakeDaemon) -> None:
-    it = daemon("nova.on_data(source)")
-    run_id = under_way(it, "my_own_asset")
-    with opened(it) as store:
-        done = store.catalog.begin(Begin("x", "w", ("source",), ("source",), owner="o", lease=1, run_id=run_id))
-        store.catalog.commit(CommitRequest("c", done.id, done.epoch, "w", ()))
-    under_way(it, "other_step")  # no run of ours
-    it.later(hours=30)
-    assert lost(it) == []
-
-
-def test_a_run_that_is_cancelled_and_whose_process_is_gone_ends_as_cancelled(daemon: MakeDaemon) -> None:
-    it = daemon("nova.on_data(source)")
-    run_id = under_way(it, "w__steps.mirror", **{"nova/firing": "f"})
-    run = it.instance.get_run_by_id(run_id)
-    assert run is not None
-    it.instance.report_run_canceling(run)
-    it.later(minutes=14)
-    assert lost(it) == []
-    it.later(minutes=2)
-    assert len(lost(it)) == 1
-    assert it.instance.get_run_by_id(run_id).status == dg.DagsterRunStatus.CANCELED  # type: ignore[union-attr]
-
-
-def test_one_of_several_executions_of_a_run_is_enough_to_speak_for_it(daemon: MakeDaemon) -> None:
-    it = daemon("nova.on_data(source)")
-    run_id = under_way(it, "w__steps.mirror")
-    with opened(it) as store:
-        store.catalog.begin(Begin("x", "w", ("source", "copy"), ("source",), owner="o", lease=9000, run_id=run_id))
-        it.later(minutes=1)
-        done = store.catalog.begin(Begin("y", "b", ("other",), ("other",), owner="o", lease=60, run_id=run_id))
-        store.catalog.commit(CommitRequest("c", done.id, done.epoch, "b", ()))
-    it.later(hours=2)
-    assert lost(it) == []
-    it.later(hours=1)
-    assert len(lost(it)) == 1
-
-
 def test_a_run_that_somebody_cancels_is_not_tried_again(daemon: MakeDaemon) -> None:
     it = daemon("nova.on_data(source)")
     insert(it, "source", 1)
@@ -408,38 +232,6 @@ def test_a_run_that_somebody_cancels_is_not_tried_again(daemon: MakeDaemon) -> N
     insert(it, "source", 2)
     comes_to_rest(it, statuses=("CANCELED", "SUCCESS"))
     assert firings(it) == [(2, "committed")] and keys(it, "copy") == [1, 2]
-
-
-def test_a_machine_that_slept_fails_no_run(daemon: MakeDaemon) -> None:
-    it = daemon("nova.on_data(source)")
-    run_id = under_way(it, "w__steps.mirror")
-    with opened(it) as store:
-        store.project = runpy.run_path(str(it.file))["project"]
-        alive = store.catalog.begin(Begin("x", "w", ("source",), ("source",), owner="o", lease=120, run_id=run_id))
-        it.later(hours=8)
-        said, suspected = report_lost(store, it.instance, {})
-        assert said == [] and run_id in suspected
-        it.later(seconds=40)  # its heartbeat is heard again
-        assert store.catalog.renew(alive.id, alive.epoch, 120)
-        it.later(seconds=100)
-        assert report_lost(store, it.instance, suspected) == ([], {})
-
-
-def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon) -> None:
-    it = daemon("nova.on_data(source)")
-    first, second = under_way(it, "w__steps.mirror"), under_way(it, "w__steps.mirror")
-    with opened(it) as store:
-        store.project = runpy.run_path(str(it.file))["project"]
-        begun = Begin("x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease=9e4, run_id=first)
-        store.catalog.begin(begun)
-        runtime = Runtime(store.catalog, store.engine, store.project, owner=f"dagster:{second}", lease=9e4)
-        assert runtime.attach("x", second, lambda owner: False).epoch == 1, "the first may live"
-        taken = runtime.attach("x", second, lambda owner: owner == f"dagster:{first}")
-        assert (taken.epoch, taken.owner, taken.run_id) == (2, f"dagster:{second}", second)
-    it.later(hours=2)
-    assert lost(it) == []
-    it.later(hours=30)
-    assert [s.split()[1] for s in lost(it)] == [second]
 
 
 def test_a_day_that_dagster_does_not_know_keeps_no_other_from_its_run(daemon: MakeDaemon) -> None:

@@ -1,0 +1,32 @@
+"""The daemon's own iterations on a deployment of the test's, with a clock of the test's."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nova_assets.dagster_bridge import resources
+from nova_assets_tests.dagster_bridge.daemon import Daemon
+from nova_assets_tests.dagster_bridge.deployed import DEFINITIONS, MakeDaemon, opened
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeDaemon]:
+    made = Daemon(tmp_path, datetime.now(UTC).replace(microsecond=0))  # Dagster's own events carry the real time
+    monkeypatch.setattr(resources, "open_store", made.opener)
+
+    def with_trigger(when: str) -> Daemon:
+        text = DEFINITIONS.replace("{when}", when)
+        text = text.replace("{catalog!r}", repr(made.catalog)).replace("{warehouse!r}", repr(made.warehouse))
+        made.file.write_text(text)
+        with opened(made) as store:
+            store.register(runpy.run_path(str(made.file))["project"])
+        made.iterate()
+        return made
+
+    with made.held:
+        yield with_trigger
