@@ -19,6 +19,7 @@ _CHAINED = 4
 _LEGEND = {
     "■": "■ base",
     "□": "□ compacted base",
+    "×": "× partition dropped",
     "─": "─▶ delta",
     "═": "═▶ chained deltas",
     "·": "· collected",
@@ -81,7 +82,7 @@ def _axis(picture: Picture, cell: int) -> str:
 def _blocks(picture: Picture, cell: int) -> Iterator[tuple[str, str, str]]:
     """The lines of what there is: bases, deltas, and chained deltas, those that overlap below each other."""
     bases, deltas = _strip(picture, cell), _strip(picture, cell)
-    for mark, numbers in (("□", picture.compacted), ("■", picture.bases)):
+    for mark, numbers in (("×", picture.dropped), ("□", picture.compacted), ("■", picture.bases)):
         for n in numbers:
             bases[(n - picture.start) * cell] = mark
     for n in picture.collected:

@@ -53,6 +53,7 @@ class Picture:
         deltas: ``n`` for each Δ(n-1→n).
         chained: (lo, hi) of deltas that span several numbers.
         collected: numbers whose blocks are gone.
+        dropped: numbers at which retention dropped a partition, and nothing was given (R19).
         lanes: one for each consumer, by name.
     """
 
@@ -65,6 +66,7 @@ class Picture:
     chained: tuple[tuple[int, int], ...]
     collected: tuple[int, ...]
     lanes: tuple[Lane, ...]
+    dropped: tuple[int, ...] = ()
     scope: str = WHOLE
 
     @property
@@ -103,6 +105,7 @@ class Picture:
             deltas=_after(start, self.deltas),
             chained=tuple((lo, hi) for lo, hi in self.chained if hi > start),
             collected=_after(start, self.collected),
+            dropped=_after(start, self.dropped),
         )
 
 
@@ -114,7 +117,8 @@ def picture(outline: Outline, bindings: Iterable[Binding] = ()) -> Picture:
     """
     there = [s for s in outline.spans if not s.collected]
     given = {s.hi for s in there if s.origin != "compact"}
-    bases = {s.hi for s in there if s.kind == "base" and s.origin != "compact"}
+    bases = {s.hi for s in there if s.kind == "base" and s.origin not in ("compact", "drop")}
+    dropped = {s.hi for s in there if s.origin == "drop"} - bases
     heads = {outline.channel: outline.head}
     cursors = [*outline.cursors, *never_run(bindings, outline.cursors, heads)]
     return Picture(
@@ -122,13 +126,14 @@ def picture(outline: Outline, bindings: Iterable[Binding] = ()) -> Picture:
         outline.head,
         0,
         bases=tuple(sorted(bases)),
-        compacted=tuple(sorted({s.hi for s in there if s.kind == "base"} - bases)),
+        compacted=tuple(sorted({s.hi for s in there if s.kind == "base"} - bases - dropped)),
         deltas=tuple(sorted({s.hi for s in there if s.kind == "delta" and s.hi - s.lo == 1})),
         chained=tuple(sorted({(s.lo, s.hi) for s in there if s.kind == "delta" and s.hi - s.lo > 1})),
         collected=tuple(
             sorted({s.hi for s in outline.spans if s.collected and s.origin != "compact" and s.hi not in given})
         ),
         lanes=_lanes(cursors, outline.head),
+        dropped=tuple(sorted(dropped)),
         scope=outline.scope,
     )
 

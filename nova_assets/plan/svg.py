@@ -59,12 +59,14 @@ def _axis(picture: Picture, y: int) -> Iterator[str]:
 
 
 def _bases(picture: Picture, y: int) -> Iterator[str]:
-    if picture.bases or picture.compacted:
+    if picture.bases or picture.compacted or picture.dropped:
         yield _text(_LEFT - 12, y + 4, "bases", "e")
     for mark, size, numbers in (("c", 8, picture.compacted), ("b", 10, picture.bases)):
         if numbers:
             squares = "".join(f"M{_x(picture, n) - size // 2} {y - size // 2}h{size}v{size}h-{size}z" for n in numbers)
             yield f'<path class="{mark}" d="{squares}"/>'
+    for n in picture.dropped:
+        yield _text(_x(picture, n), y + 4, "×", "m")
 
 
 def _deltas(picture: Picture, y: int) -> Iterator[str]:

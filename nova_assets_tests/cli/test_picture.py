@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import dedent
 
 import pytest
 
 from nova_assets.cli.picture import drawn
-from nova_assets.model.outline import Outline
+from nova_assets.model.outline import Outline, Span
 from nova_assets.plan.picture import picture
 from nova_assets_tests.plan.outlines import of_day, outline
 
@@ -155,6 +156,11 @@ def test_it_keeps_to_its_width_and_its_rows_to_each_other(head: int, width: int)
     assert axis.endswith(str(head))
     done = next(row for row in rows if row.startswith("all_done"))
     assert done.index("●") == len(axis) - 1, "the head is above the end of what was read"
+
+
+def test_a_dropped_partition_is_marked() -> None:
+    lines = drawn(picture(replace(outline("d1..3"), spans=(Span("delta", 0, 1), Span("base", 2, 2, "drop")))), 80)
+    assert lines[3:5] == ["bases            ×", "deltas    ───▶"] and "× partition dropped" in lines[-1]
 
 
 def test_a_long_name_is_cut_on_a_terminal_and_whole_in_a_pipe() -> None:

@@ -29,6 +29,13 @@ def test_a_number_is_collected_when_nothing_that_was_given_at_it_is_left() -> No
     assert picture(replace(outline("d1"), spans=(Span("base", 1, 1, "compact", True),))).collected == ()
 
 
+def test_a_partition_that_retention_dropped_is_no_base_that_was_given() -> None:
+    with_drops = (*outline("d1..2 b4").spans, Span("base", 3, 3, "drop"), Span("base", 4, 4, "drop"))
+    seen = picture(replace(outline("b4"), spans=with_drops))
+    assert (seen.bases, seen.compacted, seen.dropped) == ((4,), (), (3,))
+    assert seen.newest(1).dropped == ()
+
+
 def test_partitions_are_put_together_and_a_block_of_any_is_there() -> None:
     one_is_gone = (Span("delta", 0, 1), Span("delta", 0, 1, collected=True))
     seen = picture(replace(outline("d1"), spans=one_is_gone))

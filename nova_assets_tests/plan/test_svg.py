@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
+from nova_assets.model.outline import Span
 from nova_assets.plan.picture import picture
 from nova_assets.plan.svg import svg
 from nova_assets_tests.plan.outlines import of_day, outline
@@ -48,6 +50,11 @@ def test_no_name_breaks_it_and_it_stays_small(name: str) -> None:
     assert len(drawn.encode()) < 6000
     assert "and 18 more" in texts(drawn), "those that are furthest behind are there"
     assert next(t for t in texts(drawn) if re.fullmatch(r"at \d+, lag \d+", t)) == "at 2960, lag 40"
+
+
+def test_a_dropped_partition_is_marked() -> None:
+    drawn = svg(picture(replace(outline("d1..2"), spans=(Span("base", 2, 2, "drop"),))))
+    assert texts(drawn)[-2:] == ["bases", "×"]
 
 
 def test_partitions_of_a_consumer_are_one_line() -> None:
