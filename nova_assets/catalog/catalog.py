@@ -14,6 +14,7 @@ from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.history import Histories
+from nova_assets.catalog.outlines import Outlines
 from nova_assets.catalog.staging import StagingArea
 from nova_assets.catalog.upkeep import Upkeep
 
@@ -43,6 +44,7 @@ class SqlCatalog:
         self.timeline = histories.timeline
         self.cursors = histories.cursors
         self.has_consumers = histories.has_consumers
+        self.outlines = Outlines(database, histories).outlines
 
         self.begin = executions.begin
         self.execution = executions.execution

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, case, func, or_, select
@@ -53,7 +53,7 @@ class Histories:
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """How far each binding has read; the head of a cursor of some partitions is where these last changed."""
-        return self.database.read(lambda c: self._cursors(c, binding))
+        return self.database.read(lambda c: self.cursors_in(c, binding))
 
     def has_consumers(self, channel: str) -> bool:
         """Whether somebody has consumed changes of the channel, or is about to (R10)."""
@@ -99,11 +99,14 @@ class Histories:
         counted, rows_in, bytes_in = (sum(int(r[n]) for r in found) for n in (1, 2, 3))
         return Unread(counted, rows_in, bytes_in, min((r[4] for r in found), default=None))
 
-    def _cursors(self, c: Connection, binding: str | None) -> list[Cursor]:
+    def cursors_in(self, c: Connection, binding: str | None = None, of: Sequence[str] | None = None) -> list[Cursor]:
+        """The same within a transaction; those on some channels alone, where ``of`` names them."""
         query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)
         query = query.order_by(cursors.c.binding, cursors.c.channel, cursors.c.partition, cursors.c.channel_partition)
         if binding is not None:
             query = query.where(cursors.c.binding == binding)
+        if of is not None:
+            query = query.where(cursors.c.channel.in_(of))
         rows = c.execute(query).mappings().all()
         scoped: dict[str, set[tuple[str, ...]]] = {}
         for r in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -9,15 +10,25 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.picture import drawn
 from nova_assets.cli.render import Grid, block_json, iso, model, moment, name_of, number, size
 from nova_assets.errors import NovaError
 from nova_assets.model import reads
+from nova_assets.model.binding import Binding
+from nova_assets.model.partitions import WHOLE, parse_partition, within
 from nova_assets.model.ports import ChannelState, Cursor
 from nova_assets.model.reads import Snapshot
 from nova_assets.model.timeline import Instant
 from nova_assets.plan import modes
+from nova_assets.plan.picture import Picture, never_run, picture
 from nova_assets.settings import hide_password
 from nova_assets.store import Store
+
+IN_A_PIPE = 80
+"""How wide a drawing is where no terminal says it."""
+
+LONGEST = 24
+"""Longer names of consumers are cut on a terminal."""
 
 
 @click.command(cls=NovaCommand)
@@ -81,18 +92,51 @@ def _nothing_yet(deployment: Deployment, what: str) -> str:
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="This partition, or all that agree with some dimensions.")
 @click.pass_obj
-def timeline(deployment: Deployment, channel: str) -> Answer:
-    """Show a channel's instants, oldest first: each with its blocks, B3 for a base and Δ(4→5) for a delta.
+def timeline(deployment: Deployment, channel: str, partition: str | None) -> Answer:
+    """Draw a channel's bases and deltas and how far each consumer has read them; then list its instants, oldest first:
+    each with its blocks, B3 for a base and Δ(4→5) for a delta.
 
     JSON: {"channel", "head", "instants": [{"action", "state", "seq", "at", "binding" or null, "commit",
-    "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}]}]}
+    "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}]}],
+    "partition": "" or the one asked for, "collected": [numbers whose blocks are gone],
+    "cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
     """
     with deployment.look() as store:
         instants = store.timeline(channel)
-        head = store.catalog.channel(channel).head
-    data = {"channel": channel, "head": head, "instants": [_instant_json(i) for i in instants]}
-    return Answer(data, lambda console: _show_timeline(console, channel, instants))
+        dimensions = store.catalog.channel(channel).channel.partitions
+        scope = parse_partition(dimensions, partition, partly=True) if partition else WHOLE
+        outline = store.catalog.outlines([channel], scope=scope)[channel]
+    bindings = _bindings(deployment)
+    whole = picture(outline, bindings)
+    if scope:
+        instants = [_within(i, scope) for i in instants]
+        instants = [i for i in instants if i.blocks or i.state == "requested"]
+    found = [*outline.cursors, *never_run(bindings, outline.cursors, {channel: outline.head})]
+    data = {
+        "channel": channel,
+        "head": outline.head,
+        "instants": [_instant_json(i) for i in instants],
+        "partition": scope,
+        "collected": list(whole.collected),
+        "cursors": [_cursor_json(c) for c in found],
+    }
+    return Answer(data, lambda console: _show_timeline(console, whole, instants))
+
+
+def _bindings(deployment: Deployment) -> tuple[Binding, ...]:
+    """Of the project, if it can be loaded: what has happened is in the catalog."""
+    try:
+        project = deployment.load_project()
+    except NovaError as error:
+        remark(f"only bindings that have run are shown: {error.what}")
+        return ()
+    return () if project is None else tuple(project.bindings)
+
+
+def _within(instant: Instant, scope: str) -> Instant:
+    return replace(instant, blocks=tuple(b for b in instant.blocks if within(b.partition, scope)))
 
 
 def _instant_json(instant: Instant) -> dict[str, Any]:
@@ -107,10 +151,15 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
     }
 
 
-def _show_timeline(console: Console, channel: str, instants: list[Instant]) -> None:
+def _show_timeline(console: Console, whole: Picture, instants: list[Instant]) -> None:
     if not instants:
-        console.print(f"nothing has happened to {channel} yet: neither an insert nor a run has put a block on it")
+        where = f"{whole.channel} {whole.scope}".rstrip()
+        console.print(f"nothing has happened to {where} yet: neither an insert nor a run has put a block on it")
         return
+    seen = console.is_terminal
+    for line in drawn(whole, console.width if seen else IN_A_PIPE, LONGEST if seen else None):
+        console.print(line, no_wrap=True, overflow="ellipsis", crop=seen)
+    console.print()
     columns = ("seq", "block", "rows", "deleted", "bytes", "by", "time (UTC)")
     shown = Grid(*columns, right=("seq", "rows", "deleted", "bytes"), shorten=("by",))
     for instant in instants:
@@ -163,13 +212,8 @@ def _never_moved(
         return []
     if binding is not None and project is None and not moved:
         deployment.require_project(f"nova cursors {binding}")
-    known = {(c.binding, c.channel) for c in moved}
-    return [
-        Cursor(b.name, c.name, 0, heads.get(c.name, 0))
-        for b in named
-        for c in b.cursor_channels
-        if (b.name, c.name) not in known
-    ]
+    unregistered = {c.name: 0 for b in named for c in b.cursor_channels}
+    return never_run(named, moved, unregistered | heads)
 
 
 def _cursor_json(cursor: Cursor) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagster import (
@@ -39,13 +39,13 @@ def table_schema(schema: Schema) -> TableSchema:
 
 
 def metadata_of(
-    commit: Commit, blocks: Sequence[Block], warehouse: str, project: Project, seconds: float | None = None
+    commit: Commit, blocks: Sequence[Block], warehouse: str, project: Project, further: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The facts of what a commit put onto one channel. Numbers plot themselves (R17: each carries its commit's id).
 
     Args:
         blocks: of the channel, one for each partition; they share their number and kind (R13).
-        seconds: from begin to commit of the execution, where it is known.
+        further: facts that are not the commit's own: how long it took, how the channel stands now.
     """
     first = blocks[0]
     files = [f for b in blocks for f in b.manifest.files]
@@ -61,7 +61,7 @@ def metadata_of(
         "nova/files": len(files),
         "nova/bytes": sum(f.bytes for f in files),
         **_partitions(blocks),
-        **({} if seconds is None else {"nova/seconds": round(seconds, 3)}),
+        **further,
         "dagster/row_count": sum(b.rows for b in blocks),
         "dagster/column_schema": table_schema(first.manifest.schema),
         **_columns(project, commit.binding, first.channel),
@@ -100,7 +100,7 @@ def tags_of(commit: Commit, kind: str) -> dict[str, str]:
 
 
 def output_of(
-    commit: Commit, channel: str, warehouse: str, project: Project, seconds: float | None = None
+    commit: Commit, channel: str, warehouse: str, project: Project, further: Mapping[str, Any]
 ) -> Output[None]:
     """What a commit put onto a channel, as an output of the commit step."""
     blocks = [b for b in commit.blocks if b.channel == channel]
@@ -109,14 +109,19 @@ def output_of(
         return Output(
             None,
             channel,
-            metadata=metadata_of(commit, blocks, warehouse, project, seconds),
+            metadata=metadata_of(commit, blocks, warehouse, project, further),
             data_version=DataVersion(str(blocks[0].hi)),
             tags=tags_of(commit, blocks[0].kind),
         )
 
 
 def event_of(
-    commit: Commit, blocks: Sequence[Block], warehouse: str, project: Project, partition: str | None = None
+    commit: Commit,
+    blocks: Sequence[Block],
+    warehouse: str,
+    project: Project,
+    further: Mapping[str, Any],
+    partition: str | None = None,
 ) -> AssetMaterialization:
     """Blocks of one channel as an event of its own, for commits that no step has reported.
 
@@ -124,7 +129,7 @@ def event_of(
         partition: Dagster's key.
     """
     tags = {**tags_of(commit, blocks[0].kind), DATA_VERSION: str(blocks[0].hi)}
-    metadata = metadata_of(commit, blocks, warehouse, project)
+    metadata = metadata_of(commit, blocks, warehouse, project, further)
     return AssetMaterialization(AssetKey(blocks[0].channel), metadata=metadata, tags=tags, partition=partition)
 
 

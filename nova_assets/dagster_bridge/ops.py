@@ -31,6 +31,7 @@ from nova_assets.dagster_bridge.materializations import describe, output_of
 from nova_assets.dagster_bridge.owners import is_gone, owner_of
 from nova_assets.dagster_bridge.partitions import announce, partition_of
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE
+from nova_assets.dagster_bridge.timeline import timelines
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit
@@ -148,8 +149,11 @@ def commit_op(binding: Binding) -> OpDefinition:
         seconds = (made.at - store.catalog.execution(made.execution_id).started_at).total_seconds()
         crash_point("publish.before")
         announce(context.instance, {c.name: c for c in binding.writes}, [(b.channel, b.partition) for b in made.blocks])
-        for channel in sorted({b.channel for b in made.blocks}, key=lambda c: order[c]):
-            yield output_of(made, channel, store.settings.warehouse, store.project, seconds)
+        written = sorted({b.channel for b in made.blocks}, key=lambda c: order[c])
+        shown = timelines(store, written)
+        for channel in written:
+            facts = {**shown.get(channel, {}), "nova/seconds": round(seconds, 3)}
+            yield output_of(made, channel, store.settings.warehouse, store.project, facts)
         crash_point("publish.after")
         store.catalog.mark_published(made.id)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from dagster import (
     AssetMaterialization,
@@ -24,6 +25,7 @@ from nova_assets.dagster_bridge.consumers import settle_all
 from nova_assets.dagster_bridge.materializations import event_of
 from nova_assets.dagster_bridge.partitions import announce, dimensions_shown, key_of
 from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.dagster_bridge.timeline import timelines
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -62,19 +64,25 @@ def publish(store: Store, instance: DagsterInstance) -> list[AssetMaterializatio
     """Events for what Dagster lacks; what it has is marked in the catalog."""
     events = []
     channels: dict[str, Channel] = {s.channel.name: s.channel for s in store.channels()}
-    for commit in store.catalog.unpublished():
-        if _left_to_its_run(store, commit):
-            continue
+    commits = [c for c in store.catalog.unpublished() if not _left_to_its_run(store, c)]
+    standing = timelines(store, {b.channel for c in commits for b in c.blocks})
+    for commit in commits:
         announce(instance, channels, [(b.channel, b.partition) for b in commit.blocks])
-        missing = [e for e in _events(store, commit, channels) if not is_known(instance, e, commit)]
+        missing = [e for e in _events(store, commit, channels, standing) if not is_known(instance, e, commit)]
         if not missing:
             store.catalog.mark_published(commit.id)
         events += missing
     return events
 
 
-def _events(store: Store, commit: Commit, channels: Mapping[str, Channel]) -> list[AssetMaterialization]:
-    """One event for each partition that Dagster sees of a channel."""
+def _events(
+    store: Store, commit: Commit, channels: Mapping[str, Channel], standing: Mapping[str, Mapping[str, Any]]
+) -> list[AssetMaterialization]:
+    """One event for each partition that Dagster sees of a channel.
+
+    Args:
+        standing: channel -> how it stands now.
+    """
     grouped: dict[tuple[str, str | None], list[Block]] = {}
     for block in commit.blocks:
         shown = dimensions_shown(store.project, channels[block.channel])
@@ -82,7 +90,8 @@ def _events(store: Store, commit: Commit, channels: Mapping[str, Channel]) -> li
         key = key_of(shown, scope) if scope and len(partition_values(scope)) == len(shown) else None
         grouped.setdefault((block.channel, key), []).append(block)
     return [
-        event_of(commit, blocks, store.settings.warehouse, store.project, key) for (_, key), blocks in grouped.items()
+        event_of(commit, blocks, store.settings.warehouse, store.project, standing.get(channel, {}), key)
+        for (channel, key), blocks in grouped.items()
     ]
 
 

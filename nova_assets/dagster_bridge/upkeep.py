@@ -35,6 +35,7 @@ from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
 from dagster._time import get_current_timestamp
 
 from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
+from nova_assets.dagster_bridge.timeline import with_observations
 from nova_assets.errors import NovaError
 from nova_assets.store import Store
 
@@ -84,7 +85,9 @@ def upkeep_sensor(nova: NovaResource, compaction: JobDefinition) -> SensorDefini
     """The sensor ``nova_upkeep_sensor``."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
-        return look_after(nova.store(), context.cursor, is_busy(context))
+        store = nova.store()
+        tick = look_after(store, context.cursor, is_busy(context))
+        return with_observations(store, context.cursor, tick)
 
     return SensorDefinition(
         name=f"{JOB}_sensor",
@@ -92,7 +95,7 @@ def upkeep_sensor(nova: NovaResource, compaction: JobDefinition) -> SensorDefini
         evaluation_fn=on_tick,
         minimum_interval_seconds=INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Collects what nobody needs, and has compacted what is worth it.",
+        description="Collects what nobody needs, has compacted what is worth it, and tells of lags that have changed.",
     )
 
 

@@ -216,6 +216,12 @@ def within(partition: str, scope: str) -> bool:
     return not scope or partition == scope or set(scope.split("/")) <= set(partition.split("/"))
 
 
+def agree(scope: str, other: str) -> bool:
+    """Whether two scopes have partitions in common: no dimension has one value here and another there."""
+    values = partition_values(other)
+    return all(values.get(column, value) == value for column, value in partition_values(scope).items())
+
+
 def scope_of(columns: Sequence[str], partition: str) -> str:
     """What a partition says of these columns: the scope in which a channel with such dimensions is read."""
     values = partition_values(partition)

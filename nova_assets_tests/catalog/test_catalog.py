@@ -8,6 +8,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import CommitRequest, MoveCursor, Publish
 from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.merge import Append
+from nova_assets.model.outline import Outline, Span
 from nova_assets.model.ports import Unread
 from nova_assets.model.schema import parse_ddl
 
@@ -238,6 +240,52 @@ def test_unread_counts_what_came_after_a_number(catalog: SqlCatalog) -> None:
     assert catalog.unread("c", 0) == Unread(3, 9, 30, moments[0])
     assert catalog.unread("c", 1) == Unread(2, 7, 20, moments[1])
     assert catalog.unread("c", 3) == Unread()
+
+
+def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCatalog) -> None:
+    def reading(since: int, up_to: int) -> None:
+        move = MoveCursor("b", "c", since, up_to)
+        catalog.commit(CommitRequest(uuid.uuid4().hex, begun(catalog).id, 1, "b", (), cursors=(move,)))
+
+    catalog.register([nova.Channel("empty")])
+    for _ in range(3):
+        catalog.commit(request_of(begun(catalog)))
+    compaction = request_of(begun(catalog))
+    base = replace(compaction.publish[0], kind="base", origin="compact", span=(3, 3))
+    catalog.commit(replace(compaction, publish=(base,)))
+    reading(0, 2)
+    deltas = [Span("delta", n - 1, n, "insert") for n in (1, 2, 3)]
+    compacted = Span("base", 3, 3, "compact")
+    found = catalog.outlines(["c", "empty", "unknown"])
+    assert set(found) == {"c", "empty"} and found["empty"] == Outline("empty", 0, (), ())
+    assert (found["c"].head, found["c"].spans) == (3, (*deltas, compacted))
+    assert [(c.binding, c.seq, c.lag) for c in found["c"].cursors] == [("b", 2, 1)]
+    assert catalog.outlines(["c"], numbers=1)["c"].spans == (deltas[2], compacted)
+    reading(2, 3)
+    catalog.collect("c")
+    assert catalog.outlines(["c"])["c"].spans == (*(replace(d, collected=True) for d in deltas), compacted)
+
+
+def test_outlines_put_partitions_together_or_show_one(catalog: SqlCatalog) -> None:
+    catalog.register(
+        [nova.Channel("p", schema="d string, e string", partitions=[nova.dynamic("d"), nova.dynamic("e")])]
+    )
+    for days in ("12", "1", "2"):
+        like = request_of(execution := begun(catalog, "p")).publish[0]
+        publish = [replace(like, block_id=uuid.uuid4().hex, channel="p", partition=f"d={d}/e=x") for d in days]
+        catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))
+    scopes = ("d=1", "d=2", "e=x", "")
+    moves = tuple(MoveCursor("b", "p", 0, 2, partition=s, channel_partition=s) for s in scopes)
+    catalog.commit(CommitRequest(uuid.uuid4().hex, begun(catalog, "p").id, 1, "b", (), cursors=moves))
+
+    def seen(scope: str) -> tuple[list[int], set[tuple[str, int]]]:
+        found = catalog.outlines(["p"], scope=scope)["p"]
+        assert (found.head, found.scope) == (3, scope)
+        return [s.hi for s in found.spans], {(c.channel_partition, c.lag) for c in found.cursors}
+
+    assert seen("") == ([1, 2, 3], {("d=1", 0), ("d=2", 1), ("e=x", 1), ("", 1)})
+    assert seen("d=1/e=x") == ([1, 2], {("d=1", 0), ("e=x", 1), ("", 1)})
+    assert seen("d=2") == ([1, 3], {("d=2", 1), ("e=x", 1), ("", 1)})
 
 
 def test_what_failed_stays_counted_whatever_becomes_of_it(catalog: SqlCatalog) -> None:

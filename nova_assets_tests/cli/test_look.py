@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from nova_assets.cli import look
 from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import dynamic
+from nova_assets.plan.picture import picture
 from nova_assets.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
@@ -62,14 +67,80 @@ def test_in_a_pipe_no_line_is_cut_and_none_ends_in_blanks(nova: Nova, stub_store
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def table(out: str) -> list[str]:
+    """The instants, below the drawing."""
+    lines = out.splitlines()
+    return lines[next(n for n, line in enumerate(lines) if line.startswith("seq")) :]
+
+
 @pytest.mark.usefixtures("sold")
 def test_timeline_shows_each_instant_in_novas_notation(nova: Nova) -> None:
-    out = nova("timeline", "stock").out.splitlines()
+    out = table(nova("timeline", "stock").out)
     assert out[0].split() == ["seq", "block", "rows", "deleted", "bytes", "by", "time", "(UTC)"]
     assert out[2].split()[:4] == ["1", "Δ(0→1)", "2", "0"] and "insert" in out[2]
     assert out[3].split()[:4] == ["2", "Δ(1→2)", "1", "1"]
-    assert nova("timeline", "latest").out.splitlines()[2].split()[:2] == ["1", "B1"]
+    assert table(nova("timeline", "latest").out)[2].split()[:2] == ["1", "B1"]
     assert "take_stock" in nova("timeline", "latest").out
+
+
+@pytest.mark.usefixtures("sold", "with_shop")
+def test_timeline_begins_with_a_drawing(nova: Nova) -> None:
+    drawing, _, _ = nova("timeline", "orders").out.partition("\nseq")
+    assert drawing.splitlines() == [
+        "orders: head 2",
+        "",
+        "         0   1   2",
+        "deltas    ───▶───▶",
+        "sell     ━━━━●┄┄┄┄  at 1, lag 1",
+        "",
+        "─▶ delta  ● read up to here  ┄ unread",
+    ]
+    assert "take_stock" not in nova("timeline", "stock").out.partition("\nseq")[0], "it reads all of it, always"
+
+
+@pytest.mark.usefixtures("with_shop")
+def test_timeline_draws_who_never_ran_at_0(nova: Nova, stub_store: Store) -> None:
+    stub_store.insert("orders", ORDERS)
+    assert "sell     ●┄┄┄┄  at 0, lag 1" in nova("timeline", "orders").out
+    [cursor] = nova("timeline", "orders", "--json").json["cursors"]
+    assert (cursor["binding"], cursor["cursor"], cursor["lag"], cursor["moved_at"]) == ("sell", 0, 1, None)
+
+
+def test_timeline_draws_compacted_bases_and_what_was_collected(nova: Nova, sold: Store) -> None:
+    sold.compact("stock")
+    sold.collect("stock")
+    said = nova("timeline", "stock")
+    assert "bases            □" in said.out and "deltas       ·   ·" in said.out and "· collected" in said.out
+    assert nova("timeline", "stock", "--json").json["collected"] == [1, 2]
+
+
+def test_timeline_of_a_partition_alone(nova: Nova, stub_store: Store) -> None:
+    stub_store.insert("orders", ORDERS)
+    sales = Channel("sales", schema="shop string, k bigint", partitions=[dynamic("shop")])
+    stub_store.register(sales)
+    for shop in ("a", "b", "b"):
+        stub_store.insert("sales", [{"shop": shop, "k": 1}])
+    assert "deltas    ───▶───▶───▶" in nova("timeline", "sales").out
+    said = nova("timeline", "sales", "--partition", "a").out
+    assert said.startswith("sales shop=a: head 3\n") and "deltas    ───▶\n" in said
+    assert [line.split()[0] for line in table(said)[2:]] == ["1"]
+    found = nova("timeline", "sales", "--partition", "shop=b", "--json").json
+    assert (found["head"], found["partition"]) == (3, "shop=b") and [i["seq"] for i in found["instants"]] == [2, 3]
+    assert nova("timeline", "sales", "--partition", "shop=c").out.startswith("nothing has happened to sales shop=c yet")
+    assert "NOVA-PARTITION" in nova("timeline", "orders", "--partition", "shop=a").err
+
+
+@pytest.mark.usefixtures("sold", "with_shop")
+def test_timeline_on_a_narrow_terminal_keeps_its_lines(nova: Nova, stub_store: Store) -> None:
+    for _ in range(60):
+        stub_store.insert("orders", ORDERS[:1])
+    whole = picture(stub_store.catalog.outlines(["orders"])["orders"])
+    for width in (40, 80):
+        console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO(), markup=False)
+        look._show_timeline(console, whole, stub_store.timeline("orders")[:1])
+        shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert max(map(len, shown)) <= width
+        assert sum(line.startswith("sell") for line in shown) == 1
 
 
 @pytest.mark.usefixtures("sold")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 import nova_assets as nova
@@ -108,6 +109,25 @@ def test_a_consumer_that_lags_keeps_its_way(it: Daemon) -> None:
         it.later(minutes=2)
         it.iterate()
         assert kinds(store, "prices") == [(5, "base")]
+
+
+def test_dagster_hears_of_a_lag_when_it_changes_and_not_otherwise(it: Daemon) -> None:
+    def heard() -> list[tuple[int, str]]:
+        """Of the lag on prices, latest first, with the version that it is of."""
+        found = it.instance.fetch_observations(dg.AssetKey("prices"), limit=100).records
+        events = [r.asset_observation for r in found if r.asset_observation]
+        return [(e.metadata["nova/lag/w"].value, e.tags["dagster/data_version"]) for e in events]  # type: ignore[misc]
+
+    with opened(it) as store:
+        update(store, "prices", 11, 12)
+        it.iterate()
+        assert heard() == [(2, "2")]
+        store.run("w")
+        for _ in range(3):
+            it.later(minutes=2)
+            it.iterate()
+        assert heard() == [(0, "2"), (2, "2")]
+        assert not it.instance.fetch_observations(dg.AssetKey("kept"), limit=1).records, "nobody reads its changes"
 
 
 def test_a_channel_says_when_it_is_compacted_and_for_how_long_it_keeps_versions(it: Daemon) -> None:

@@ -193,6 +193,12 @@ def test_one_partition_is_materialized_and_everything_about_it_is_seen(deployed:
     person.sees("nova/seq", "nova/range", "Δ(0→1)", "nova/consumed", "nova/bytes")
     person.photographs("block-metadata")
 
+    person.page.locator("tr", has_text="nova/timeline").get_by_text("Show Markdown").click()
+    picture = person.page.get_by_role("dialog").locator("img")
+    picture.wait_for()
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 760
+    person.photographs("timeline")
+
     person.go("assets/totals?view=overview")
     person.sees("Columns", "double", "Freshness policy")
     person.photographs("asset-overview")
