@@ -162,17 +162,20 @@ def _show(console: Console, found: Examination, told: list[Told], dry_run: bool)
 
 
 def _show_one(console: Console, told: Told) -> None:
+    from rich.padding import Padding
+
     damage = told.damage
-    console.print(f"  {in_one_line(damage.what)}")
-    console.print(f"    means: {in_one_line(damage.means)}")
+    console.print(Padding(in_one_line(damage.what), (0, 0, 0, 2), expand=False))
+    for line in (f"means: {damage.means}", f"→ {_becomes(told)}"):
+        console.print(Padding(in_one_line(line), (0, 0, 0, 4), expand=False))
+
+
+def _becomes(told: Told) -> str:
     if told.state == "found":
-        console.print(f"    → would be mended: {damage.mending}")
-    elif told.state == "mended":
-        console.print(f"    → mended: {told.says or damage.mending}")
-    elif told.says:
-        console.print(f"    → not mended: {in_one_line(told.says)}")
-    elif damage.next is not None:
-        console.print(f"    → {in_one_line(damage.next)}")
+        return f"would be mended: {told.damage.mending}"
+    if told.state == "mended":
+        return f"mended: {told.says or told.damage.mending}"
+    return f"not mended: {told.says}" if told.says else told.damage.next or "nothing can be done about it here"
 
 
 def _conclusion(found: Examination, told: list[Told], dry_run: bool) -> str:

@@ -125,7 +125,7 @@ def _mendable(facts: Facts, loss: Loss, wrong: Wrong) -> Damage:
     return Damage(
         "file",
         _subject(facts, loss),
-        _what(loss, wrong),
+        _what(facts, loss, wrong),
         f"every answer that is kept is possible without {named}{gone}",
         "give up",
         f"{named} is given up: marked as collected, so that nothing is planned with it",
@@ -137,14 +137,13 @@ def _lost(
     facts: Facts, loss: Loss, wrong: Wrong, readers: Sequence[str], writer: str | None, found: Sequence[Loss]
 ) -> Damage:
     head_lost = NEWEST in loss.missed
-    of = f" of {facts.history.channel}" + (f" in {loss.track.partition}" if loss.track.partition else "")
-    means = [f"{_versions(loss.versions)}{of} cannot be answered"] if loss.versions else []
+    means = [f"{_versions(loss.versions)} of {_where(facts, loss)} cannot be answered"] if loss.versions else []
     means += [f"missed by {'; '.join(loss.missed)}"]
     means += [f"read by {', '.join(readers)}"] if head_lost and readers else []
     return Damage(
         "file",
         _subject(facts, loss),
-        _what(loss, wrong),
+        _what(facts, loss, wrong),
         "; ".join(means),
         next=_advice(facts, loss, writer, newest_whole(facts, found)),
         concerns=tuple(f.path for b in loss.blocks for f in b.manifest.files if f.path in wrong),
@@ -172,15 +171,19 @@ def _advice(facts: Facts, loss: Loss, writer: str | None, at: int) -> str:
     return "; or ".join(said) + only
 
 
-def _what(loss: Loss, wrong: Wrong) -> str:
+def _what(facts: Facts, loss: Loss, wrong: Wrong) -> str:
     bad = {f.path: f.bytes for b in loss.blocks for f in b.manifest.files if f.path in wrong}
     said = [_as_found(path, size, wrong[path]) for path, size in list(bad.items())[:_NAMED]]
     said += [f"and {len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
-    return f"{', '.join(b.range for b in loss.blocks)}: {'; '.join(said)}"
+    return f"{', '.join(b.range for b in loss.blocks)} of {_where(facts, loss)}: {'; '.join(said)}"
 
 
 def _as_found(path: str, size: int, found: int | None) -> str:
-    return f"{path} is missing" if found is None else f"{path} has {found} bytes in place of {size}"
+    return (
+        f"{path} is missing"
+        if found is None
+        else f"{path} has {found} byte{'' if found == 1 else 's'} in place of {size}"
+    )
 
 
 def _versions(numbers: Sequence[int]) -> str:
@@ -193,6 +196,10 @@ def _versions(numbers: Sequence[int]) -> str:
             runs.append([n])
     shown = ", ".join(f"{r[0]} to {r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
     return f"version{'s' if len(numbers) > 1 else ''} {shown}"
+
+
+def _where(facts: Facts, loss: Loss) -> str:
+    return facts.history.channel + (f" in {loss.track.partition}" if loss.track.partition else "")
 
 
 def _subject(facts: Facts, loss: Loss) -> str:

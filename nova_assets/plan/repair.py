@@ -25,7 +25,7 @@ WAITING = timedelta(hours=1)
 _OURS = re.compile(r"blocks/[A-Za-z0-9_-]+(/[^/]+)?")
 """Paths that this package gives: a block's folder, and the files right in it."""
 
-_NEVER_SEEN = "no answer: nothing of it was ever visible"
+_NEVER_SEEN = "nothing for any answer: what it staged was never visible"
 
 
 # staging
@@ -42,13 +42,14 @@ def left_by(execution: Execution, blocks: int, now: datetime, grace: timedelta) 
     if not blocks and not (lapsed and execution.state == "running"):
         return None
     kind: DamageKind = "lapsed" if lapsed and execution.state == "running" else "staged"
-    staged = _counted(blocks, "staged block")
+    staged = _counted(blocks, "staged block") if blocks else "nothing staged"
     what = (
         f"execution {execution.id[:8]} of {execution.binding or 'an insert'} {_state(execution, lapsed)}, with {staged}"
     )
     over = swept_from(execution, grace)
     if over < now:
-        mending = f"{'it is aborted; ' if lapsed else ''}{staged} swept"
+        mended = ["it is aborted"] if lapsed else []
+        mending = " and ".join([*mended, *([f"{staged} swept"] if blocks else [])])
         return Damage(kind, execution.id, what, _NEVER_SEEN, "sweep", mending)
     until = f"nothing: if nobody goes on with it, it is swept from {over:%Y-%m-%d %H:%M:%S} UTC on"
     return Damage(kind, execution.id, what, _NEVER_SEEN, next=until, wrong=False)
@@ -178,8 +179,8 @@ def _is_of_nova(path: str, some: Sequence[Entry]) -> bool:
 def _orphan(path: str, some: Sequence[Entry]) -> Damage:
     what = f"{path} ({_sized(some)}) is listed by no block, and nothing that is staged is in it"
     means = (
-        "no answer of this catalog. If the catalog was restored from a backup, it is what was committed after that: "
-        "read it first"
+        "nothing for any answer. If this catalog was restored from a backup, it is what was committed after that: look "
+        "into it first"
     )
     return Damage("orphan", path, what, means, "delete", "deleted", concerns=(path,))
 
@@ -205,7 +206,7 @@ def _stranger(found: Mapping[str, Sequence[Entry]]) -> Damage:
         "orphan",
         "blocks/",
         f"{what} has a name that nova does not give",
-        "no answer: it is nobody's block",
+        "nothing for any answer: it is nobody's block",
         next="nothing, or delete it by hand",
         wrong=False,
     )

@@ -72,7 +72,7 @@ def test_partitions_are_judged_each_by_itself() -> None:
 def test_it_says_what_is_lost_for_whom_and_what_to_type() -> None:
     damage = said("d1 d2 d3 d4", "d3", Reader("dedup", 2), bases=True)
     assert damage.cure is None and damage.wrong and damage.subject == "c"
-    assert damage.what == "Δ(2→3): blocks/d3/part-0 is missing"
+    assert damage.what == "Δ(2→3) of c: blocks/d3/part-0 is missing"
     assert damage.means == (
         "versions 3 to 4 of c cannot be answered; missed by the newest snapshot; dedup, which has read 2; "
         "read by totals"
@@ -107,7 +107,7 @@ def test_a_block_that_is_given_up_says_what_can_no_longer_be_read() -> None:
 def test_a_file_of_another_size_is_named_with_both() -> None:
     of = Facts(history("d1 d2", merge=KEYED))
     [damage] = lost_files(of, {"blocks/d2/part-0": 3})
-    assert damage.what == "Δ(1→2): blocks/d2/part-0 has 3 bytes in place of 10"
+    assert damage.what == "Δ(1→2) of c: blocks/d2/part-0 has 3 bytes in place of 10"
     assert lost_files(of, {}) == [] and lost_files(of, {"blocks/other/part-0": None}) == []
 
 

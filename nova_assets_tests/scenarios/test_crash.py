@@ -169,6 +169,31 @@ def test_a_collection_killed_at_each_point(catalog: str, tmp_path: Path, point: 
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("point", ["sweep.before", "sweep.after", "repair.given_up", "repair.deleting"])
+def test_a_repair_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
+    warehouse = tmp_path / "wh"
+    with open_store(catalog, str(warehouse), "stub") as store:
+        store.register(store.project)
+        for n in range(3):
+            store.insert("source", rows("stub", n, n + 1))
+            store.run("w")
+        store.compact("total")
+        [base] = [b for b in store.catalog.history("total").blocks if b.kind == "base"]
+        (warehouse / base.manifest.files[0].path).unlink()
+        store.insert("source", rows("stub", 9))
+        assert worker(catalog, warehouse, "stub", "run", "task.after") == -9
+        orphan = warehouse / "blocks" / "lost" / "part-0"
+        orphan.parent.mkdir()
+        orphan.write_text("nobody's")
+        time.sleep(LEASE + GRACE + 0.2)
+        assert worker(catalog, warehouse, "stub", "repair", point) == -9
+        assert worker(catalog, warehouse, "stub", "repair") == 0
+        assert files(warehouse) == {f for f in listed(store) if f not in {f.path for f in base.manifest.files}}
+        store.run("w")
+        assert keys(store, "total") == [0, 1, 2, 3, 9]
+
+
+@pytest.mark.crash
 @pytest.mark.dagster
 @pytest.mark.parametrize("point", ["publish.before", "publish.after"])
 def test_r17_a_dagster_run_killed_around_publishing(
