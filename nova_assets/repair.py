@@ -135,7 +135,7 @@ class Repair:
     # mending
 
     def _sweep(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
-        self.tell(f"sweeping what {len(damages)} executions left")
+        self.tell("sweeping what dead executions left")
         says = ""
         try:
             self.runtime.sweep()

@@ -63,9 +63,10 @@ class Repairs:
         return self.database.write(work)
 
     def commits_on(self, channel: str) -> dict[str, bool]:
-        """Commit -> whether Dagster is taken to have heard of it, for those that took a number on the channel."""
-        query = select(commits.c.id, commits.c.published_at.is_not(None))
-        query = query.join(numbers, numbers.c.commit_id == commits.c.id).where(numbers.c.channel == channel)
+        """Commit -> whether Dagster is taken to have heard of it, for those that gave the channel a block and a
+        number."""
+        given = select(blocks.c.commit_id).where(blocks.c.channel == channel, blocks.c.origin != "compact")
+        query = select(commits.c.id, commits.c.published_at.is_not(None)).where(commits.c.id.in_(given))
         return {commit: bool(told) for commit, told in self.database.read(lambda c: pairs(c, query)).items()}
 
     def unmark_published(self, channel: str) -> None:

@@ -363,6 +363,15 @@ def test_several_repairs_at_once_do_no_harm(opened: Opener, clock: TestClock) ->
     assert wrong(store) == [] and not any(f.exists() for f in folders) and len(rows_of(store, "source")) == 4
 
 
+def test_it_says_how_far_it_has_come_with_many_files(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, said = filled(opened), list[str]()
+    Repair(store.runtime, HOUR, said.append).examine()
+    assert said == ["6 files and folders lie in the warehouse"]
+    monkeypatch.setattr("nova_assets.repair._BATCH", 2)
+    Repair(store.runtime, HOUR, said.append).examine()
+    assert said[2:] == ["source: 2 of 3 files looked at", "source: 3 of 3 files looked at"]
+
+
 def test_partitions_are_mended_one_by_one(opened: Opener) -> None:
     days = nova.Channel("days", schema="day string, v bigint", partitions=[nova.dynamic("day")])
     store = opened(nova.Project([], channels=[days]))
