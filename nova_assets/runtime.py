@@ -59,6 +59,10 @@ CRASH_POINTS = (
     "sweep.after",  # files are gone, the catalog still lists them as staged
     "collect.marked",  # blocks are collected, their files are there
     "collect.deleted",  # their files are gone, the catalog still lists them
+    "repair.given_up",  # damaged blocks are marked as collected, nothing else is mended
+    "repair.deleting",  # about to delete an orphan
+    "repair.unmarked",  # Dagster is to hear of a channel again, and still has what it had
+    "repair.wiped",  # Dagster has nothing of a channel
     "fire.before",  # a trigger is due, no firing says so yet
     "fire.after",  # the firing is a row in the catalog, its run is not requested
 )

@@ -33,6 +33,7 @@ class Staging:
         self.catalog = catalog
         self.engine = engine
         self.crash_point = crash_point
+        self._marked = False
 
     def write(
         self,
@@ -69,6 +70,7 @@ class Staging:
             epoch=execution.epoch,
             partition=scope,
         )
+        self._mark()
         self.catalog.stage([block])
         self.crash_point("stage.recorded")
         manifest = self.engine.write(frame, block, channel, schema)
@@ -150,6 +152,13 @@ class Staging:
             consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
             **requirements(published, histories),
         )
+
+    def _mark(self) -> None:
+        """Leave the catalog's mark in the warehouse, once per process: another catalog that writes into it then knows
+        that what it does not list may be ours."""
+        if not self._marked:
+            self.engine.mark(self.catalog.identity())
+            self._marked = True
 
     # checks
 

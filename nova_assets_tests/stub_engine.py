@@ -134,6 +134,18 @@ class StubEngine:
     def delete_files(self, paths: Any) -> None:
         Warehouse(self.root).delete_files(paths)
 
+    def listing(self) -> Any:
+        return Warehouse(self.root).listing()
+
+    def size(self, path: str) -> int | None:
+        return Warehouse(self.root).size(path)
+
+    def mark(self, catalog: str) -> None:
+        Warehouse(self.root).mark(catalog)
+
+    def marks(self) -> frozenset[str]:
+        return Warehouse(self.root).marks()
+
     def sized(self, frame: list[Row], bytes: int) -> list[Row]:
         return frame
 

@@ -15,6 +15,7 @@ from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.outlines import Outlines
+from nova_assets.catalog.repair import Repairs
 from nova_assets.catalog.staging import StagingArea
 from nova_assets.catalog.upkeep import Upkeep
 
@@ -61,6 +62,7 @@ class SqlCatalog:
         self.staged = staging.staged
         self.sweepable = staging.sweepable
         self.swept = staging.swept
+        self.leftovers = staging.leftovers
 
         self.commit = commits.commit
         self.settle = commits.settle
@@ -75,6 +77,13 @@ class SqlCatalog:
         self.deletable = upkeep.deletable
         self.deleted = upkeep.deleted
         self.reads_of_all = upkeep.reads_of_all
+
+        repairs = Repairs(database, upkeep)
+        self.identity = repairs.identity
+        self.known = repairs.known
+        self.give_up = repairs.give_up
+        self.commits_on = repairs.commits_on
+        self.unmark_published = repairs.unmark_published
 
         self.firing = firings.firing
         self.requested = firings.requested

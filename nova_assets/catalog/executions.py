@@ -320,6 +320,12 @@ def _execution(c: Connection, row: RowMapping) -> Execution:
     )
 
 
+def read_executions(c: Connection, where: Any) -> list[Execution]:
+    """Executions with their pins, oldest first."""
+    query = select(executions).where(where).order_by(executions.c.started_at, executions.c.id)
+    return [_execution(c, r) for r in c.execute(query).mappings().all()]
+
+
 def _in_progress(row: RowMapping) -> ExecutionInProgress:
     return ExecutionInProgress(
         f"binding {row['binding']!r} is being executed by {row['owner']}",

@@ -8,10 +8,11 @@ from datetime import timedelta
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.executions import SKIPPED, Executions
+from nova_assets.catalog.executions import SKIPPED, Executions, read_executions
 from nova_assets.catalog.tables import executions, staged
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.block import Manifest, StagedBlock
+from nova_assets.model.execution import Execution
 
 
 class StagingArea:
@@ -98,6 +99,20 @@ class StagingArea:
             .where(ended, staged.c.folder != SKIPPED)
         )
         return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+
+    def leftovers(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
+        """Every execution that has not ended, or whose staged blocks are still there, with these."""
+        query = select(staged).where(staged.c.folder != SKIPPED).order_by(staged.c.at, staged.c.id)
+
+        def work(c: Connection) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
+            found: dict[str, list[StagedBlock]] = {}
+            for row in c.execute(query).mappings():
+                found.setdefault(row["execution_id"], []).append(_staged(row))
+            unfinished = executions.c.state.in_(["running", "failed"])
+            lives = read_executions(c, unfinished | executions.c.id.in_(select(staged.c.execution_id)))
+            return [(e, tuple(found.get(e.id, ()))) for e in lives]
+
+        return self.database.read(work)
 
     def swept(self, block_ids: Sequence[str]) -> None:
         """Their files are gone."""

@@ -235,3 +235,6 @@ firings = Table(
     Column("why", Text),
     UniqueConstraint("binding", "partition", "n"),
 )
+
+identity = Table("nova_identity", metadata, Column("id", String(64), primary_key=True))
+"""One row: which catalog this is. Catalogs that share a warehouse know each other's files by it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from nova_assets.catalog.tables import (
     pins,
     staged,
 )
+from nova_assets.model.block import Block
 from nova_assets.model.upkeep import Collection, Facts, Held, Reader
 from nova_assets.plan.collect import collectable, judge
 
@@ -46,7 +47,7 @@ class Upkeep:
             ChannelNotFound.
         """
         self.histories.definitions.channel(channel)
-        return self.database.read(lambda c: self._facts(c, channel, retain))
+        return self.database.read(lambda c: self.facts_in(c, channel, retain))
 
     def collect(self, channel: str, retain: float = 0.0) -> Collection:
         """Mark every block that nobody holds: from now on no plan uses it. What is held is judged under the channel's
@@ -55,16 +56,10 @@ class Upkeep:
 
         def work(c: Connection) -> Collection:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
-            found = collectable(judge(self._facts(c, channel, retain)))
+            found = collectable(judge(self.facts_in(c, channel, retain)))
             if not found:
                 return Collection(channel, ())
-            now, commit = self.database.clock(), uuid.uuid4().hex
-            of = {"heads": {}, "consumed": {}, "details": {"collected": len(found)}}
-            c.execute(insert(commits).values(id=commit, execution_id=commit, binding=None, at=now, **of))
-            for some in _parts([b.id for b in found]):
-                mark = update(blocks).where(blocks.c.id.in_(some))
-                c.execute(mark.values(collected_at=now, collected_by=commit))
-            return Collection(channel, found, commit)
+            return mark_collected(c, channel, found, {"collected": len(found)}, self.database.clock())
 
         return self.database.write(work)
 
@@ -114,7 +109,8 @@ class Upkeep:
 
         return self.database.read(work)
 
-    def _facts(self, c: Connection, channel: str, retain: float) -> Facts:
+    def facts_in(self, c: Connection, channel: str, retain: float) -> Facts:
+        """The same within a transaction."""
         history = self.histories.history_in(c, channel, None, "", 0)
         assert history is not None
         bases = bool(c.execute(select(channels.c.bases).where(channels.c.name == channel)).scalar())
@@ -135,6 +131,18 @@ class Upkeep:
         ).mappings():
             who = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
             yield Held(who, row["head"], row["cursor"], row["partition"])
+
+
+def mark_collected(
+    c: Connection, channel: str, found: Sequence[Block], details: Mapping[str, int], now: datetime
+) -> Collection:
+    """Mark blocks as collected, inside a transaction that holds the channel's row."""
+    commit = uuid.uuid4().hex
+    of = {"heads": {}, "consumed": {}, "details": dict(details)}
+    c.execute(insert(commits).values(id=commit, execution_id=commit, binding=None, at=now, **of))
+    for some in _parts([b.id for b in found]):
+        c.execute(update(blocks).where(blocks.c.id.in_(some)).values(collected_at=now, collected_by=commit))
+    return Collection(channel, tuple(found), commit)
 
 
 def _readers(c: Connection, channel: str) -> Iterable[Reader]:

@@ -21,16 +21,37 @@ _MARKS: dict[Status, tuple[str, str]] = {
 
 @click.command(cls=NovaCommand)
 @click.option("--spark", "start_spark", is_flag=True, help="Really start Spark and run a small job.")
+@click.option("--repair", "mend", is_flag=True, help="Examine the data instead, and mend what can be mended.")
+@click.option("--dry-run", is_flag=True, help="With --repair: find and explain everything; change nothing.")
 @click.pass_obj
-def doctor(deployment: Deployment, start_spark: bool) -> Answer:
+def doctor(deployment: Deployment, start_spark: bool, mend: bool, dry_run: bool) -> Answer:
     """Say which Python, Java, Spark, Dagster, catalog, warehouse and project are used, and what is wrong with them.
 
     Makes and changes nothing. Exits with 1 if something is wrong.
 
+    With --repair it examines the data: what dead executions left, files that are missing, changed, or listed by nobody,
+    and where Dagster (of DAGSTER_HOME) shows other commits than the catalog has. It says what each means for answers,
+    mends what it can, and says what to type for the rest. It may run beside everything else. Exits with 1 if something
+    remains wrong.
+
     \b
     JSON: {"status": "ok"|"warning"|"wrong",
            "checks": [{"name", "status", "says", "next" or null, "facts": {...}}]}
+    With --repair:
+          {"dry_run", "whole": whether nothing is wrong now, "remaining": how many are,
+           "counts": {"blocks", "files", "entries", "events"}, "notes": [what was not looked at],
+           "damages": [{"kind": "staged"|"lapsed"|"file"|"orphan"|"unpublished"|"event"|"firing",
+             "subject", "what", "means", "cure" or null, "mending", "next" or null, "wrong",
+             "concerns": [IDS OR PATHS], "state": "told"|"found"|"mended"|"remains", "says"}]}
     """
+    if dry_run and not mend:
+        raise click.UsageError("--dry-run belongs to --repair: nova doctor alone changes nothing")
+    if mend and start_spark:
+        raise click.UsageError("--repair needs no Spark: type one after the other")
+    if mend:
+        from nova_assets.cli.repair import repair
+
+        return repair(deployment, dry_run)
     if start_spark:
         progress("starting Spark", deployment.quiet)
     found = list(look_at_everything(deployment, start_spark))

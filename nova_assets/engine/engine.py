@@ -25,6 +25,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.reads import Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
+from nova_assets.model.warehouse import Entry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,6 +190,18 @@ class SparkEngine:
 
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)
+
+    def listing(self) -> list[Entry]:
+        return self.warehouse.listing()
+
+    def size(self, path: str) -> int | None:
+        return self.warehouse.size(path)
+
+    def mark(self, catalog: str) -> None:
+        self.warehouse.mark(catalog)
+
+    def marks(self) -> frozenset[str]:
+        return self.warehouse.marks()
 
     def check(self) -> str:
         return self.warehouse.check()

@@ -1,7 +1,8 @@
 """The warehouse: a folder of blocks. Every path that is read, written or deleted goes through here.
 
 A block's files lie in ``blocks/<block id>/`` under the root and nowhere else. Folders are made, filled once, and
-deleted whole; a read is told every file by the catalog and lists nothing (R16).
+deleted whole; a read is told every file by the catalog and lists nothing (R16). Beside them, ``catalogs/`` has an empty
+file for each catalog that writes here, so that none takes another's blocks for orphans.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from datetime import UTC
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+from pyarrow import fs
+
 from nova_assets.errors import FileMissing, NotSupported, WarehouseUnavailable
 from nova_assets.model.block import DataFile
+from nova_assets.model.warehouse import Entry
 
 BLOCKS = "blocks"
+CATALOGS = "catalogs"
 _FOLDER = re.compile(r"blocks/[A-Za-z0-9_-]+")
+_MARK = re.compile(r"[A-Za-z0-9-]+")
 
 
 class Warehouse:
@@ -32,6 +39,7 @@ class Warehouse:
 
     def __init__(self, root: str | Path) -> None:
         self.root = _local(str(root))
+        self.files = fs.LocalFileSystem()
 
     def folder(self, name: str) -> Path:
         """The folder of a block. Raises WarehouseUnavailable for a name that is not ``blocks/<block id>``."""
@@ -111,6 +119,55 @@ class Warehouse:
         """
         return [str(self._seen(file)) for file in files]
 
+    def size(self, name: str) -> int | None:
+        """The bytes of a listed file; None where it is not there.
+
+        Raises:
+            WarehouseUnavailable: it cannot be told.
+        """
+        try:
+            path = self.path(DataFile(name, 0, 0))
+            [found] = self.files.get_file_info([str(path)])
+        except FileMissing:
+            return None
+        except OSError as error:
+            raise self._unavailable("be read", error) from error
+        return found.size if found.is_file else None
+
+    def listing(self) -> list[Entry]:
+        """What lies in ``blocks/``, and in each folder there. For repair: a read never lists anything (R16).
+
+        Raises:
+            WarehouseUnavailable: it cannot be listed.
+        """
+        folders = self._listed(BLOCKS)
+        return [*folders, *(e for folder in folders if folder.is_folder for e in self._listed(folder.path))]
+
+    def mark(self, catalog: str) -> None:
+        """Leave the mark of a catalog, unless it is there.
+
+        Raises:
+            WarehouseUnavailable: the warehouse cannot be written.
+        """
+        if not _MARK.fullmatch(catalog):
+            raise WarehouseUnavailable(f"{catalog!r} is no identity of a catalog", expected="letters and digits")
+        mark = self.root / CATALOGS / catalog
+        try:
+            if not mark.exists():
+                mark.parent.mkdir(parents=True, exist_ok=True)
+                mark.touch()
+                sync([mark.parent])
+        except OSError as error:
+            raise self._unavailable("be written", error) from error
+
+    def marks(self) -> frozenset[str]:
+        """The catalogs that have left their mark.
+
+        Raises:
+            WarehouseUnavailable: it cannot be listed.
+        """
+        return frozenset(e.path.rpartition("/")[2] for e in self._listed(CATALOGS))
+
     def check(self) -> str:
         """One line about the warehouse.
 
@@ -129,6 +186,19 @@ class Warehouse:
             raise self._unavailable("be written", error) from error
         return f"{self.root} ({'in use' if made else 'new'}, {_gigabytes(free)} free)"
 
+    def _listed(self, folder: str) -> list[Entry]:
+        """What is right in a folder; no deeper, since folders may lead elsewhere, or round in circles."""
+        try:
+            found = self.files.get_file_info(fs.FileSelector(str(self.root / folder), allow_not_found=True))
+        except OSError as error:
+            raise self._unavailable("be listed", error) from error
+        # What was deleted while it was listed has no time any more.
+        return [
+            Entry(f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC), not f.is_file)
+            for f in found
+            if f.mtime is not None
+        ]
+
     def _seen(self, file: DataFile) -> Path:
         path = self.path(file)
         try:
@@ -138,7 +208,7 @@ class Warehouse:
                 f"the file {file.path} is listed in the catalog and not in the warehouse",
                 found=error.strerror,
                 expected=f"{file.bytes} bytes at {path}",
-                next="nova doctor; then restore the file from a backup",
+                next="nova doctor --repair --dry-run, which says what it means and what can be done",
                 path=file.path,
             ) from error
         if size != file.bytes:
@@ -146,7 +216,7 @@ class Warehouse:
                 f"the file {file.path} was changed after it was committed",
                 found=f"{size} bytes",
                 expected=f"{file.bytes} bytes at {path}",
-                next="nova doctor; then restore the file from a backup",
+                next="nova doctor --repair --dry-run, which says what it means and what can be done",
                 path=file.path,
             )
         return path

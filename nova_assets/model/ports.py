@@ -22,6 +22,7 @@ from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant
 from nova_assets.model.upkeep import Collection, Facts
+from nova_assets.model.warehouse import Entry, Known
 
 if TYPE_CHECKING:
     from nova_assets.model.reads import Read, Snapshot
@@ -169,6 +170,14 @@ class Catalog(Protocol):
     def deleted(self, gone: Iterable[tuple[str, str]]) -> None: ...
     def reads_of_all(self, channel: str) -> int: ...
 
+    # repair
+    def identity(self) -> str: ...
+    def leftovers(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]: ...
+    def known(self) -> Known: ...
+    def give_up(self, channel: str, damaged: Iterable[str], retain: float = 0.0) -> Collection: ...
+    def commits_on(self, channel: str) -> dict[str, bool]: ...
+    def unmark_published(self, channel: str) -> None: ...
+
     # executions
     def begin(self, request: Begin) -> Execution: ...
     def execution(self, execution_id: str) -> Execution: ...
@@ -300,6 +309,18 @@ class Engine(Protocol):
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """Remove files of collected blocks, and the folders that they leave empty; no matter if they are gone."""
+
+    def listing(self) -> list[Entry]:
+        """Everything that lies below ``blocks/``: for repair alone, which is no read (R16)."""
+
+    def size(self, path: str) -> int | None:
+        """The bytes of a listed file; None where it is not there."""
+
+    def mark(self, catalog: str) -> None:
+        """Leave the mark of a catalog that writes into this warehouse, unless it is there."""
+
+    def marks(self) -> frozenset[str]:
+        """The identities of all catalogs that have left their mark."""
 
     def check(self) -> str:
         """One line about the warehouse. Raises WarehouseUnavailable."""

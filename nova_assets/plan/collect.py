@@ -19,6 +19,8 @@ from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Facts, Verdict
 from nova_assets.plan import modes
 
+NEWEST = "the newest snapshot"
+
 
 def judge(facts: Facts) -> tuple[Verdict, ...]:
     """A verdict on every block of the channel, oldest first."""
@@ -34,9 +36,20 @@ def judge(facts: Facts) -> tuple[Verdict, ...]:
 
 def _wanted(facts: Facts) -> Iterator[tuple[str, Read]]:
     """Every answer that has to stay possible, and for whom."""
+    yield NEWEST, modes.snapshot(facts.history)
+    yield from _further(facts)
+
+
+def answers(facts: Facts) -> Iterator[str]:
+    """For whom there are answers that have to stay possible, and are; each as often as it has some."""
+    for why, _ in (*_answer(NEWEST, partial(modes.snapshot, facts.history)), *_further(facts)):
+        yield why
+
+
+def _further(facts: Facts) -> Iterator[tuple[str, Read]]:
+    """Every answer but the newest snapshot."""
     history = facts.history
     head = history.head
-    yield "the newest snapshot", modes.snapshot(history, head)
     for reader in facts.readers:
         yield from _of_cursor(history, reader.who, reader.cursor, head, reader.scope, reader.old or facts.bases)
     for pin in facts.pins:

@@ -134,6 +134,28 @@ def test_urls_that_are_none(wrong: str) -> None:
         open_catalog(wrong)
 
 
+def test_each_catalog_has_an_identity_that_stays_with_it(url: str, tmp_path: Path) -> None:
+    first = open_catalog(url)
+    again, other = open_catalog(url), open_catalog(f"sqlite:///{tmp_path}/other.db")
+    assert first.identity() == again.identity() != other.identity() and len(first.identity()) == 32
+    for catalog in (first, again, other):
+        catalog.close()
+
+
+def test_a_catalog_from_before_repair_is_given_an_identity(url: str) -> None:
+    open_catalog(url).close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(Path(schema_version.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0004")
+    engine.dispose()
+    catalog = open_catalog(url)
+    assert len(catalog.identity()) == 32
+    catalog.close()
+
+
 def test_several_processes_may_open_a_new_catalog_at_once(url: str) -> None:
     program = f"from nova_assets.catalog.catalog import open_catalog as o; o({url!r}).check()"
     running = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) for _ in range(6)]

@@ -74,7 +74,8 @@ def test_help_lists_every_command_with_what_it_is_for(nova: Nova) -> None:
 def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: Nova, command: str) -> None:
     said = nova(command, "--help")
     assert said.code == 0 and "--json" in said.out and "JSON: {" in said.out
-    assert ("--dry-run" in said.out) == (command in ("init", "run", "insert", "compact", "collect", "drop", "restore"))
+    changes = ("init", "run", "insert", "compact", "collect", "drop", "restore", "doctor")
+    assert ("--dry-run" in said.out) == (command in changes)
 
 
 def test_the_version_is_that_of_the_package(nova: Nova) -> None:

@@ -1,7 +1,7 @@
 """What a crash test kills: one insert and one run of a two-channel binding, in a process of its own.
 
 ``python -m nova_assets_tests.scenarios.crash_worker CATALOG WAREHOUSE stub|spark
-insert|run|sweep|compact|collect|dagster``
+insert|run|sweep|compact|collect|repair|dagster``
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
+from nova_assets.repair import Repair
 from nova_assets.runtime import crash_point
 from nova_assets.settings import load_settings
 from nova_assets.store import Store
@@ -84,6 +85,9 @@ def main(catalog: str, warehouse: str, engine: str, action: str) -> None:
             store.compact("total")
         elif action == "collect":
             store.collect("total")
+        elif action == "repair":
+            repair = Repair(store.runtime, LEASE)
+            assert all(o.mended for o in repair.mend(repair.examine().damages))
         else:
             store.runtime.sweep()
     print("done")

@@ -18,7 +18,7 @@ import nova_assets as nova
 from nova_assets.runtime import CRASH_POINTS
 from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, rows
 
-RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(("sweep", "publish", "collect", "fire"))]
+RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(("sweep", "publish", "collect", "repair", "fire"))]
 INSERT_POINTS = [p for p in RUN_POINTS if p != "task.after"]
 DURABLE = ("commit.after",)
 
@@ -166,6 +166,31 @@ def test_a_collection_killed_at_each_point(catalog: str, tmp_path: Path, point: 
         assert files(warehouse) == listed(store), "what is collected is gone, and nothing else"
         assert [b.range for b in store.catalog.history("total").blocks] == ["B3"]
         assert keys(store, "total") == [0, 1, 2, 3]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", ["sweep.before", "sweep.after", "repair.given_up", "repair.deleting"])
+def test_a_repair_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
+    warehouse = tmp_path / "wh"
+    with open_store(catalog, str(warehouse), "stub") as store:
+        store.register(store.project)
+        for n in range(3):
+            store.insert("source", rows("stub", n, n + 1))
+            store.run("w")
+        store.compact("total")
+        [base] = [b for b in store.catalog.history("total").blocks if b.kind == "base"]
+        (warehouse / base.manifest.files[0].path).unlink()
+        store.insert("source", rows("stub", 9))
+        assert worker(catalog, warehouse, "stub", "run", "task.after") == -9
+        orphan = warehouse / "blocks" / "lost" / "part-0"
+        orphan.parent.mkdir()
+        orphan.write_text("nobody's")
+        time.sleep(LEASE + GRACE + 0.2)
+        assert worker(catalog, warehouse, "stub", "repair", point) == -9
+        assert worker(catalog, warehouse, "stub", "repair") == 0
+        assert files(warehouse) == {f for f in listed(store) if f not in {f.path for f in base.manifest.files}}
+        store.run("w")
+        assert keys(store, "total") == [0, 1, 2, 3, 9]
 
 
 @pytest.mark.crash

@@ -1,0 +1,190 @@
+"""Repair: what is amiss between the catalog and the warehouse is found, explained, and mended where it can be.
+
+Finding changes nothing. Mending asks again before it touches anything: nothing live is ever taken for a leftover, since
+what is going to be written is recorded first (R3), and the warehouse is listed before the catalog is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+
+from nova_assets.errors import NovaError, WarehouseUnavailable
+from nova_assets.model.damage import Cure, Damage, Examination, Outcome
+from nova_assets.model.period import seconds_of
+from nova_assets.model.warehouse import Entry
+from nova_assets.plan.lost import lost_files
+from nova_assets.plan.repair import left_by, orphans
+from nova_assets.runtime import Runtime, crash_point
+
+Tell = Callable[[str], None]
+
+AT_ONCE = 16
+"""Status calls under way at a time: on a store far away each is a wait, not work."""
+
+_BATCH = 1000
+"""Files between two words about how far it has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Files of one channel that were looked at.
+
+    Args:
+        wrong: path -> its bytes, or None where it is not there; of those that are not as they were written.
+    """
+
+    blocks: int
+    files: int
+    wrong: Mapping[str, int | None]
+
+
+class Repair:
+    """Examines and mends one deployment, without Dagster's side of it.
+
+    Args:
+        collect_grace: seconds for which what lies in the warehouse is left alone, whoever listed it before.
+        tell: hears how far it has come.
+    """
+
+    def __init__(self, runtime: Runtime, collect_grace: float, tell: Tell = lambda text: None) -> None:
+        self.runtime = runtime
+        self.catalog = runtime.catalog
+        self.engine = runtime.engine
+        self.grace = timedelta(seconds=runtime.grace)
+        self.lying = timedelta(seconds=max(collect_grace, runtime.lease + runtime.grace))
+        self.tell = tell
+
+    def examine(self) -> Examination:
+        """Find everything. Changes nothing.
+
+        Raises:
+            WarehouseUnavailable: it cannot be read, or nothing at all is there.
+        """
+        entries = self.engine.listing()
+        self.tell(f"{len(entries)} files and folders lie in the warehouse")
+        files = {s.channel.name: self._files(s.channel.name) for s in self.catalog.channels()}
+        looked = sum(f.files for f in files.values())
+        if looked and not entries:
+            raise self._nothing_there(looked)
+        damages = [*self._leftovers(), *self._lost(files), *self._orphans(entries)]
+        counts = {
+            "blocks": sum(f.blocks for f in files.values()),
+            "files": looked,
+            "entries": len(entries),
+        }
+        return Examination(tuple(damages), counts)
+
+    def mend(self, damages: Iterable[Damage]) -> list[Outcome]:
+        """Mend what there is a cure for here, after asking again whether it is still so."""
+        found = list(damages)
+        cures: dict[Cure, Callable[[Sequence[Damage]], Iterator[Outcome]]] = {
+            "sweep": self._sweep,
+            "give up": self._give_up,
+            "delete": self._delete,
+        }
+        return [
+            outcome
+            for cure, carry_out in cures.items()
+            if (some := [d for d in found if d.cure == cure])
+            for outcome in carry_out(some)
+        ]
+
+    # finding
+
+    def _leftovers(self) -> list[Damage]:
+        now = self.catalog.now()
+        found = (left_by(e, len(staged), now, self.grace) for e, staged in self.catalog.leftovers())
+        return [d for d in found if d is not None]
+
+    def _files(self, channel: str) -> _Files:
+        """A status call for each file that a block of the channel lists."""
+        there = self.catalog.history(channel).blocks
+        listed = {f.path: f.bytes for b in there for f in b.manifest.files}
+        wrong: dict[str, int | None] = {}
+        paths, done = iter(listed), 0
+        with ThreadPoolExecutor(AT_ONCE, "nova-status") as pool:
+            while some := list(islice(paths, _BATCH)):
+                for path, size in zip(some, pool.map(self.engine.size, some), strict=True):
+                    if size != listed[path]:
+                        wrong[path] = size
+                done += len(some)
+                if len(listed) > _BATCH:
+                    self.tell(f"{channel}: {done} of {len(listed)} files looked at")
+        return _Files(len(there), len(listed), wrong)
+
+    def _lost(self, files: Mapping[str, _Files]) -> Iterator[Damage]:
+        bindings = self.runtime.project.bindings
+        for channel, looked in files.items():
+            if not looked.wrong:
+                continue
+            # Asked after the files were looked at: what was collected meanwhile is nobody's loss.
+            facts = self.catalog.upkeep(channel, self._retained(channel))
+            readers = [b.name for b in bindings if channel in {c.name for c in b.reads}]
+            writer = next((b.name for b in bindings if channel in {c.name for c in b.base_writes}), None)
+            yield from lost_files(facts, looked.wrong, readers, writer)
+
+    def _orphans(self, entries: Sequence[Entry]) -> list[Damage]:
+        """What is listed by nobody. The catalog, and the marks, are asked after the warehouse was listed."""
+        known, identity = self.catalog.known(), self.catalog.identity()
+        return orphans(entries, known, self.engine.marks(), identity, self.catalog.now(), self.lying)
+
+    # mending
+
+    def _sweep(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
+        self.tell("sweeping what dead executions left")
+        says = ""
+        try:
+            self.runtime.sweep()
+        except NovaError as error:
+            says = error.what
+        left = {d.subject for d in self._leftovers() if d.cure == "sweep"}
+        yield from (Outcome(d, d.subject not in left, says if d.subject in left else "") for d in damages)
+
+    def _give_up(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
+        for damage in damages:
+            channel = damage.subject.partition(" ")[0]
+            gone = {b.id for b in self.catalog.give_up(channel, damage.concerns, self._retained(channel)).blocks}
+            crash_point("repair.given_up")
+            left = set(damage.concerns) & {b.id for b in self.catalog.history(channel).blocks}
+            says = "somebody has come to need it meanwhile: nova doctor --repair again says who" if left else ""
+            yield Outcome(damage, not left, says if gone or left else "it was collected meanwhile")
+
+    def _delete(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
+        """Delete orphans that are orphans still, in a warehouse that is this catalog's alone still."""
+        again = {d.subject for d in self._orphans(self.engine.listing()) if d.cure == "delete"}
+        for n, damage in enumerate(damages):
+            if n and n % _BATCH == 0:
+                self.tell(f"{n} of {len(damages)} orphans deleted")
+            if damage.subject not in again:
+                yield Outcome(damage, True, "it is no orphan any more, and was left")
+                continue
+            crash_point("repair.deleting")
+            try:
+                self._remove(damage.subject)
+            except NovaError as error:
+                yield Outcome(damage, False, f"{error.what}: {error.found}")
+            else:
+                yield Outcome(damage, True)
+
+    def _remove(self, path: str) -> None:
+        if path.count("/") == 1:
+            self.engine.delete(path)
+        else:
+            self.engine.delete_files([path])
+
+    # inside
+
+    def _retained(self, channel: str) -> float:
+        defined = next((c.retain for c in self.runtime.project.channels if c.name == channel), None)
+        return float(seconds_of(defined) or 0)
+
+    def _nothing_there(self, files: int) -> WarehouseUnavailable:
+        return WarehouseUnavailable(
+            f"the catalog lists {files} files, and nothing at all is in the warehouse",
+            expected="the warehouse that this catalog's blocks were written into",
+            next="see that it is mounted, and that NOVA_WAREHOUSE names it; nothing was changed",
+        )

@@ -1,0 +1,197 @@
+"""``nova doctor --repair``: said for people and for programs, on real Parquet files; no Spark is needed for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.engine.engine import SparkEngine
+from nova_assets.settings import load_settings
+from nova_assets.store import Store
+from nova_assets_tests.cli import shop
+from nova_assets_tests.cli.conftest import Nova
+
+HOUR = 3600
+
+
+@pytest.fixture
+def store(folder: Path, with_shop: None) -> Iterator[Store]:
+    """The shop, whose history lies two hours back: stock counted twice."""
+    settings = load_settings()
+    catalog = open_catalog(settings.catalog, clock=lambda: datetime.now(UTC) - timedelta(hours=2))
+    with Store(settings, shop.project, catalog, SparkEngine(settings.warehouse)) as opened:
+        opened.register(shop.project)
+        opened.insert("stock", [{"item": "tea", "count": 7}])
+        opened.insert("stock", [{"item": "jam", "count": 1}])
+        yield opened
+
+
+@pytest.fixture
+def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Dagster home that has been in use."""
+    import dagster as dg
+
+    home = folder / "dagster"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with dg.DagsterInstance.get() as instance:
+        instance.get_runs(limit=1)
+        instance.all_asset_keys()
+    return home
+
+
+def orphan(store: Store, name: str, ago: float = 2 * HOUR) -> Path:
+    made = Path(store.settings.warehouse) / "blocks" / name
+    made.mkdir()
+    (made / "part-0.parquet").write_bytes(b"12345")
+    for path in (made / "part-0.parquet", made):
+        os.utime(path, (time.time() - ago, time.time() - ago))
+    return made
+
+
+def files(store: Store, hi: int) -> list[Path]:
+    root = Path(store.settings.warehouse)
+    return [root / f.path for b in store.catalog.history("stock").blocks if b.hi == hi for f in b.manifest.files]
+
+
+def told_in_dagster(channel: str) -> list[int]:
+    import dagster as dg
+
+    with dg.DagsterInstance.get() as instance:
+        records = instance.fetch_materializations(dg.AssetKey(channel), limit=100).records
+        events = [r.asset_materialization for r in reversed(records)]
+        return [e.metadata["nova/seq"].value for e in events if e is not None]  # type: ignore[misc]
+
+
+def test_when_everything_is_whole_it_says_so(nova: Nova, store: Store) -> None:
+    said = nova("doctor", "--repair")
+    assert said.code == 0
+    assert said.out == (
+        "(Dagster was not looked at: DAGSTER_HOME is not set.)\nNothing to repair: 2 files of 2 blocks are there.\n"
+    )
+    answer = nova("doctor", "--repair", "--dry-run", "--json").json
+    assert answer == {
+        "dry_run": True,
+        "whole": True,
+        "remaining": 0,
+        "counts": {"blocks": 2, "files": 2, "entries": 4},
+        "notes": ["Dagster was not looked at: DAGSTER_HOME is not set"],
+        "damages": [],
+    }
+
+
+def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nova: Nova, store: Store) -> None:
+    folder, young = orphan(store, "lost"), orphan(store, "young", ago=10)
+    said = nova("doctor", "--repair", "--dry-run")
+    assert said.code == 1 and folder.exists()
+    assert "Files that nobody lists (1)\n  blocks/lost (1 file, 5 bytes) is listed by no block" in said.out
+    assert (
+        "    means: nothing for any answer. If this catalog was restored" in said.out
+        and "    → would be mended: deleted\n" in said.out
+    )
+    assert said.out.endswith("1 would be mended by nova doctor --repair. 2 files of 2 blocks were looked at.\n")
+    mended = nova("doctor", "--repair")
+    assert mended.code == 0 and not folder.exists() and young.exists() and "→ mended: deleted" in mended.out
+    assert "1 mended, 0 wrong still" in mended.out and "Nothing to repair" in nova("doctor", "--repair").out
+
+
+def test_what_cannot_be_mended_says_what_to_type_and_ends_with_1(nova: Nova, store: Store) -> None:
+    files(store, 2)[0].unlink()
+    said = nova("doctor", "--repair", "--json")
+    assert said.code == 1 and said.json["remaining"] == 1 and not said.json["whole"]
+    [damage] = said.json["damages"]
+    assert (damage["kind"], damage["state"], damage["cure"]) == ("file", "remains", None)
+    assert damage["means"].startswith("version 2 of stock cannot be answered; missed by the newest snapshot")
+    assert "read by sell, take_stock" in damage["means"] and "nova restore stock --at 1" in damage["next"]
+    shown = nova("doctor", "--repair").out
+    assert f"  Δ(1→2) of stock: {damage['concerns'][0]} is missing\n" in shown
+    assert "→ put the files back from a backup; or nova restore stock --at 1" in shown
+    assert "0 mended, 1 wrong still" in shown
+
+
+def test_without_a_catalog_there_is_nothing_and_none_is_made(nova: Nova, folder: Path) -> None:
+    said = nova("doctor", "--repair")
+    assert said.code == 0 and said.out == "Nothing to repair: there is no catalog yet.\n" and not list(folder.iterdir())
+
+
+def test_a_dry_run_migrates_nothing(nova: Nova, store: Store, folder: Path) -> None:
+    with sqlite3.connect(folder / ".nova" / "catalog.db") as catalog:
+        catalog.execute("UPDATE nova_version SET version_num = '0003'")
+    said = nova("doctor", "--repair", "--dry-run")
+    assert said.code == 1 and "NOVA-CATALOG-VERSION" in said.err and "nova init" in said.err
+
+
+@pytest.mark.parametrize("wrong", [["--dry-run"], ["--repair", "--spark"]])
+def test_wrong_use(nova: Nova, wrong: list[str]) -> None:
+    assert nova("doctor", *wrong).code == 2
+
+
+def test_a_warehouse_that_is_not_mounted_is_no_damage(nova: Nova, store: Store, folder: Path) -> None:
+    shutil.move(store.settings.warehouse, folder / "elsewhere")
+    said = nova("doctor", "--repair")
+    assert said.code == 1 and "NOVA-WAREHOUSE-UNAVAILABLE" in said.err and "mounted" in said.err
+
+
+@pytest.mark.dagster
+@pytest.mark.filterwarnings("ignore")
+def test_dagster_is_told_what_it_lacks(nova: Nova, store: Store, home: Path) -> None:
+    said = nova("doctor", "--repair", "--dry-run", "--json").json
+    assert [(d["kind"], d["state"]) for d in said["damages"]] == [("unpublished", "found")] * 2
+    assert said["counts"]["events"] == 0 and told_in_dagster("stock") == []
+    assert nova("doctor", "--repair").code == 0 and told_in_dagster("stock") == [1, 2]
+    whole = nova("doctor", "--repair").out
+    assert whole == "Nothing to repair: 2 files of 2 blocks are there, and Dagster shows what the catalog says.\n"
+
+
+@pytest.mark.dagster
+@pytest.mark.filterwarnings("ignore")
+def test_a_catalog_restored_from_a_backup_is_what_dagster_shows_again(
+    nova: Nova, store: Store, home: Path, folder: Path
+) -> None:
+    catalog, backup = folder / ".nova" / "catalog.db", folder / "backup.db"
+    with sqlite3.connect(catalog) as of, sqlite3.connect(backup) as to:
+        of.backup(to)
+    store.insert("stock", [{"item": "salt", "count": 3}])
+    assert nova("doctor", "--repair").code == 0 and told_in_dagster("stock") == [1, 2, 3]
+    store.close()
+    for left in catalog.parent.glob("catalog.db*"):
+        left.unlink()
+    shutil.copy(backup, catalog)
+    said = nova("doctor", "--repair", "--dry-run")
+    assert "1 materialization of stock by commits that the catalog does not know" in said.out
+    assert nova("doctor", "--repair").code == 0 and told_in_dagster("stock") == [1, 2]
+
+
+@pytest.mark.dagster
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    "point", ["repair.given_up", "repair.deleting", "repair.deleting:2", "repair.unmarked", "repair.wiped"]
+)
+def test_one_that_is_killed_anywhere_is_finished_by_the_next(
+    nova: Nova, nova_process: Nova, store: Store, home: Path, point: str
+) -> None:
+    """An event too many, two orphans, and a block without its file that nobody misses."""
+    import dagster as dg
+
+    with dg.DagsterInstance.get() as instance:
+        unknown = dg.AssetMaterialization("stock", metadata={"nova/commit": "of-another-catalog", "nova/seq": 9})
+        instance.report_runless_asset_event(unknown)
+    lost = [orphan(store, "lost1"), orphan(store, "lost2")]
+    store.insert("stock", [{"item": "tea", "count": 8}], kind="base")
+    files(store, 1)[0].unlink()  # of before the base: nobody misses it
+    killed = nova_process("doctor", "--repair", NOVA_CRASH_AT=point, NOVA_PROJECT=os.environ["NOVA_PROJECT"])
+    assert killed.code == -9, killed.err
+    assert nova("doctor", "--repair", "--dry-run").code == 1, "it says what is left to do"
+    done = nova("doctor", "--repair")
+    assert done.code == 0, done.out
+    assert "Nothing to repair" in nova("doctor", "--repair").out
+    assert not any(f.exists() for f in lost) and told_in_dagster("stock") == [1, 2, 3]
+    assert [b.range for b in store.catalog.history("stock").blocks] == ["Δ(1→2)", "B3"]

@@ -1,0 +1,76 @@
+"""The warehouse's folder: what lies there, whose it is, and that nothing outside of it is touched. No Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.files import Warehouse
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(tmp_path / "wh")
+
+
+def test_what_is_not_there_is_listed_as_nothing_and_not_made(warehouse: Warehouse) -> None:
+    assert warehouse.listing() == [] and warehouse.marks() == frozenset() and warehouse.size("blocks/a/b") is None
+    assert not warehouse.root.exists()
+
+
+def test_a_listing_has_size_and_time_and_goes_no_deeper_than_a_blocks_folder(warehouse: Warehouse) -> None:
+    folder = warehouse.make("blocks/a")
+    (folder / "part-0").write_text("four")
+    (folder / "deep").mkdir()
+    (folder / "deep" / "er").write_text("")
+    (warehouse.root / "blocks" / "round").symlink_to(warehouse.root / "blocks")
+    found = {e.path: e for e in warehouse.listing()}
+    assert {"blocks/a", "blocks/a/part-0", "blocks/a/deep", "blocks/round"} <= set(found)
+    assert "blocks/a/deep/er" not in found and max(p.count("/") for p in found) == 2
+    assert found["blocks/a/part-0"].bytes == 4 and not found["blocks/a/part-0"].is_folder
+    assert found["blocks/a"].is_folder and abs(datetime.now(UTC) - found["blocks/a"].at) < timedelta(minutes=5)
+
+
+def test_a_status_call_answers_for_files_of_the_warehouse_alone(warehouse: Warehouse) -> None:
+    folder = warehouse.make("blocks/a")
+    (folder / "part-0").write_text("four")
+    (warehouse.root.parent / "secret").write_text("not ours")
+    assert warehouse.size("blocks/a/part-0") == 4
+    assert warehouse.size("blocks/a/part-1") is None and warehouse.size("blocks/a") is None
+    assert warehouse.size("../secret") is None and warehouse.size("blocks/../../secret") is None
+
+
+def test_a_catalog_leaves_one_empty_mark(warehouse: Warehouse) -> None:
+    warehouse.mark("one")
+    first = (warehouse.root / "catalogs" / "one").stat()
+    warehouse.mark("one")
+    warehouse.mark("two")
+    assert warehouse.marks() == {"one", "two"} and first.st_size == 0
+    assert (warehouse.root / "catalogs" / "one").stat().st_mtime_ns == first.st_mtime_ns
+    with pytest.raises(nova.WarehouseUnavailable):
+        warehouse.mark("../blocks/x")
+
+
+def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "data").write_text("somebody's")
+    warehouse.make("blocks/a")
+    (warehouse.root / "blocks" / "link").symlink_to(elsewhere)
+    with pytest.raises(nova.WarehouseUnavailable, match="leads elsewhere"):
+        warehouse.delete("blocks/link")
+    with pytest.raises(nova.WarehouseUnavailable, match="leads elsewhere"):
+        warehouse.delete_files(["blocks/link/data"])
+    assert (elsewhere / "data").exists()
+
+
+def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path) -> None:
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(nova.Channel("c", schema="k bigint"))
+        assert isinstance(store.engine, SparkEngine) and not (tmp_path / "wh").exists()
+        store.insert("c", [{"k": 1}])
+        assert store.engine.marks() == {store.catalog.identity()}
