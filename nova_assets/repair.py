@@ -14,11 +14,11 @@ from itertools import islice
 
 from nova_assets.errors import NovaError, WarehouseUnavailable
 from nova_assets.model.damage import Cure, Damage, Examination, Outcome
-from nova_assets.model.period import seconds_of
 from nova_assets.model.warehouse import Entry
 from nova_assets.plan.lost import lost_files
 from nova_assets.plan.repair import left_by, orphans
 from nova_assets.runtime import Runtime, crash_point
+from nova_assets.upkeep import retained
 
 Tell = Callable[[str], None]
 
@@ -84,7 +84,7 @@ class Repair:
         cures: dict[Cure, Callable[[Sequence[Damage]], Iterator[Outcome]]] = {
             "sweep": self._sweep,
             "give up": self._give_up,
-            "delete": self._delete,
+            "set aside": self._set_aside,
         }
         return [
             outcome
@@ -122,7 +122,7 @@ class Repair:
             if not looked.wrong:
                 continue
             # Asked after the files were looked at: what was collected meanwhile is nobody's loss.
-            facts = self.catalog.upkeep(channel, self._retained(channel))
+            facts = self.catalog.upkeep(channel, retained(self.runtime, channel))
             readers = [b.name for b in bindings if channel in {c.name for c in b.reads}]
             writer = next((b.name for b in bindings if channel in {c.name for c in b.base_writes}), None)
             yield from lost_files(facts, looked.wrong, readers, writer)
@@ -147,40 +147,32 @@ class Repair:
     def _give_up(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
         for damage in damages:
             channel = damage.subject.partition(" ")[0]
-            gone = {b.id for b in self.catalog.give_up(channel, damage.concerns, self._retained(channel)).blocks}
+            gone = {
+                b.id for b in self.catalog.give_up(channel, damage.concerns, retained(self.runtime, channel)).blocks
+            }
             crash_point("repair.given_up")
             left = set(damage.concerns) & {b.id for b in self.catalog.history(channel).blocks}
             says = "somebody has come to need it meanwhile: nova doctor --repair again says who" if left else ""
             yield Outcome(damage, not left, says if gone or left else "it was collected meanwhile")
 
-    def _delete(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
-        """Delete orphans that are orphans still, in a warehouse that is this catalog's alone still."""
-        again = {d.subject for d in self._orphans(self.engine.listing()) if d.cure == "delete"}
+    def _set_aside(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
+        """Move away orphans that are orphans still, from a warehouse that is this catalog's alone still."""
+        again = {d.subject for d in self._orphans(self.engine.listing()) if d.cure == "set aside"}
         for n, damage in enumerate(damages):
             if n and n % _BATCH == 0:
-                self.tell(f"{n} of {len(damages)} orphans deleted")
+                self.tell(f"{n} of {len(damages)} orphans moved")
             if damage.subject not in again:
                 yield Outcome(damage, True, "it is no orphan any more, and was left")
                 continue
-            crash_point("repair.deleting")
+            crash_point("repair.moving")
             try:
-                self._remove(damage.subject)
+                self.engine.set_aside(damage.subject)
             except NovaError as error:
                 yield Outcome(damage, False, f"{error.what}: {error.found}")
             else:
                 yield Outcome(damage, True)
 
-    def _remove(self, path: str) -> None:
-        if path.count("/") == 1:
-            self.engine.delete(path)
-        else:
-            self.engine.delete_files([path])
-
     # inside
-
-    def _retained(self, channel: str) -> float:
-        defined = next((c.retain for c in self.runtime.project.channels if c.name == channel), None)
-        return float(seconds_of(defined) or 0)
 
     def _nothing_there(self, files: int) -> WarehouseUnavailable:
         return WarehouseUnavailable(

@@ -60,7 +60,7 @@ CRASH_POINTS = (
     "collect.marked",  # blocks are collected, their files are there
     "collect.deleted",  # their files are gone, the catalog still lists them
     "repair.given_up",  # damaged blocks are marked as collected, nothing else is mended
-    "repair.deleting",  # about to delete an orphan
+    "repair.moving",  # about to move an orphan away
     "repair.unmarked",  # Dagster is to hear of a channel again, and still has what it had
     "repair.wiped",  # Dagster has nothing of a channel
     "fire.before",  # a trigger is due, no firing says so yet

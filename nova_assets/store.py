@@ -15,7 +15,6 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
-from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
 from nova_assets.model.timeline import Instant
@@ -27,7 +26,7 @@ from nova_assets.reading import Pinned, Reading
 from nova_assets.runtime import Runtime
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
-from nova_assets.upkeep import Asked, Upkeep
+from nova_assets.upkeep import Asked, Upkeep, retained
 
 Observer = Callable[[str, Any], None]
 
@@ -291,12 +290,12 @@ class Store:
                 default, and if it says nothing, not at all.
         """
         name = self._known(channel)
-        return self._upkeep.collect(name, self._retained(name, retain))
+        return self._upkeep.collect(name, retained(self.runtime, name, retain))
 
     def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[Verdict, ...]:
         """Of every block of a channel, who needs it and for what: the dry run of ``collect``."""
         name = self._known(channel)
-        return self._upkeep.verdicts(name, self._retained(name, retain))
+        return self._upkeep.verdicts(name, retained(self.runtime, name, retain))
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
         """Drop a partition, or all that agree with some dimensions: from the next number on there is nothing in it.
@@ -345,16 +344,6 @@ class Store:
         defined = next((c.compacting for c in self.project.channels if c.name == channel), None)
         only = None if partitions is None else tuple(partitions)
         return Asked(policy or defined or Compacting(), force, chained, only)
-
-    def _retained(self, channel: str, given: str | None) -> float:
-        defined = next((c.retain for c in self.project.channels if c.name == channel), None)
-        wanted = (defined or self.catalog.channel(channel).retain) if given is None else given
-        if wanted is None:
-            return 0.0
-        seconds = seconds_of(wanted)
-        if seconds is None:  # taken for nothing, it would let everything go
-            raise DefinitionError("retain is an unreadable period", found=repr(wanted), expected=EXPECTED)
-        return float(seconds)
 
     # looking
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from nova_assets.errors import CommitConflict, NovaError
+from nova_assets.errors import CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
+from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.reads import Chain, Snapshot, sources
 from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Collection, Verdict
@@ -252,6 +253,21 @@ def _base(block_id: str, history: History, compact: Compact, files: list[DataFil
     return Publish(
         block_id, history.channel, "base", manifest, history.merge, compact.partition, "compact", span=(at, at)
     )
+
+
+def retained(runtime: Runtime, channel: str, given: str | None = None) -> float:
+    """Seconds for which old versions of a channel are kept: as asked for; or as the project says, or the catalog
+    remembers; otherwise none.
+
+    Raises:
+        DefinitionError: it is no period; taken for none, it would let everything go.
+    """
+    defined = next((c.retain for c in runtime.project.channels if c.name == channel), None)
+    wanted = (defined or runtime.catalog.channel(channel).retain) if given is None else given
+    seconds = 0 if wanted is None else seconds_of(wanted)
+    if seconds is None:
+        raise DefinitionError("retain is an unreadable period", found=repr(wanted), expected=EXPECTED)
+    return float(seconds)
 
 
 def _side_by_side(history: History, wanted: Sequence[Compact]) -> list[dict[Compact, tuple[Block, ...]]]:

@@ -134,6 +134,9 @@ class StubEngine:
     def delete_files(self, paths: Any) -> None:
         Warehouse(self.root).delete_files(paths)
 
+    def set_aside(self, path: str) -> None:
+        Warehouse(self.root).set_aside(path)
+
     def listing(self) -> Any:
         return Warehouse(self.root).listing()
 

@@ -10,6 +10,7 @@ from typing import Any
 from dagster import (
     AssetKey,
     AssetMaterialization,
+    AssetObservation,
     BetaWarning,
     DataVersion,
     MetadataValue,
@@ -21,6 +22,7 @@ from dagster import (
     TableSchema,
 )
 
+from nova_assets.dagster_bridge.events import COMMIT, Event
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
 from nova_assets.model.lineage import column_lineage
@@ -55,7 +57,7 @@ def metadata_of(
         "nova/seq": first.hi,
         "nova/kind": first.kind,
         "nova/range": first.range,
-        "nova/commit": commit.id,
+        COMMIT: commit.id,
         "nova/consumed": MetadataValue.json(consumed),
         "nova/deletes": sum(b.manifest.deletes for b in blocks),
         "nova/files": len(files),
@@ -122,15 +124,17 @@ def event_of(
     project: Project,
     further: Mapping[str, Any],
     partition: str | None = None,
-) -> AssetMaterialization:
-    """Blocks of one channel as an event of its own, for commits that no step has reported.
+) -> Event:
+    """Blocks of one channel as an event of its own, for commits that no step has reported. That retention has dropped a
+    partition is observed, and materializes nothing (R19).
 
     Args:
         partition: Dagster's key.
     """
     tags = {**tags_of(commit, blocks[0].kind), DATA_VERSION: str(blocks[0].hi)}
     metadata = metadata_of(commit, blocks, warehouse, project, further)
-    return AssetMaterialization(AssetKey(blocks[0].channel), metadata=metadata, tags=tags, partition=partition)
+    kind = AssetObservation if all(b.origin == "drop" for b in blocks) else AssetMaterialization
+    return kind(AssetKey(blocks[0].channel), metadata=metadata, tags=tags, partition=partition)
 
 
 def describe(commit: Commit) -> str:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from dagster import (
-    AssetMaterialization,
     AssetRecordsFilter,
     DagsterInstance,
     DefaultSensorStatus,
@@ -23,6 +22,7 @@ from dagster import (
 )
 
 from nova_assets.dagster_bridge.consumers import settle_all
+from nova_assets.dagster_bridge.events import Event, commit_of, told
 from nova_assets.dagster_bridge.materializations import event_of
 from nova_assets.dagster_bridge.partitions import announce, dimensions_shown, key_of
 from nova_assets.dagster_bridge.resources import NovaResource
@@ -39,9 +39,7 @@ LEAVE_TO_RUN = timedelta(seconds=60)
 _CLOCKS = timedelta(hours=1)
 """By how much the clocks of two machines may differ."""
 
-_PAGE = 100
-
-Has = Callable[[AssetMaterialization, Commit], bool]
+Has = Callable[[Event, Commit], bool]
 
 
 def publisher(nova: NovaResource) -> SensorDefinition:
@@ -63,13 +61,13 @@ def publisher(nova: NovaResource) -> SensorDefinition:
     )
 
 
-def publish(store: Store, instance: DagsterInstance, has: Has | None = None) -> list[AssetMaterialization]:
+def publish(store: Store, instance: DagsterInstance, has: Has | None = None) -> list[Event]:
     """Events for what Dagster lacks; what it has is marked in the catalog.
 
     Args:
         has: whether Dagster has an event of a commit, for who knows without asking.
     """
-    events = []
+    events: list[Event] = []
     has = has or partial(is_known, instance)
     channels: dict[str, Channel] = {s.channel.name: s.channel for s in store.channels()}
     commits = [c for c in store.catalog.unpublished() if not _left_to_its_run(store, c)]
@@ -85,7 +83,7 @@ def publish(store: Store, instance: DagsterInstance, has: Has | None = None) -> 
 
 def _events(
     store: Store, commit: Commit, channels: Mapping[str, Channel], standing: Mapping[str, Mapping[str, Any]]
-) -> list[AssetMaterialization]:
+) -> list[Event]:
     """One event for each partition that Dagster sees of a channel.
 
     Args:
@@ -103,24 +101,14 @@ def _events(
     ]
 
 
-def is_known(instance: DagsterInstance, event: AssetMaterialization, commit: Commit) -> bool:
-    """Whether Dagster has a materialization of that channel, and partition, by this commit."""
+def is_known(instance: DagsterInstance, event: Event, commit: Commit) -> bool:
+    """Whether Dagster has an event of that kind, channel and partition by this commit."""
     since = AssetRecordsFilter(
         event.asset_key,
         after_timestamp=(commit.at - _CLOCKS).timestamp(),
         asset_partitions=None if event.partition is None else [event.partition],
     )
-    cursor: str | None = None
-    while True:
-        page = instance.fetch_materializations(since, limit=_PAGE, cursor=cursor)
-        for record in page.records:
-            known = record.asset_materialization
-            found = known.metadata.get("nova/commit") if known is not None else None
-            if found is not None and found.value == commit.id:
-                return True
-        if not page.has_more:
-            return False
-        cursor = page.cursor
+    return any(commit_of(e) == commit.id for e in told(instance, since, (type(event),)))
 
 
 def _left_to_its_run(store: Store, commit: Commit) -> bool:

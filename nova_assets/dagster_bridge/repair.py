@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dagster import AssetKey, AssetMaterialization, DagsterInstance, RunsFilter
+from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterInstance, RunsFilter
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from nova_assets.dagster_bridge.consumers import settle_all
+from nova_assets.dagster_bridge.events import Event, commit_of, told
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.publisher import publish
 from nova_assets.errors import NotSupported
@@ -24,13 +25,11 @@ from nova_assets.repair import Tell
 from nova_assets.runtime import crash_point
 from nova_assets.store import Store
 
-COMMIT = "nova/commit"
-
-Event = tuple[str, str, str | None]
-"""Channel, commit and Dagster's partition: what tells one materialization from another."""
+Told = tuple[str, str, str | None]
+"""Channel, commit and Dagster's partition: what tells one event from another."""
 
 _ALL = 1_000_000
-_PAGE = 500
+_BATCH = 5000
 
 
 class DagsterRepair:
@@ -48,17 +47,17 @@ class DagsterRepair:
 
     def examine(self) -> Examination:
         """Find everything. Changes nothing."""
-        told = {c.name: self._told(c.name) for c in self.store.project.channels}
+        heard = {c.name: self._told(c.name) for c in self.store.project.channels}
         damages = [
             *unheard(self.catalog.unpublished(_ALL), self.catalog.now()),
             *(
                 damage
-                for channel, events in told.items()
+                for channel, events in heard.items()
                 for damage in differing(channel, frozenset(e[1] for e in events), self.catalog.commits_on(channel))
             ),
             *self._firings(),
         ]
-        return Examination(tuple(damages), {"events": sum(map(len, told.values()))})
+        return Examination(tuple(damages), {"events": sum(map(len, heard.values()))})
 
     def settle(self) -> None:
         """Move the cursors of users' assets whose runs have ended: before a sweep, which ends what they have pinned."""
@@ -74,18 +73,14 @@ class DagsterRepair:
         left = {(d.kind, d.subject) for d in self.examine().damages if d.wrong} if found else set()
         return [Outcome(d, (d.kind, d.subject) not in left) for d in found]
 
-    def _told(self, channel: str) -> set[Event]:
+    def _told(self, channel: str) -> set[Told]:
         """What Dagster has of the channel, by whichever catalog's commits."""
-        found: set[Event] = set()
-        cursor: str | None = None
-        while True:
-            page = self.instance.fetch_materializations(AssetKey(channel), limit=_PAGE, cursor=cursor)
-            events = [r.asset_materialization for r in page.records if r.asset_materialization is not None]
-            found |= {_event(e) for e in events if COMMIT in e.metadata}
-            if not page.has_more:
-                return found
-            self.tell(f"{channel}: {len(found)} of Dagster's events looked at")
-            cursor = page.cursor
+        found: set[Told] = set()
+        for n, event in enumerate(told(self.instance, AssetKey(channel), (AssetMaterialization, AssetObservation))):
+            if n and n % _BATCH == 0:
+                self.tell(f"{channel}: {n} of Dagster's events looked at")
+            found.add(_told(event))
+        return found
 
     def _firings(self) -> Iterator[Damage]:
         for binding in self.store.project.bindings:
@@ -113,18 +108,18 @@ class DagsterRepair:
         told = {event for channel in channels for event in self._told(channel)}
         while True:
             before = [c.id for c in self.catalog.unpublished()]
-            events = publish(self.store, self.instance, lambda event, commit: _event(event) in told)
+            events = publish(self.store, self.instance, lambda event, commit: _told(event) in told)
             for event in events:
                 self.instance.report_runless_asset_event(event)
-                told.add(_event(event))
+                told.add(_told(event))
             if events:
                 self.tell(f"Dagster was told of {len(events)} blocks more")
             elif before == [c.id for c in self.catalog.unpublished()]:
                 return
 
 
-def _event(event: AssetMaterialization) -> Event:
-    return event.asset_key.to_user_string(), str(event.metadata[COMMIT].value), event.partition
+def _told(event: Event) -> Told:
+    return event.asset_key.to_user_string(), commit_of(event), event.partition
 
 
 @contextmanager

@@ -191,6 +191,9 @@ class SparkEngine:
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)
 
+    def set_aside(self, path: str) -> None:
+        self.warehouse.set_aside(path)
+
     def listing(self) -> list[Entry]:
         return self.warehouse.listing()
 

@@ -2,7 +2,8 @@
 
 A block's files lie in ``blocks/<block id>/`` under the root and nowhere else. Folders are made, filled once, and
 deleted whole; a read is told every file by the catalog and lists nothing (R16). Beside them, ``catalogs/`` has an empty
-file for each catalog that writes here, so that none takes another's blocks for orphans.
+file for each catalog that writes here, so that none takes another's blocks for orphans, and ``orphans/`` what was
+taken for such.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable
 from datetime import UTC
 from pathlib import Path
@@ -23,7 +25,9 @@ from nova_assets.model.warehouse import Entry
 
 BLOCKS = "blocks"
 CATALOGS = "catalogs"
+ORPHANS = "orphans"
 _FOLDER = re.compile(r"blocks/[A-Za-z0-9_-]+")
+_IN_FOLDER = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/]+")
 _MARK = re.compile(r"[A-Za-z0-9-]+")
 
 
@@ -99,6 +103,27 @@ class Warehouse:
                     path.parent.rmdir()
             except OSError as error:
                 raise self._unavailable("be cleaned up", error) from error
+
+    def set_aside(self, name: str) -> None:
+        """Move what nobody lists, a block's folder or something in it, out of the blocks' way, to ``orphans/``.
+
+        Raises:
+            WarehouseUnavailable: the name is none of these, or it cannot be moved.
+        """
+        if not (_FOLDER.fullmatch(name) or _IN_FOLDER.fullmatch(name)) or not _is_plain(name):
+            raise WarehouseUnavailable(f"{name!r} is nothing of a block", expected=f"{BLOCKS}/<block id>", folder=name)
+        source, target = self.root / name, self.root / ORPHANS / name.removeprefix(f"{BLOCKS}/")
+        try:
+            if source.parent.is_symlink():
+                raise OSError(f"{source.parent} leads elsewhere")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(
+                target if not os.path.lexists(target) else target.with_name(f"{target.name}.{time.time_ns()}")
+            )
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unavailable("be cleaned up", error) from error
 
     def path(self, file: DataFile) -> Path:
         """Where a listed file is. Raises FileMissing for a path that leads out of the warehouse."""

@@ -10,9 +10,9 @@ DamageKind = Literal["staged", "lapsed", "unpublished", "event", "file", "orphan
 """Staged leftovers; executions whose lease is over; commits that Dagster has not heard of; Dagster's events without
 commits; files missing or changed; files that nobody lists; firings without a run."""
 
-Cure = Literal["sweep", "publish", "rebuild", "give up", "delete"]
+Cure = Literal["sweep", "publish", "rebuild", "give up", "set aside"]
 """Sweep what was staged; tell Dagster; wipe what Dagster has of a channel and tell it again; mark blocks as collected;
-delete files."""
+move files out of the way."""
 
 
 @dataclass(frozen=True, slots=True)

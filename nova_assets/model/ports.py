@@ -310,6 +310,9 @@ class Engine(Protocol):
     def delete_files(self, paths: Iterable[str]) -> None:
         """Remove files of collected blocks, and the folders that they leave empty; no matter if they are gone."""
 
+    def set_aside(self, path: str) -> None:
+        """Move what nobody lists to ``orphans/`` in the warehouse."""
+
     def listing(self) -> list[Entry]:
         """Everything that lies below ``blocks/``: for repair alone, which is no read (R16)."""
 

@@ -182,7 +182,7 @@ def _orphan(path: str, some: Sequence[Entry]) -> Damage:
         "nothing for any answer. If this catalog was restored from a backup, it is what was committed after that: look "
         "into it first"
     )
-    return Damage("orphan", path, what, means, "delete", "deleted", concerns=(path,))
+    return Damage("orphan", path, what, means, "set aside", "moved to orphans/ in the warehouse", concerns=(path,))
 
 
 def _of_whom(found: Mapping[str, Sequence[Entry]], others: frozenset[str]) -> Damage:

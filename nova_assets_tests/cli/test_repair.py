@@ -95,11 +95,11 @@ def test_a_dry_run_says_everything_and_changes_nothing_and_then_it_is_mended(nov
     assert "Files that nobody lists (1)\n  blocks/lost (1 file, 5 bytes) is listed by no block" in said.out
     assert (
         "    means: nothing for any answer. If this catalog was restored" in said.out
-        and "    → would be mended: deleted\n" in said.out
+        and "    → would be mended: moved to orphans/ in the warehouse\n" in said.out
     )
     assert said.out.endswith("1 would be mended by nova doctor --repair. 2 files of 2 blocks were looked at.\n")
     mended = nova("doctor", "--repair")
-    assert mended.code == 0 and not folder.exists() and young.exists() and "→ mended: deleted" in mended.out
+    assert mended.code == 0 and not folder.exists() and young.exists() and "→ mended: moved to orphans/" in mended.out
     assert "1 mended, 0 wrong still" in mended.out and "Nothing to repair" in nova("doctor", "--repair").out
 
 
@@ -173,7 +173,7 @@ def test_a_catalog_restored_from_a_backup_is_what_dagster_shows_again(
 @pytest.mark.dagster
 @pytest.mark.crash
 @pytest.mark.parametrize(
-    "point", ["repair.given_up", "repair.deleting", "repair.deleting:2", "repair.unmarked", "repair.wiped"]
+    "point", ["repair.given_up", "repair.moving", "repair.moving:2", "repair.unmarked", "repair.wiped"]
 )
 def test_one_that_is_killed_anywhere_is_finished_by_the_next(
     nova: Nova, nova_process: Nova, store: Store, home: Path, point: str

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import dagster as dg
 import pytest
 
 import nova_assets as nova
@@ -31,11 +32,19 @@ alone = nova.Channel("alone", schema=DDL, merge=nova.Upsert(key="k"), compacting
 kept = nova.Channel("kept", schema=DDL, merge=nova.Upsert(key="k"), compacting=often, retain="1d")
 changed = nova.Channel("changed", schema=DDL)
 
+days = nova.Channel("days", schema="day string, k bigint", partitions=nova.daily("day", "2024-01-01", keep="30d"))
+sums = nova.Channel("sums", schema="day string, k bigint", partitions=nova.daily("day", "2024-01-01"))
+
+@nova.task(consumes=nova.new(days), produces=nova.delta(sums))
+def add(days):
+    return days
+
 @nova.task(consumes=nova.new(prices), produces=nova.delta(changed))
 def follow(prices):
     return [{"k": r["k"], "v": r["v"]} for r in prices]
 
-project = nova.Project([nova.bind(nova.Workflowette("w", [follow]))], channels=[alone, kept])
+by_day = nova.bind(nova.Workflowette("by_day", [add]), when=nova.on_data(days))
+project = nova.Project([nova.bind(nova.Workflowette("w", [follow])), by_day], channels=[alone, kept])
 defs = build_definitions(project, catalog={catalog!r}, warehouse={warehouse!r})
 """
 
@@ -183,3 +192,24 @@ def test_a_compaction_that_fails_is_said_and_not_tried_all_the_time(
         it.later(minutes=15)
         it.iterate()
         assert len(it.runs()) == 2
+
+
+def test_what_is_kept_no_longer_is_dropped_and_observed_and_fires_nothing(it: Daemon) -> None:
+    long_ago = {"day": "2024-01-02", "k": 1}
+    with opened(it) as store:
+        store.insert("days", [long_ago, {"day": f"{it.now:%Y-%m-%d}", "k": 2}])
+    for _ in range(4):
+        it.later(minutes=2)
+        it.iterate()
+    with opened(it) as store:
+        assert [r["k"] for r in store.read("days").to_spark()] == [2]  # type: ignore[union-attr]
+        assert store.catalog.unpublished() == [], "Dagster has heard"
+    key = dg.AssetKey("days")
+    made = it.instance.fetch_materializations(key, limit=10).records
+    seen = it.instance.fetch_observations(key, limit=10).records
+    assert [r.asset_materialization.metadata["nova/seq"].value for r in made] == [1, 1]  # type: ignore[union-attr]
+    drops = [r.asset_observation for r in seen if "nova/kind" in r.asset_observation.metadata]  # type: ignore[union-attr]
+    assert [(d.partition, d.metadata["nova/seq"].value) for d in drops] == [("2024-01-02", 2)]  # type: ignore[union-attr]
+    assert {job for job in (r.job_name for r in it.instance.get_runs())} <= {"nova_upkeep", "by_day"}
+    with opened(it) as store:
+        assert [f.n for d in ("day=2024-01-02",) if (f := store.catalog.last_firing("by_day", d))] == [1]

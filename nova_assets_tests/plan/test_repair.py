@@ -108,9 +108,9 @@ def test_folders_and_files_that_nobody_lists_are_orphans_when_they_are_old() -> 
         ("blocks/hollow/", OLD),
     )
     assert [(d.subject, d.cure) for d in found] == [
-        ("blocks/gone", "delete"),
-        ("blocks/hollow", "delete"),
-        ("blocks/k/.a.crc", "delete"),
+        ("blocks/gone", "set aside"),
+        ("blocks/hollow", "set aside"),
+        ("blocks/k/.a.crc", "set aside"),
     ]
     assert "1 file, 5 bytes" in found[0].what and "empty" in found[1].what
 

@@ -188,7 +188,7 @@ def test_a_block_committed_while_the_warehouse_is_examined_is_no_orphan(
     assert found(store) == []
 
 
-def test_orphans_are_deleted_in_a_warehouse_of_ones_own(opened: Opener, clock: TestClock) -> None:
+def test_orphans_are_moved_away_in_a_warehouse_of_ones_own(opened: Opener, clock: TestClock) -> None:
     store = filled(opened)
     old, young = orphan(store, clock), orphan(store, clock, "young", ago=60)
     [kept] = files_of(store, "Δ(0→1)")
@@ -201,6 +201,8 @@ def test_orphans_are_deleted_in_a_warehouse_of_ones_own(opened: Opener, clock: T
         f"blocks/{kept.parent.name}/part-0.crc": True,
     }
     assert not old.exists() and not beside.exists() and young.exists() and kept.exists()
+    away = kept.parents[2] / "orphans"
+    assert (away / "lost").is_dir() and (away / kept.parent.name / "part-0.crc").read_text() == "left by somebody"
     assert found(store) == [] and rows_of(store, "source") == {1: 0, 2: 0, 3: 0, 4: 0}
 
 

@@ -169,7 +169,7 @@ def test_a_collection_killed_at_each_point(catalog: str, tmp_path: Path, point: 
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("point", ["sweep.before", "sweep.after", "repair.given_up", "repair.deleting"])
+@pytest.mark.parametrize("point", ["sweep.before", "sweep.after", "repair.given_up", "repair.moving"])
 def test_a_repair_killed_at_each_point(catalog: str, tmp_path: Path, point: str) -> None:
     warehouse = tmp_path / "wh"
     with open_store(catalog, str(warehouse), "stub") as store:
