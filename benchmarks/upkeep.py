@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import nova_assets as nova
@@ -23,8 +24,8 @@ from benchmarks import measure
 from nova_assets.engine.session import Session
 from nova_assets.settings import load_settings
 
-ROWS = 2_000_000
-BATCH = 5_000
+ROWS = 10_000_000
+BATCH = 2_000
 UPDATES = 1_000
 READ_EVERY = 25
 
@@ -57,11 +58,11 @@ class World:
             start=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(self.warehouse), collect_grace=1e-6
         )
         self.store = nova.open(nova.Project(channels=[facts]), spark=spark, settings=config)
-        self.store.insert(facts, self._table(range(rows)), kind="base")
-        self.snapshot = self._on_disk()
+        self.store.insert(facts, self._table(np.arange(rows)), kind="base")
+        self.at_most = 0
 
     def update(self) -> None:
-        self.store.insert(facts, self._table(self.rng.sample(range(self.rows), self.batch)))
+        self.store.insert(facts, self._table(np.array(self.rng.sample(range(self.rows), self.batch))))
 
     @property
     def batch(self) -> int:
@@ -80,16 +81,20 @@ class World:
 
     def scan_base(self) -> None:
         """The newest base alone: as many rows, and nothing to merge."""
-        base = max((b for b in self._blocks() if b.kind == "base"), key=lambda b: b.hi)
-        paths = [str(self.warehouse / f.path) for f in base.manifest.files]
+        paths = [str(self.warehouse / f.path) for f in self._base().manifest.files]
         schema = "id bigint, amount double, note string"
         self.spark.read.schema(schema).parquet(*paths).write.format("noop").mode("overwrite").save()
 
     def deltas(self) -> int:
         return sum(b.kind == "delta" for b in self._blocks())
 
-    def space(self) -> float:
-        return self._on_disk() / self.snapshot
+    def space(self) -> tuple[float, float]:
+        """Bytes on disk, beside those of the newest base: after upkeep, and at most during it."""
+        snapshot = self._base().bytes
+        return self._on_disk() / snapshot, self.at_most / snapshot
+
+    def _base(self) -> Any:
+        return max((b for b in self._blocks() if b.kind == "base"), key=lambda b: b.hi)
 
     def _blocks(self) -> Any:
         return self.store.catalog.history("facts").blocks
@@ -98,11 +103,9 @@ class World:
         return sum(p.stat().st_size for p in self.warehouse.rglob("*.parquet"))
 
     def _table(self, ids: Any) -> pa.Table:
-        count, rng = len(ids), self.rng
-        notes = [f"{rng.getrandbits(64):016x}" for _ in range(count)]
-        return pa.table(
-            {"id": pa.array(ids, pa.int64()), "amount": [rng.random() for _ in range(count)], "note": notes}
-        )
+        rng = np.random.default_rng(self.rng.getrandbits(32))
+        notes = pa.array([f"{n:016x}" for n in rng.integers(0, 2**63, len(ids))])
+        return pa.table({"id": pa.array(ids, pa.int64()), "amount": rng.random(len(ids)), "note": notes})
 
 
 def main() -> None:
@@ -115,8 +118,8 @@ def main() -> None:
     for n in range(1, updates + 1):
         figures.writing.append(measure.cost_of(world.update))
         figures.upkeep.append(measure.cost_of(lambda: figures.made.extend(world.upkeep())))
-        figures.peak.append(world.at_most / world.snapshot)
-        figures.space.append(world.space())
+        for ratios, ratio in zip((figures.space, figures.peak), world.space(), strict=True):
+            ratios.append(ratio)
         figures.deltas.append(world.deltas())
         if n % READ_EVERY == 0:
             works = (world.read_whole, world.scan_base)

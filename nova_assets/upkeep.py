@@ -194,7 +194,7 @@ class Upkeep:
             deltas = tuple(sorted((d for run in some.values() for d in run), key=lambda d: d.hi))
             schema = deltas[-1].manifest.schema
             read = Chain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
-            frame = self.engine.sized(self.engine.read(read), sum(d.bytes for d in deltas))
+            frame = self.engine.sized(self.engine.compacted(read), sum(d.bytes for d in deltas))
             port = f"{_CHAINED}{n}"
             manifest = self.runtime.staging.write(execution, port, "delta", definition, history, frame, schema=schema)
             parts = manifest.by_partition()
@@ -227,7 +227,9 @@ class Upkeep:
         kept = kept_files(history, blocks, policy, self.engine.format)
         definition = self.catalog.channel(history.channel).channel
         rest = _without(whole, kept)
-        frame = self.engine.sized(self.engine.read(rest), sum(b.bytes for b in sources(rest) if isinstance(b, Block)))
+        frame = self.engine.sized(
+            self.engine.compacted(rest), sum(b.bytes for b in sources(rest) if isinstance(b, Block))
+        )
         manifest = self.runtime.staging.write(
             execution, history.channel, "base", definition, history, frame, schema=whole.schema
         )

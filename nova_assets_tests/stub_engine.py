@@ -73,6 +73,9 @@ class StubEngine:
         assert isinstance(read, Empty)
         return []
 
+    def compacted(self, read: Snapshot | Chain) -> list[Row]:
+        return self.read(read)
+
     def _snapshot(self, read: Snapshot) -> list[Row]:
         rows = [r for b in read.bases for r in self._rows(b)]
         if isinstance(read.merge, Custom):

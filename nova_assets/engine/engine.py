@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from nova_assets.engine import arrow
 from nova_assets.engine.files import Warehouse
+from nova_assets.engine.memory import compute
 from nova_assets.engine.partition import value_of
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.shipping import ship_by_value
@@ -23,7 +24,7 @@ from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.reads import Read, Snapshot
+from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.warehouse import Entry
 
@@ -63,6 +64,10 @@ class SparkEngine:
         from nova_assets.engine.read import Reader
 
         return Reader(self._session, self.warehouse).read(read)
+
+    def compacted(self, read: Snapshot | Chain) -> Any:
+        small = compute(read, self.warehouse)
+        return self.read(read) if small is None else small
 
     def matching(self, snapshot: Any, keys: Any, on: Sequence[str]) -> Any:
         from nova_assets.engine.columns import col

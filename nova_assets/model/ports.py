@@ -25,7 +25,7 @@ from nova_assets.model.upkeep import Collection, Facts
 from nova_assets.model.warehouse import Entry, Known
 
 if TYPE_CHECKING:
-    from nova_assets.model.reads import Read, Snapshot
+    from nova_assets.model.reads import Chain, Read, Snapshot
 
 Frame = Any
 """What an engine computes with: a Spark DataFrame, or a list of rows in the stub engine."""
@@ -235,6 +235,9 @@ class Engine(Protocol):
 
     def read(self, read: Read) -> Frame:
         """The frame that a read describes; lazy where the engine is."""
+
+    def compacted(self, read: Snapshot | Chain) -> Frame:
+        """The same frame, of which it is known that it is to be written: a small one may be computed now."""
 
     def matching(self, snapshot: Frame, keys: Frame, on: Sequence[str]) -> Frame:
         """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import dagster as dg
 import pytest
 
 import nova_assets as nova

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import random
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nova_assets as nova
+from nova_assets.engine import memory
+from nova_assets.engine.memory import compute
 from nova_assets.model.compacting import Compacting
+from nova_assets.model.reads import Chain, Snapshot
+from nova_assets.plan import modes
 
 pytestmark = pytest.mark.spark
 DDL = "p string, k bigint, v bigint"
 
 
+@pytest.mark.parametrize("in_memory", [True, False], ids=["memory", "spark"])
 @pytest.mark.parametrize(
     "channel",
     [
@@ -24,7 +32,11 @@ DDL = "p string, k bigint, v bigint"
     ],
     ids=["append", "upsert", "keyed", "partitioned"],
 )
-def test_a_compacted_channel_answers_as_before(channel: nova.Channel, tmp_path: Path, spark: Any) -> None:
+def test_a_compacted_channel_answers_as_before(
+    channel: nova.Channel, in_memory: bool, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not in_memory:
+        monkeypatch.setattr(memory, "MOST_ROWS", -1)
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
         for n in range(4):
@@ -39,6 +51,8 @@ def test_a_compacted_channel_answers_as_before(channel: nova.Channel, tmp_path: 
             return [sorted(map(str, r.to_arrow().to_pylist())) for r in reads]
 
         before = answers()
+        chain = store.compact("c", chained=True)
+        assert chain is not None and {b.kind for b in chain.blocks} == {"delta"} and answers() == before
         commit = store.compact("c")
         assert commit is not None and not commit.numbers and answers() == before
         assert {b.origin for b in commit.blocks} == {"compact"}
@@ -64,3 +78,51 @@ def test_large_files_of_an_append_channel_are_kept_as_they_are(tmp_path: Path, s
         assert base.rows == 5003 and not {f.path for f in small} & {f.path for f in base.manifest.files}
         store.collect("c")
         assert store.read("c").to_arrow().num_rows == 5003
+
+
+@pytest.mark.parametrize("channel", [nova.Append(), nova.Upsert(key=["p", "k"])], ids=["append", "upsert"])
+def test_what_is_computed_in_memory_is_what_spark_computes(channel: Any, tmp_path: Path, spark: Any) -> None:
+    """Random deltas, in which a key is deleted, given, or both, and a column that came later."""
+    rng = random.Random(7)
+    ddl = f"{DDL}, at timestamp, d decimal(10,2), tags array<string>"
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(nova.Channel("c", merge=channel, schema=ddl))
+        for n in range(6):
+            rows = []
+            for k in rng.sample(range(8), 5):
+                row = {"p": rng.choice(["a", "é", ""]), "k": k, "v": n, "at": datetime(2024, 1, 1 + n, tzinfo=UTC)}
+                row |= {"d": Decimal(n) / 4, "tags": ["x"] * n if n % 2 else None}
+                kinds = rng.choice([(False,), (True,), (True, False)]) if channel.keyed else (None,)
+                rows += [row if gone is None else {**row, "_deleted": gone} for gone in kinds]
+            store.insert("c", rows, kind="base" if n == 1 and channel.keyed is False else "delta")
+        warehouse = store.engine.warehouse  # type: ignore[attr-defined]
+        history = store.catalog.history("c")
+        for read in (
+            modes.snapshot(history),
+            modes.snapshot(history, 4),
+            modes.changes(history, 2),
+            modes.changes(history, 5),
+        ):
+            assert isinstance(read, Snapshot | Chain)
+            found = compute(read, warehouse)
+            assert found is not None and multiset(found) == multiset(store.engine.to_arrow(store.engine.read(read)))
+
+
+def multiset(table: Any) -> list[str]:
+    return sorted(str(sorted(row.items())) for row in table.to_pylist())
+
+
+def test_compaction_of_little_data_starts_no_spark(tmp_path: Path) -> None:
+    def never() -> Any:
+        raise AssertionError("Spark was started")
+
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=never) as store:
+        store.register(
+            [nova.Channel("bag", schema=DDL), nova.Channel("c", merge=nova.Upsert(key=["p", "k"]), schema=DDL)]
+        )
+        for n in range(3):
+            for channel in ("bag", "c"):
+                store.insert(channel, [{"p": "a", "k": n % 2, "v": n}])
+        assert [b.range for b in store.compact("c", chained=True).blocks] == ["Δ(0→3)"]  # type: ignore[union-attr]
+        assert [(b.range, b.rows) for b in store.compact("c").blocks] == [("B3", 2)]  # type: ignore[union-attr]
+        assert [(b.range, b.rows) for b in store.compact("bag").blocks] == [("B3", 3)]  # type: ignore[union-attr]
