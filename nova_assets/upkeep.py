@@ -159,7 +159,10 @@ class Upkeep:
         if asked.force:
             found = forced(history, asked.chained, self._cursors(channel) if asked.chained else ())
         else:
-            found = due(history, asked.policy, self.catalog.reads_of_all(channel), self._cursors(channel))
+            reads = self.catalog.reads_of_all(channel)
+            found = due(history, asked.policy, reads)
+            if any(c.since is not None for c in found):  # only now it matters where somebody stands
+                found = due(history, asked.policy, reads, self._cursors(channel))
         return tuple(c for c in found if asked.partitions is None or c.partition in asked.partitions)
 
     def _cursors(self, channel: str) -> frozenset[int]:

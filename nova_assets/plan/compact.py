@@ -101,7 +101,7 @@ def _why_base(
     base_bytes, delta_bytes = (0 if base is None else base.bytes), sum(b.bytes for b in deltas)
     if len(deltas) >= policy.deltas and base_bytes <= policy.small:
         return f"{len(deltas)} deltas"
-    if base is not None and delta_bytes > policy.share * base_bytes and delta_bytes > policy.small:
+    if delta_bytes > policy.share * max(base_bytes, policy.small):
         return f"deltas of {delta_bytes} bytes beside a base of {base_bytes}"
     total = base_bytes + delta_bytes
     files = sum(len(b.manifest.files) for b in deltas)

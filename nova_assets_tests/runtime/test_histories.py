@@ -226,6 +226,24 @@ class Histories(RuleBasedStateMachine):
         for path in listed:
             assert (Path(self.folder.name) / "wh" / path).is_file()
 
+    @rule(chained=st.booleans())
+    def upkeep(self, chained: bool) -> None:
+        """As it happens by itself, one right after the other."""
+        self.chain() if chained else self.compact()
+        self.collect_what_nobody_needs()
+
+    @rule(data=st.data(), chained=st.booleans())
+    def run_while_others_insert_and_upkeep_goes_on(self, data: st.DataObject, chained: bool) -> None:
+        """What it has pinned stays, and so does what it will ask for once it has committed."""
+        self.fail, pinned = False, len(self.states) - 1
+        execution = self.store.runtime.begin("mirror")
+        self.consumed = pinned > 0 or self.consumed  # a live one is about to set a cursor
+        self.insert_delta(data)
+        self.upkeep(chained)
+        self.store.runtime.carry_on(execution)
+        self.check_saw(pinned)
+        self.cursor = pinned
+
     @rule()
     def collect_what_is_too_old(self) -> None:
         self.store.collect("table", retain="1h")

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dagster import DagsterInstance, RunsFilter
 
 import nova_assets as nova
+from nova_assets.dagster_bridge import launch_due
 from nova_assets.examples.news.pipeline import project
 from nova_assets.examples.news.sources import own_feed
 
@@ -38,6 +40,24 @@ def ask(port: int) -> dict[str, Any]:
     with urllib.request.urlopen(request, timeout=20) as answer:
         nodes = json.load(answer)["data"]["assetNodes"]
     return {n["assetKey"]["path"][-1]: n for n in nodes}
+
+
+def launched_at_insert_time(store: nova.Store, home: Path, port: int, until: float) -> None:
+    """The webserver launches what an insert makes due, and the sensor takes the run for its own."""
+    with DagsterInstance.from_config(str(home)) as instance:
+        store.insert("articles", own_feed().crawls[1].articles)
+        launched = launch_due(store, ["articles"], instance=instance, url=f"http://127.0.0.1:{port}")
+        if not launched:  # the sensor has just looked
+            return
+        [run_id] = launched["dedup"]
+        while time.monotonic() < until and store.catalog.channel("unique_articles").head == 1:
+            time.sleep(1)
+        done = store.executions("dedup", 1)[0]
+        assert (done.state, done.run_id) == ("committed", run_id)
+        time.sleep(12)  # two looks of the sensor
+        firing = store.catalog.last_firing("dedup")
+        assert firing is not None and (firing.id, firing.state, firing.attempt) == (done.firing_id, "committed", 1)
+        assert len(instance.get_runs(RunsFilter(tags={"nova/firing": firing.id}))) == 1
 
 
 @pytest.mark.spark
@@ -82,6 +102,7 @@ def test_dagster_dev_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
                 ["articles", "site_templates"],
                 ["site_templates", "articles"],
             )
+            launched_at_insert_time(store, home, port, until)
         finally:
             os.killpg(dev.pid, signal.SIGTERM)
             try:
