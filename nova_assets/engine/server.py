@@ -11,8 +11,11 @@ import hashlib
 import json
 import logging
 import os
+import signal
+import subprocess
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +25,9 @@ from nova_assets.errors import EngineUnavailable
 log = logging.getLogger("nova_assets.engine")
 
 _PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
+
+PATIENCE = 10.0
+"""Seconds in which a server that is stopped has to end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     from nova_assets.engine.session import own_paths, spark_config
 
     _use(home)
+    _end_unrecorded()
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
     config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **further}
@@ -76,11 +83,53 @@ def recorded(home: Path) -> Server | None:
 
 
 def stop(home: Path) -> bool:
-    """Stop the deployment's server. Says whether one ran."""
-    _use(home)
+    """Stop the deployment's server, and wait until it is gone. Says whether one ran."""
+    server = recorded(home)
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
-    return bool(stop_local_connect_server())
+    lost = _end_unrecorded()
+    stopped = bool(stop_local_connect_server())
+    if stopped and server is not None:
+        _end(server.pid)
+    return stopped or lost
+
+
+def _end_unrecorded() -> bool:
+    """End a server that nobody lived to record: who starts one does so, once it is ready. Nobody can use it, and beside
+    it, or what Spark's script takes for it, none would be started. Says whether there was one."""
+    from pyspark.sql.connect.local_server import Discovery
+
+    with Discovery() as discovery:  # whoever is about to start one holds this, too
+        known, pid = discovery.load(), discovery.daemon_pid()
+        if pid is None:
+            return False
+        runs = _is_server(pid)
+        if runs and known is not None and known["pid"] == pid:
+            return False
+        if runs:
+            log.warning("the Spark server, process %d, is ended: whoever started it died before it was ready", pid)
+            _end(pid)
+        discovery.clear()
+        return runs
+
+
+def _end(pid: int) -> None:
+    """End a server. Its JVM may hang at that, and nobody would find it any more: then it is killed."""
+    until = time.monotonic() + PATIENCE
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while _is_server(pid):
+            if time.monotonic() > until:
+                log.warning("the Spark server, process %d, does not end and is killed", pid)
+                os.kill(pid, signal.SIGKILL)
+                return
+            time.sleep(0.1)
+
+
+def _is_server(pid: int) -> bool:
+    """Whether a process is a server still: one that has ended may be listed, and its number may be given again."""
+    listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
+    return "SparkConnectServer" in listed.stdout
 
 
 def _compare(home: Path, further: Mapping[str, str]) -> None:

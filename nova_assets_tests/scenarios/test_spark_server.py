@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -116,3 +118,30 @@ def test_one_warm_server_serves_commands_and_the_steps_of_dagster(place: Path) -
     assert len(left) == 200 and right == {k: v for k, v in left.items() if k % 2 == 0}  # R4, on Connect, too
 
     assert not nova(place, "spark", "stop")["running"]
+
+
+def test_a_server_whose_start_nobody_lived_to_record_is_in_nobodys_way(place: Path) -> None:
+    """Whoever starts one records it when it is ready, and may be killed before."""
+    unrecorded = nova(place, "spark", "start")["pid"]
+    (place / ".nova" / "spark" / "server.json").unlink()
+    started = nova(place, "spark", "start")
+    assert started["running"] and started["pid"] != unrecorded and not is_server(unrecorded)
+
+    (place / ".nova" / "spark" / "server.json").unlink()
+    assert not nova(place, "spark", "stop")["running"]
+    assert not is_server(started["pid"])
+
+
+def test_a_server_that_does_not_end_when_it_is_stopped_is_killed(place: Path) -> None:
+    pid = nova(place, "spark", "start")["pid"]
+    os.kill(pid, signal.SIGSTOP)  # it hears of nothing any more
+    assert not nova(place, "spark", "stop")["running"]
+    until = time.monotonic() + 5
+    while is_server(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_server(pid)
+
+
+def is_server(pid: int) -> bool:
+    listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
+    return "SparkConnectServer" in listed.stdout
