@@ -14,11 +14,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from nova_assets.errors import EngineUnavailable
 
@@ -28,6 +31,10 @@ _PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
 
 PATIENCE = 10.0
 """Seconds in which a server that is stopped has to end by itself."""
+
+
+_sessions: MutableMapping[Any, Callable[[], bool]] = WeakKeyDictionary()
+"""Session of this process -> whether its server is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,35 @@ def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     with _environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
         address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
     _compare(home, further)
-    return {**{k: v for k, v in further.items() if k.startswith("spark.sql.")}, "spark.remote": address}
+    return {"spark.remote": address}  # and nothing that the session would be asked for before it is ready for that
+
+
+def connected(make: Callable[[Mapping[str, str]], Any], home: Path, further: Mapping[str, str]) -> Any:
+    """A session on the deployment's server, which is started if it does not run.
+
+    PySpark asks a server that does not answer again and again, for ten minutes. That is right for one far away. Here it
+    is known whether it runs; one that has ended does not come back, and another knows nothing of its sessions.
+
+    Args:
+        make: makes a session of settings, or gives the one that this process has.
+    """
+    config = server_config(home, further)
+    session = make(config)
+    if is_gone(session):
+        session.stop()
+        session = make(config)
+    if session not in _sessions:
+        # Another may take the place of one that has ended, at the same address: what counts is the process.
+        _sessions[session] = partial(_is_server, _pid_at(_use(home), config["spark.remote"]))
+        session.client.set_retry_policies([_while(_sessions[session])])
+    make({**config, **{k: v for k, v in further.items() if k.startswith("spark.sql.")}})  # sets them on this very one
+    return session
+
+
+def is_gone(session: Any) -> bool:
+    """Whether it is known that the server of a session has ended."""
+    there = _sessions.get(session)
+    return there is not None and not there()
 
 
 def recorded(home: Path) -> Server | None:
@@ -126,8 +161,30 @@ def _end(pid: int) -> None:
             time.sleep(0.1)
 
 
-def _is_server(pid: int) -> bool:
+def _pid_at(place: Path, address: str) -> int | None:
+    """The process of the server that is recorded under an address."""
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+        return int(found["pid"]) if f"sc://{found['host']}:{found['port']}" == address else None
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def _while(there: Callable[[], bool]) -> Any:
+    """How often a server is asked again: as long as it is there."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    class WhileItRuns(DefaultPolicy):
+        def can_retry(self, e: BaseException) -> bool:
+            return super().can_retry(e) and there()
+
+    return WhileItRuns(max_retries=300, max_backoff=2000)
+
+
+def _is_server(pid: int | None) -> bool:
     """Whether a process is a server still: one that has ended may be listed, and its number may be given again."""
+    if pid is None:
+        return False
     listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
     return "SparkConnectServer" in listed.stdout
 

@@ -142,6 +142,47 @@ def test_a_server_that_does_not_end_when_it_is_stopped_is_killed(place: Path) ->
     assert not is_server(pid)
 
 
+LOSING = """
+import json, os, signal, sys, time
+from pathlib import Path
+import nova_assets as nova
+from nova_assets.settings import load_settings
+
+def pid():
+    return json.loads(Path(".nova/spark/server.json").read_text())["pid"]
+
+with nova.open(settings=load_settings()) as store:
+    source = nova.Channel("source", schema="k bigint")
+    store.insert(source, [{"k": 1}])
+    assert store.read("source").to_spark().count() == 1
+    frame, before = store.read("source").to_spark(), pid()
+    os.kill(before, signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        frame.count()
+    except Exception as error:
+        print("failed after", time.monotonic() - began, type(error).__name__)
+        assert time.monotonic() - began < 30
+    else:
+        sys.exit("it is not known that the server has gone")
+    assert store.read("source").to_spark().count() == 1 and pid() != before
+    os.kill(pid(), signal.SIGKILL)
+"""
+
+
+def test_whoever_uses_a_server_that_is_killed_hears_of_it_at_once_and_gets_another(place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOSING],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "failed after" in done.stdout
+
+
 def is_server(pid: int) -> bool:
     listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
     return "SparkConnectServer" in listed.stdout
