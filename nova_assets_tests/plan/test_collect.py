@@ -8,7 +8,9 @@ import pytest
 
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.merge import Upsert
+from nova_assets.model.reads import Diff
 from nova_assets.model.upkeep import Facts, Held, Reader
+from nova_assets.plan import modes
 from nova_assets.plan.collect import collectable, judge
 from nova_assets.plan.compact import due, forced
 from nova_assets_tests.plan.histories import history
@@ -45,6 +47,16 @@ def test_novas_own_example() -> None:
 )
 def test_what_holds_a_block(blocks: str, facts: dict[str, Any], gone: str) -> None:
     assert set(goes(blocks, **facts).split()) == set(gone.split())
+
+
+def test_r9_a_base_that_consumers_have_to_be_told_of_outlasts_a_compaction_after_it() -> None:
+    blocks = "d1 c1 b2 d3 c3"
+    assert goes(blocks, Reader("join", 1), bases=True) == "d1 d3"
+    left = history("x1 c1 b2 x3 c3")
+    assert isinstance(modes.changes(left, 1), Diff)
+    assert goes("x1 c1 b2 x3 c3 d4 c4", Reader("join", 1), bases=True) == "c3 d4", "and the next one"
+    assert goes("x1 c1 b2 x3 c3 b4", Reader("join", 1), bases=True) == "b2 c3", "until another takes its place"
+    assert goes("x1 c1 b2 x3 c3", Reader("join", 3), bases=True) == "c1 b2", "or it has been read"
 
 
 def test_it_says_who_holds_what() -> None:
