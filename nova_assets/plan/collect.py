@@ -42,6 +42,8 @@ def _wanted(facts: Facts) -> Iterator[tuple[str, Read]]:
         yield from _answer(f"{pin.who}, which has pinned {pin.head}", partial(modes.snapshot, seen, pin.head))
         if pin.cursor is not None:
             yield from _of_cursor(history, pin.who, pin.cursor, pin.head, pin.scope, True)
+            # What it has pinned is where its cursor will stand, and what came since is what it will ask for then.
+            yield from _of_cursor(history, f"{pin.who}, once it commits", pin.head, head, pin.scope, True)
     if facts.keep_from is not None and facts.keep_from < head:
         yield from _time_travel(history, facts.keep_from)
 

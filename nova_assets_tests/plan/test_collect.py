@@ -41,6 +41,9 @@ def test_novas_own_example() -> None:
         ("d1 d2 d3 c3", {"keep_from": 0}, ""),
         ("d1 d2 c2 d3 c3", {"pins": (Held("x", 2),)}, "d1 d2 d3"),
         ("d1 d2 c2 d3 c3", {"pins": (Held("x", 3, 1),)}, "c2"),
+        ("d1 d2 d3 c3 d4", {"pins": (Held("x", 2, 0),)}, ""),
+        ("d1 d2 d3 c3 d4", {"pins": (Held("x", 2),)}, "d3"),
+        ("d1 d2 b3 d4 d5 c5", {"pins": (Held("x", 3, 1),)}, "d2"),
         ("b1 d2 b3 d4", {}, "b1 d2"),
         ("d1 d2 b3 d3 d4 c4", {}, "d1 d2 b3 d3 d4"),
     ],
@@ -64,6 +67,11 @@ def test_it_says_who_holds_what() -> None:
     assert told["c3"] == ("the newest snapshot",)
     assert told["d3"] == ("dedup, which has read 2",)
     assert told["d1"] == told["d2"] == ("dedup, for what was there at 2",)
+
+
+def test_r15_what_an_execution_will_ask_for_once_it_has_committed_is_held() -> None:
+    told = {v.block.id: v.held_by for v in judge(Facts(history("d1 d2 d3 c3"), pins=(Held("it", 2, 0),)))}
+    assert told["d3"] == ("it, once it commits, which has read 2",)
 
 
 def test_what_is_collected_stays_collected_and_what_is_left_answers() -> None:
