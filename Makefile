@@ -8,7 +8,7 @@ STAMP := $(VENV)/.nova-setup
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-fast check reference clean distclean
+.PHONY: help setup demo ui test test-fast soak check reference clean distclean
 
 help:  ## Show this list
 	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
@@ -44,6 +44,9 @@ test: $(STAMP)  ## Run all tests (those for PostgreSQL skip, saying so, where it
 
 test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; a minute or two
 	@$(PY) -m pytest -m 'not spark and not slow' -n auto --dist loadfile $(ARGS)
+
+soak: $(STAMP)  ## Ten minutes of batches and killed processes under dagster dev, then see that nothing is amiss
+	@$(PY) -m nova_assets_tests.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check: $(STAMP)  ## Check style, format, types and the direction of imports
 	$(PY) -m ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -72,8 +73,9 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
     def _session(self, settings: Settings) -> Any:
         from dagster_pyspark import LazyPySparkResource
 
-        from nova_assets.engine.session import config_for
+        from nova_assets.engine.session import made
 
-        further = {**settings.spark_config, **self.spark_config}
-        config = config_for(settings.spark, settings.home, further)
-        return LazyPySparkResource(spark_config=config).spark_session
+        def make(config: Mapping[str, str]) -> Any:
+            return LazyPySparkResource(spark_config=dict(config)).spark_session
+
+        return made(make, settings.spark, settings.home, {**settings.spark_config, **self.spark_config})

@@ -11,17 +11,30 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from nova_assets.errors import EngineUnavailable
 
 log = logging.getLogger("nova_assets.engine")
 
 _PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
+
+PATIENCE = 10.0
+"""Seconds in which a server that is stopped has to end by itself."""
+
+
+_sessions: MutableMapping[Any, Callable[[], bool]] = WeakKeyDictionary()
+"""Session of this process -> whether its server is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,7 @@ def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     from nova_assets.engine.session import own_paths, spark_config
 
     _use(home)
+    _end_unrecorded()
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
     config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **further}
@@ -57,7 +71,35 @@ def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     with _environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
         address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
     _compare(home, further)
-    return {**{k: v for k, v in further.items() if k.startswith("spark.sql.")}, "spark.remote": address}
+    return {"spark.remote": address}  # and nothing that the session would be asked for before it is ready for that
+
+
+def connected(make: Callable[[Mapping[str, str]], Any], home: Path, further: Mapping[str, str]) -> Any:
+    """A session on the deployment's server, which is started if it does not run.
+
+    PySpark asks a server that does not answer again and again, for ten minutes. That is right for one far away. Here it
+    is known whether it runs; one that has ended does not come back, and another knows nothing of its sessions.
+
+    Args:
+        make: makes a session of settings, or gives the one that this process has.
+    """
+    config = server_config(home, further)
+    session = make(config)
+    if is_gone(session):
+        session.stop()
+        session = make(config)
+    if session not in _sessions:
+        # Another may take the place of one that has ended, at the same address: what counts is the process.
+        _sessions[session] = partial(_is_server, _pid_at(_use(home), config["spark.remote"]))
+        session.client.set_retry_policies([_while(_sessions[session])])
+    make({**config, **{k: v for k, v in further.items() if k.startswith("spark.sql.")}})  # sets them on this very one
+    return session
+
+
+def is_gone(session: Any) -> bool:
+    """Whether it is known that the server of a session has ended."""
+    there = _sessions.get(session)
+    return there is not None and not there()
 
 
 def recorded(home: Path) -> Server | None:
@@ -76,11 +118,75 @@ def recorded(home: Path) -> Server | None:
 
 
 def stop(home: Path) -> bool:
-    """Stop the deployment's server. Says whether one ran."""
-    _use(home)
+    """Stop the deployment's server, and wait until it is gone. Says whether one ran."""
+    server = recorded(home)
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
-    return bool(stop_local_connect_server())
+    lost = _end_unrecorded()
+    stopped = bool(stop_local_connect_server())
+    if stopped and server is not None:
+        _end(server.pid)
+    return stopped or lost
+
+
+def _end_unrecorded() -> bool:
+    """End a server that nobody lived to record: who starts one does so, once it is ready. Nobody can use it, and beside
+    it, or what Spark's script takes for it, none would be started. Says whether there was one."""
+    from pyspark.sql.connect.local_server import Discovery
+
+    with Discovery() as discovery:  # whoever is about to start one holds this, too
+        known, pid = discovery.load(), discovery.daemon_pid()
+        if pid is None:
+            return False
+        runs = _is_server(pid)
+        if runs and known is not None and known["pid"] == pid:
+            return False
+        if runs:
+            log.warning("the Spark server, process %d, is ended: whoever started it died before it was ready", pid)
+            _end(pid)
+        discovery.clear()
+        return runs
+
+
+def _end(pid: int) -> None:
+    """End a server. Its JVM may hang at that, and nobody would find it any more: then it is killed."""
+    until = time.monotonic() + PATIENCE
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while _is_server(pid):
+            if time.monotonic() > until:
+                log.warning("the Spark server, process %d, does not end and is killed", pid)
+                os.kill(pid, signal.SIGKILL)
+                return
+            time.sleep(0.1)
+
+
+def _pid_at(place: Path, address: str) -> int | None:
+    """The process of the server that is recorded under an address."""
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+        return int(found["pid"]) if f"sc://{found['host']}:{found['port']}" == address else None
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def _while(there: Callable[[], bool]) -> Any:
+    """How often a server is asked again: as long as it is there."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    class WhileItRuns(DefaultPolicy):
+        def can_retry(self, e: BaseException) -> bool:
+            return super().can_retry(e) and there()
+
+    return WhileItRuns(max_retries=300, max_backoff=2000)
+
+
+def _is_server(pid: int | None) -> bool:
+    """Whether a process is a server still: one that has ended may be listed, and its number may be given again."""
+    if pid is None:
+        return False
+    listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
+    return "SparkConnectServer" in listed.stdout
 
 
 def _compare(home: Path, further: Mapping[str, str]) -> None:

@@ -102,9 +102,10 @@ class Session:
         return self._session is not None
 
     def get(self) -> SparkSession:
-        """The session. Raises EngineUnavailable when there can be none."""
+        """The session; another, where the server of the last one has ended. Raises EngineUnavailable when there can be
+        none."""
         with self._lock:
-            if self._session is None:
+            if self._session is None or _is_gone(self._session):
                 if self._given is None:
                     self._session = build()
                 elif callable(self._given):
@@ -137,16 +138,24 @@ def using(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
-def config_for(where: str, home: Path | None, further: Mapping[str, str]) -> dict[str, str]:
-    """The settings that a session is built with, after what it takes from the environment is there."""
+def made(
+    make: Callable[[Mapping[str, str]], SparkSession], where: str, home: Path | None, further: Mapping[str, str]
+) -> SparkSession:
+    """A session, made of its settings, after what it takes from the environment is there.
+
+    Args:
+        make: makes a session of settings, or gives the one that this process has.
+        where, home, further: as for ``build``.
+    """
     if where.startswith("sc://"):
-        return {**further, "spark.remote": where}
+        return make({**further, "spark.remote": where})
     prepare_environment()
     if where == "server":
-        from nova_assets.engine.server import server_config
+        from nova_assets.engine.server import connected
 
-        return server_config(home or Path(DEFAULT_HOME), further)
-    return {**spark_config(), **further}
+        session: SparkSession = connected(make, home or Path(DEFAULT_HOME), further)
+        return session
+    return make({**spark_config(), **further})
 
 
 def prepare_environment() -> None:
@@ -170,15 +179,11 @@ def build(where: str = "local", home: Path | None = None, further: Mapping[str, 
         from pyspark.sql import SparkSession
 
         running = SparkSession.getActiveSession()
-        if running is not None:
+        if running is not None and not _is_gone(running):
             return running
         if where == "local" and os.environ.get("SPARK_REMOTE"):
             return SparkSession.builder.getOrCreate()
-        builder: Any = SparkSession.builder
-        for name, value in config_for(where, home, further or {}).items():
-            builder = builder.config(name, value)
-        session: SparkSession = builder.getOrCreate()
-        return session
+        return made(_get_or_create, where, home, further or {})
     except NovaError:
         raise
     except Exception as error:
@@ -188,3 +193,22 @@ def build(where: str = "local", home: Path | None = None, further: Mapping[str, 
             expected="a Spark session",
             next="nova doctor",
         ) from error
+
+
+def _get_or_create(config: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _is_gone(session: SparkSession) -> bool:
+    """Whether the server of a session is known to have ended."""
+    if not is_connect(session):
+        return False
+    from nova_assets.engine.server import is_gone
+
+    return is_gone(session)

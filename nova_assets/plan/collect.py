@@ -57,6 +57,8 @@ def _further(facts: Facts) -> Iterator[tuple[str, Read]]:
         yield from _answer(f"{pin.who}, which has pinned {pin.head}", partial(modes.snapshot, seen, pin.head))
         if pin.cursor is not None:
             yield from _of_cursor(history, pin.who, pin.cursor, pin.head, pin.scope, True)
+            # What it has pinned is where its cursor will stand, and what came since is what it will ask for then.
+            yield from _of_cursor(history, f"{pin.who}, once it commits", pin.head, head, pin.scope, True)
     if facts.keep_from is not None and facts.keep_from < head:
         yield from _time_travel(history, facts.keep_from)
 
@@ -64,10 +66,20 @@ def _further(facts: Facts) -> Iterator[tuple[str, Read]]:
 def _of_cursor(history: History, who: str, cursor: int, head: int, scope: str, old: bool) -> Iterator[tuple[str, Read]]:
     if cursor == 0:
         return  # it will be given the snapshot of its head
-    seen = scoped(history, scope)
-    yield from _answer(f"{who}, which has read {cursor}", partial(modes.changes, seen, cursor, head))
+    seen, why = scoped(history, scope), f"{who}, which has read {cursor}"
+    yield from _answer(why, partial(modes.changes, seen, cursor, head))
+    yield from ((why, _alone(base)) for base in _given(seen, cursor, head))
     if old:
         yield from _answer(f"{who}, for what was there at {cursor}", partial(modes.snapshot, seen, cursor))
+
+
+def _given(history: History, since: int, at: int) -> Iterator[Block]:
+    """The newest given base of each partition to which no deltas lead. It is not opened, where one of compaction comes
+    after it; but it is what tells that snapshots are to be compared, and that no delta has been lost."""
+    for track in history.tracks:
+        if modes.path(track, since, at) is None:
+            bases = [b for b in track.blocks if modes.replaces(b) and since < b.hi <= at]
+            yield from sorted(bases, key=lambda b: b.hi)[-1:]
 
 
 def _time_travel(history: History, oldest: int) -> Iterator[tuple[str, Read]]:

@@ -9,7 +9,9 @@ import pytest
 
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.merge import Upsert
+from nova_assets.model.reads import Diff
 from nova_assets.model.upkeep import Facts, Held, Reader
+from nova_assets.plan import modes
 from nova_assets.plan.collect import collectable, judge
 from nova_assets.plan.compact import due, forced
 from nova_assets_tests.plan.histories import block, history
@@ -40,6 +42,9 @@ def test_novas_own_example() -> None:
         ("d1 d2 d3 c3", {"keep_from": 0}, ""),
         ("d1 d2 c2 d3 c3", {"pins": (Held("x", 2),)}, "d1 d2 d3"),
         ("d1 d2 c2 d3 c3", {"pins": (Held("x", 3, 1),)}, "c2"),
+        ("d1 d2 d3 c3 d4", {"pins": (Held("x", 2, 0),)}, ""),
+        ("d1 d2 d3 c3 d4", {"pins": (Held("x", 2),)}, "d3"),
+        ("d1 d2 b3 d4 d5 c5", {"pins": (Held("x", 3, 1),)}, "d2"),
         ("b1 d2 b3 d4", {}, "b1 d2"),
         ("d1 d2 b3 d3 d4 c4", {}, "d1 d2 b3 d3 d4"),
     ],
@@ -48,11 +53,26 @@ def test_what_holds_a_block(blocks: str, facts: dict[str, Any], gone: str) -> No
     assert set(goes(blocks, **facts).split()) == set(gone.split())
 
 
+def test_r9_a_base_that_consumers_have_to_be_told_of_outlasts_a_compaction_after_it() -> None:
+    blocks = "d1 c1 b2 d3 c3"
+    assert goes(blocks, Reader("join", 1), bases=True) == "d1 d3"
+    left = history("x1 c1 b2 x3 c3")
+    assert isinstance(modes.changes(left, 1), Diff)
+    assert goes("x1 c1 b2 x3 c3 d4 c4", Reader("join", 1), bases=True) == "c3 d4", "and the next one"
+    assert goes("x1 c1 b2 x3 c3 b4", Reader("join", 1), bases=True) == "b2 c3", "until another takes its place"
+    assert goes("x1 c1 b2 x3 c3", Reader("join", 3), bases=True) == "c1 b2", "or it has been read"
+
+
 def test_it_says_who_holds_what() -> None:
     told = {v.block.id: v.held_by for v in judge(Facts(history("d1 d2 d3 c3"), (Reader("dedup", 2, old=True),)))}
     assert told["c3"] == ("the newest snapshot",)
     assert told["d3"] == ("dedup, which has read 2",)
     assert told["d1"] == told["d2"] == ("dedup, for what was there at 2",)
+
+
+def test_r15_what_an_execution_will_ask_for_once_it_has_committed_is_held() -> None:
+    told = {v.block.id: v.held_by for v in judge(Facts(history("d1 d2 d3 c3"), pins=(Held("it", 2, 0),)))}
+    assert told["d3"] == ("it, once it commits, which has read 2",)
 
 
 def test_what_is_collected_stays_collected_and_what_is_left_answers() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -116,3 +118,71 @@ def test_one_warm_server_serves_commands_and_the_steps_of_dagster(place: Path) -
     assert len(left) == 200 and right == {k: v for k, v in left.items() if k % 2 == 0}  # R4, on Connect, too
 
     assert not nova(place, "spark", "stop")["running"]
+
+
+def test_a_server_whose_start_nobody_lived_to_record_is_in_nobodys_way(place: Path) -> None:
+    """Whoever starts one records it when it is ready, and may be killed before."""
+    unrecorded = nova(place, "spark", "start")["pid"]
+    (place / ".nova" / "spark" / "server.json").unlink()
+    started = nova(place, "spark", "start")
+    assert started["running"] and started["pid"] != unrecorded and not is_server(unrecorded)
+
+    (place / ".nova" / "spark" / "server.json").unlink()
+    assert not nova(place, "spark", "stop")["running"]
+    assert not is_server(started["pid"])
+
+
+def test_a_server_that_does_not_end_when_it_is_stopped_is_killed(place: Path) -> None:
+    pid = nova(place, "spark", "start")["pid"]
+    os.kill(pid, signal.SIGSTOP)  # it hears of nothing any more
+    assert not nova(place, "spark", "stop")["running"]
+    until = time.monotonic() + 5
+    while is_server(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_server(pid)
+
+
+LOSING = """
+import json, os, signal, sys, time
+from pathlib import Path
+import nova_assets as nova
+from nova_assets.settings import load_settings
+
+def pid():
+    return json.loads(Path(".nova/spark/server.json").read_text())["pid"]
+
+with nova.open(settings=load_settings()) as store:
+    source = nova.Channel("source", schema="k bigint")
+    store.insert(source, [{"k": 1}])
+    assert store.read("source").to_spark().count() == 1
+    frame, before = store.read("source").to_spark(), pid()
+    os.kill(before, signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        frame.count()
+    except Exception as error:
+        print("failed after", time.monotonic() - began, type(error).__name__)
+        assert time.monotonic() - began < 30
+    else:
+        sys.exit("it is not known that the server has gone")
+    assert store.read("source").to_spark().count() == 1 and pid() != before
+    os.kill(pid(), signal.SIGKILL)
+"""
+
+
+def test_whoever_uses_a_server_that_is_killed_hears_of_it_at_once_and_gets_another(place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOSING],
+        cwd=place,
+        env=environment(place),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "failed after" in done.stdout
+
+
+def is_server(pid: int) -> bool:
+    listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
+    return "SparkConnectServer" in listed.stdout
