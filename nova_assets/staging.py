@@ -73,7 +73,7 @@ class Staging:
         self._mark()
         self.catalog.stage([block])
         self.crash_point("stage.recorded")
-        manifest = self.engine.write(frame, block, channel, schema)
+        manifest = self.engine.write(frame, block, channel, schema, known=known)
         self.crash_point("stage.written")
         if channel is not None and history is not None and kind == "base" and not known:
             manifest = self._compare_with_old(channel, history, manifest)

@@ -140,6 +140,7 @@ class Upkeep:
 
     def collect(self, channel: str, retain: float) -> Collection:
         """Take every block that nobody needs: marked now, its files deleted after the grace."""
+        self.runtime.sweep()  # who has been dead for long needs nothing any more
         found = self.catalog.collect(channel, retain)
         crash_point("collect.marked")
         self.delete_files()

@@ -52,19 +52,18 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One warm session for all tests; only those that kill processes start their own.
 
     With NOVA_TEST_SPARK=connect, a client of a Spark Connect server that is started for it.
     """
-    from nova_assets.engine.session import Session, prepare_environment
+    from nova_assets.engine.session import Session, build
 
     if os.environ.get("NOVA_TEST_SPARK") != "connect":
         yield Session().get()
         return
-    from pyspark.sql import SparkSession
+    from nova_assets.engine import server
 
-    prepare_environment()
-    session = SparkSession.builder.remote("local[2]").getOrCreate()
-    yield session
-    session.stop()  # with its server: one that stays would keep the port from the next
+    home = tmp_path_factory.mktemp("spark")
+    yield build("server", home)
+    server.stop(home)

@@ -181,7 +181,9 @@ class StubEngine:
     def take(self, data: Any, schema: Schema | None) -> list[Row]:
         return list(data)
 
-    def write(self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+    def write(
+        self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
+    ) -> Manifest:
         rows = list(frame)
         if channel is not None and channel.merge.keyed and staged.kind == "delta":
             rows = rows_of(changes_of(channel.merge, rows))

@@ -125,10 +125,8 @@ class Upkeep:
     def _pins(self, c: Connection, channel: str) -> Iterable[Held]:
         live = select(executions.c.id, executions.c.binding, pins.c.head, pins.c.cursor, pins.c.partition)
         live = live.join(pins, pins.c.execution_id == executions.c.id).where(pins.c.channel == channel)
-        now = self.database.clock()
-        for row in c.execute(
-            live.where(executions.c.state.in_(["running", "failed"]), executions.c.lease_until >= now)
-        ).mappings():
+        # Also while its lease has run out: until it is aborted, it may be renewed, and commit (decision 0001).
+        for row in c.execute(live.where(executions.c.state.in_(["running", "failed"]))).mappings():
             who = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
             yield Held(who, row["head"], row["cursor"], row["partition"])
 

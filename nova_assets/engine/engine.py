@@ -168,8 +168,10 @@ class SparkEngine:
         with one_evaluation(lazy) as once:
             yield {**frames, **once}
 
-    def write(self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
-        return self._writer.write(frame, staged, channel, schema)
+    def write(
+        self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
+    ) -> Manifest:
+        return self._writer.write(frame, staged, channel, schema, known=known)
 
     @contextmanager
     def computing(self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]) -> Iterator[None]:

@@ -14,8 +14,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from nova_assets.engine.environment import environment
 from nova_assets.errors import EngineUnavailable
 
 log = logging.getLogger("nova_assets.engine")
@@ -68,7 +69,7 @@ def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **further}
     paths = dict.fromkeys([str(home.parent), *own_paths()])  # where its workers import a user's functions from
     config["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(paths)
-    with _environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
+    with environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
         address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
     _compare(home, further)
     return {"spark.remote": address}  # and nothing that the session would be asked for before it is ready for that
@@ -207,20 +208,6 @@ def _compare(home: Path, further: Mapping[str, str]) -> None:
         place.write_text(json.dumps(asked), encoding="utf-8")
     elif known.get("settings") != digest:
         log.warning("the Spark server runs with another spark_config than is set now; to take it over: nova spark stop")
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _use(home: Path) -> Path:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nova_assets.engine.environment import environment
 from nova_assets.engine.java import use_java
 from nova_assets.errors import EngineUnavailable, NovaError
 from nova_assets.settings import DEFAULT_HOME
@@ -148,14 +149,23 @@ def made(
         where, home, further: as for ``build``.
     """
     if where.startswith("sc://"):
-        return make({**further, "spark.remote": where})
+        return _without_master(make)({**further, "spark.remote": where})
     prepare_environment()
     if where == "server":
         from nova_assets.engine.server import connected
 
-        session: SparkSession = connected(make, home or Path(DEFAULT_HOME), further)
-        return session
+        return connected(_without_master(make), home or Path(DEFAULT_HOME), further)  # type: ignore[no-any-return]
     return make({**spark_config(), **further})
+
+
+def _without_master(make: Callable[[Mapping[str, str]], SparkSession]) -> Callable[[Mapping[str, str]], SparkSession]:
+    """MASTER names that of the server which is started; PySpark would take it for that of its client."""
+
+    def without(config: Mapping[str, str]) -> SparkSession:
+        with environment(MASTER=None):
+            return make(config)
+
+    return without
 
 
 def prepare_environment() -> None:

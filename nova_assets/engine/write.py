@@ -97,8 +97,13 @@ class Writer:
         self.session = session
         self.warehouse = warehouse
 
-    def write(self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+    def write(
+        self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
+    ) -> Manifest:
         """Write a frame into its block's folder and describe it. What went wrong leaves no file behind.
+
+        Args:
+            known: the rows are what the channel holds already, and their keys have been looked through.
 
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
@@ -116,12 +121,12 @@ class Writer:
         )
         self.warehouse.make(staged.folder)
         try:
-            return self._write(frame, target)
+            return self._write(frame, target, known)
         except BaseException:
             self.warehouse.delete(staged.folder)
             raise
 
-    def _write(self, frame: Any, target: Target) -> Manifest:
+    def _write(self, frame: Any, target: Target, known: bool) -> Manifest:
         _refuse_marks(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
         if isinstance(frame, pa.Table):
             self._from_arrow(frame, target)
@@ -130,7 +135,7 @@ class Writer:
         footers = self._footers(target)
         if target.model is not None:
             self._check_nulls(footers, target)
-        if target.keyed and self._resolve(footers, target):
+        if target.keyed and not known and self._resolve(footers, target):
             footers = self._footers(target)
         return self._manifest(footers, target)
 

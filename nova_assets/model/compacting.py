@@ -14,13 +14,13 @@ class Compacting:
         deltas: how many deltas a partition has since its newest base at most. Beside a large base they are chained into
             fewer, otherwise there is a new base.
         share: a new base always when these deltas hold so much of what the base does, in bytes. A reading of the whole
-            costs up to about twice a bare scan at 0.05 (``benchmarks/upkeep``). More where the channel is written often
+            costs up to about twice a bare scan at 0.02 (``benchmarks/upkeep``). More where the channel is written often
             and seldom read whole: each new base costs some scans.
         small: bytes below which a file, or a base, counts as small: to write it again costs next to nothing.
     """
 
     deltas: int = 16
-    share: float = 0.05
+    share: float = 0.02
     small: int = 32 * 1024 * 1024
 
     def problems(self) -> list[str]:

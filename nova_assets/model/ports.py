@@ -248,12 +248,15 @@ class Engine(Protocol):
     def one_evaluation(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
         """Frames such that what several of them share is evaluated once (R4)."""
 
-    def write(self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+    def write(
+        self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
+    ) -> Manifest:
         """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by``
         (R11).
 
         ``channel`` is None for a private port, whose rows are written as they come. On a partitioned channel every
-        file holds rows of one partition, which lies in ``staged.partition`` (R13).
+        file holds rows of one partition, which lies in ``staged.partition`` (R13). Rows that are ``known`` are what
+        the channel holds already: their keys need not be looked through again.
 
         Raises:
             BadKey, SchemaMismatch, PartitionError: nothing of it is left.

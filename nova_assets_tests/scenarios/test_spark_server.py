@@ -70,7 +70,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 def environment(place: Path) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("NOVA_", "SPARK_", "DAGSTER_"))}
-    return {**kept, "DAGSTER_HOME": str(place / "home")}
+    # MASTER names the server's own, and is in no client's way.
+    return {**kept, "DAGSTER_HOME": str(place / "home"), "MASTER": "local[2]"}
 
 
 def nova(place: Path, *arguments: str) -> dict[str, Any]:

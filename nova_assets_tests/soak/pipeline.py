@@ -17,18 +17,20 @@ from nova_assets.examples.joins import join_changes
 from nova_assets.examples.news import pipeline as news
 
 SOON = nova.Compacting(deltas=4)
+CHAINED = nova.Compacting(deltas=4, share=2.0, small=1)
+"""As of a large channel: deltas are chained, until they hold more than its base."""
 
 customers = nova.Channel(
     "customers", merge=nova.Upsert(key="customer"), schema="customer int, city string", compacting=SOON
 )
 orders = nova.Channel(
-    "orders", merge=nova.Upsert(key="order"), schema="order int, customer int, amount int", compacting=SOON
+    "orders", merge=nova.Upsert(key="order"), schema="order int, customer int, amount int", compacting=CHAINED
 )
 placed = nova.Channel(
     "placed",
     merge=nova.Upsert(key=["order", "customer"]),
     schema="order int, customer int, amount int, city string",
-    compacting=SOON,
+    compacting=CHAINED,
 )
 per_city = nova.Channel(
     "per_city", merge=nova.Upsert(key="city"), schema="city string, orders bigint, amount bigint", compacting=SOON

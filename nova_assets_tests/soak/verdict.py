@@ -139,7 +139,8 @@ def _executions(records: Records) -> Finding:
 
 
 def _files(records: Records, warehouse: Path) -> Iterator[Finding]:
-    there = {p.relative_to(warehouse).as_posix(): p.stat().st_size for p in warehouse.rglob("*") if p.is_file()}
+    files = (p for p in warehouse.rglob("*") if p.is_file() and p.parent != warehouse / "catalogs")
+    there = {p.relative_to(warehouse).as_posix(): p.stat().st_size for p in files}
     query = "SELECT f.path, f.bytes FROM nova_files f JOIN nova_blocks b ON b.id = f.block_id WHERE b.collected_at IS "
     of_blocks = {r["path"]: r["bytes"] for r in records.rows(query + "NULL")}
     waiting = {r["path"]: r["bytes"] for r in records.rows(query + "NOT NULL")}
