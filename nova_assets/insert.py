@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nova_assets.errors import CommitConflict, DefinitionError, NovaError
+from nova_assets.errors import BlockCollected, CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.channel import Channel
@@ -22,6 +22,7 @@ from nova_assets.model.reads import Diff, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.plan.collect import scoped
 from nova_assets.runtime import Runtime
 from nova_assets.staging import publications, refuse_changed_model, requirements
 
@@ -144,10 +145,11 @@ class Inserts:
         block = self.runtime.staging.complete(execution)[channel]
         published = publications(replace(block, manifest=block.manifest or manifest), history, origin)
         unread = []
-        if kind == "base" and head > 0 and not self.catalog.channel(channel).bases:
-            if self.catalog.has_consumers(channel):
+        if kind == "base" and head > 0:
+            bases = self.catalog.channel(channel).bases
+            if self._cannot_compare(channel, head) if bases else self.catalog.has_consumers(channel):
                 published = [*self._told(execution, definition, history, manifest, origin), *published]
-            else:
+            elif not bases:
                 unread = [NoConsumers(channel)]
         needs = requirements(published, {channel: history})
         needs["no_consumers"] = tuple(dict.fromkeys([*needs["no_consumers"], *unread]))
@@ -162,6 +164,18 @@ class Inserts:
             **needs,
         )
         return request
+
+    def _cannot_compare(self, channel: str, head: int) -> bool:
+        """Whether somebody lags behind of whom the snapshot at the cursor is gone: it was collected while nobody knew
+        that a base may come."""
+        facts = self.catalog.upkeep(channel)
+        for reader in facts.readers:
+            if 0 < reader.cursor < head:
+                try:
+                    modes.snapshot(scoped(facts.history, reader.scope), reader.cursor)
+                except BlockCollected:
+                    return True
+        return False
 
     def _told(
         self, execution: Execution, channel: Channel, history: History, base: Manifest, origin: Origin

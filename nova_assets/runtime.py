@@ -300,8 +300,11 @@ class Runtime:
         self.catalog.abort(execution.id, reason, failed=failed)
 
     def sweep(self) -> int:
-        """Delete staged files of executions that are dead for longer than lease and grace. Gives how many folders."""
-        blocks = self.catalog.sweepable(self.grace)
+        """Delete staged files of executions that are dead for longer than lease and grace. Gives how many folders.
+
+        Each is deleted once more some time later: Spark may have written on for a process that was killed.
+        """
+        blocks = self.catalog.sweepable(self.grace, self.lease + self.grace)
         for block in blocks:
             crash_point("sweep.before")
             self.engine.delete(block.folder)

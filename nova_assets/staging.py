@@ -109,7 +109,7 @@ class Staging:
             staged = self.catalog.staged(execution.id)
             for block in staged:
                 self.engine.delete(block.folder)
-            self.catalog.swept([b.id for b in staged])
+            self.catalog.swept([b.id for b in staged], for_good=True)
 
     def complete(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for those that are written whole."""

@@ -321,7 +321,7 @@ class Store:
         """The partitions of a channel that are over for longer than its dimensions say they are kept."""
         name = self._known(channel)
         state = self.catalog.channel(name)
-        keep = {**state.keep, **self._defined_keep(name)}
+        keep = next((c.upkeep.get("keep", {}) for c in self.project.channels if c.name == name), state.keep)
         held = [p.partition for p in self.catalog.partitions(name) if not p.dropped] if keep else []
         return expired(state.channel.partitions, keep, held, self.catalog.now())
 
@@ -333,10 +333,6 @@ class Store:
     def delete_collected(self) -> int:
         """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Gives how many."""
         return self._upkeep.delete_files()
-
-    def _defined_keep(self, channel: str) -> dict[str, str]:
-        found = [c.upkeep.get("keep", {}) for c in self.project.channels if c.name == channel]
-        return found[0] if found else {}
 
     def _asked(
         self, channel: str, force: bool, chained: bool, policy: Compacting | None, partitions: Sequence[str] | None

@@ -112,20 +112,19 @@ class Upkeep:
         execution = self.runtime.begin_insert(channel)
         try:
             history = self.catalog.history(channel, execution.pins[channel].head)
-            gone = list(dict.fromkeys(p for scope in partitions for p in droppable(history, scope)))
+            gone = droppable(history, partitions)
             if not gone or history.schema is None:
                 self._undo(execution, "there was nothing in them")
                 return None
             nothing = Manifest((), history.schema, format=self.engine.format)
+            model = history.last_merge or history.merge  # one that was changed takes effect by a base that is given
             return self.runtime.commit_insert(
                 CommitRequest(
                     id=uuid.uuid4().hex,
                     execution_id=execution.id,
                     epoch=execution.epoch,
                     binding=None,
-                    publish=tuple(
-                        Publish(uuid.uuid4().hex, channel, "base", nothing, history.merge, p, "drop") for p in gone
-                    ),
+                    publish=tuple(Publish(uuid.uuid4().hex, channel, "base", nothing, model, p, "drop") for p in gone),
                     heads=tuple(HeadAt(channel, history.head, p) for p in gone),
                     details={"dropped": len(gone)},
                 )

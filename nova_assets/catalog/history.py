@@ -193,9 +193,8 @@ class Histories:
         return None
 
     def _last_merge(self, c: Connection, channel: str, head: int) -> MergeModel | None:
-        query = select(blocks.c.merge).where(
-            blocks.c.channel == channel, blocks.c.hi <= head, blocks.c.origin != "compact"
-        )
+        given = blocks.c.origin.not_in(("compact", "drop"))
+        query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, given)
         found = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
         return None if found is None else model_from_json(found)
 
@@ -279,7 +278,10 @@ def consumers(c: Connection, channel: str, own_execution: str | None) -> bool:
         return True
     live = select(pins.c.channel).join(executions, executions.c.id == pins.c.execution_id)
     live = live.where(
-        pins.c.channel == channel, pins.c.cursor.is_not(None), executions.c.state.in_(["running", "failed"])
+        pins.c.channel == channel,
+        pins.c.cursor.is_not(None),
+        executions.c.binding.is_not(None),  # a reader's pin moves no cursor
+        executions.c.state.in_(["running", "failed"]),
     )
     if own_execution is not None:
         live = live.where(executions.c.id != own_execution)

@@ -81,8 +81,12 @@ class StagingArea:
         )
         return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def sweepable(self, grace: float) -> list[StagedBlock]:
-        """Staged blocks of executions that have ended, or lapsed, more than ``grace`` seconds ago."""
+    def sweepable(self, grace: float, again: float = 0.0) -> list[StagedBlock]:
+        """Staged blocks of executions that have ended, or lapsed, more than ``grace`` seconds ago.
+
+        Args:
+            again: seconds after which what was swept once is swept again, for the last time.
+        """
         before = self.database.clock() - timedelta(seconds=grace)
         lapsed = select(executions.c.id).where(
             executions.c.state.in_(["running", "failed"]), executions.c.lease_until < before
@@ -97,27 +101,40 @@ class StagingArea:
             select(staged)
             .join(executions, executions.c.id == staged.c.execution_id)
             .where(ended, staged.c.folder != SKIPPED)
+            .where(staged.c.swept_at.is_(None) | (staged.c.swept_at < self.database.clock() - timedelta(seconds=again)))
         )
         return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def leftovers(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
         """Every execution that has not ended, or whose staged blocks are still there, with these."""
-        query = select(staged).where(staged.c.folder != SKIPPED).order_by(staged.c.at, staged.c.id)
+        query = select(staged).where(staged.c.folder != SKIPPED, staged.c.swept_at.is_(None))
+        query = query.order_by(staged.c.at, staged.c.id)
 
         def work(c: Connection) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
             found: dict[str, list[StagedBlock]] = {}
             for row in c.execute(query).mappings():
                 found.setdefault(row["execution_id"], []).append(_staged(row))
             unfinished = executions.c.state.in_(["running", "failed"])
-            lives = read_executions(c, unfinished | executions.c.id.in_(select(staged.c.execution_id)))
+            waiting = select(staged.c.execution_id).where(staged.c.swept_at.is_(None))
+            lives = read_executions(c, unfinished | executions.c.id.in_(waiting))
             return [(e, tuple(found.get(e.id, ()))) for e in lives]
 
         return self.database.read(work)
 
-    def swept(self, block_ids: Sequence[str]) -> None:
-        """Their files are gone."""
+    def swept(self, block_ids: Sequence[str], for_good: bool = False) -> None:
+        """Their files are gone.
+
+        Args:
+            for_good: whoever wrote them writes no more. Otherwise they are swept once again.
+        """
+        mine = staged.c.id.in_(list(block_ids))
+
+        def work(c: Connection) -> None:
+            c.execute(delete(staged).where(mine, *(() if for_good else (staged.c.swept_at.is_not(None),))))
+            c.execute(update(staged).where(mine).values(swept_at=self.database.clock()))
+
         if block_ids:
-            self.database.write(lambda c: c.execute(delete(staged).where(staged.c.id.in_(list(block_ids)))))
+            self.database.write(work)
 
 
 def _staged(row: RowMapping) -> StagedBlock:

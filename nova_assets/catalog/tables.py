@@ -135,6 +135,8 @@ staged = Table(
     Column("manifest", JSON(none_as_null=True)),
     Column("dropped", Boolean, nullable=False, default=False),
     Column("at", Moment, nullable=False),
+    # When its files were deleted. It is known for a while still: Spark may write on for a process that is gone.
+    Column("swept_at", Moment),
     Index("ix_nova_staged_execution_id", "execution_id"),
     Index("ix_nova_staged_channel", "channel"),
 )

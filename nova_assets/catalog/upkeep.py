@@ -64,14 +64,23 @@ class Upkeep:
         return self.database.write(work)
 
     def deletable(self, grace: float) -> list[tuple[str, str]]:
-        """(block, path) of files that may be deleted: their block was collected that many seconds ago, and neither a
-        block that is there nor anything that is staged lists them, too."""
+        """(block, path) of files that may be deleted: their block was collected that many seconds ago, neither a block
+        that is there nor anything that is staged lists them, too, and nobody lives who had pinned the channel before:
+        with these files it may have planned."""
         before = self.database.clock() - timedelta(seconds=grace)
         other, of = files.alias("other"), blocks.alias("of")
         shared = exists().where(other.c.path == files.c.path, other.c.block_id == of.c.id, of.c.collected_at.is_(None))
         waiting = exists().where(other.c.path == files.c.path, other.c.block_id == of.c.id, of.c.collected_at >= before)
+        planned = exists().where(
+            pins.c.channel == blocks.c.channel,
+            pins.c.execution_id == executions.c.id,
+            executions.c.state == "running",
+            executions.c.started_at <= blocks.c.collected_at,
+        )
         query = select(files.c.block_id, files.c.path).join(blocks, blocks.c.id == files.c.block_id)
-        query = query.where(blocks.c.collected_at.is_not(None), blocks.c.collected_at < before, ~shared, ~waiting)
+        query = query.where(
+            blocks.c.collected_at.is_not(None), blocks.c.collected_at < before, ~shared, ~waiting, ~planned
+        )
 
         def work(c: Connection) -> list[tuple[str, str]]:
             found = [(block, path) for block, path in c.execute(query.order_by(files.c.path))]

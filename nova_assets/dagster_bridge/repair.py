@@ -47,17 +47,23 @@ class DagsterRepair:
 
     def examine(self) -> Examination:
         """Find everything. Changes nothing."""
-        heard = {c.name: self._told(c.name) for c in self.store.project.channels}
+        looked = [self._differing(c.name) for c in self.store.project.channels]
         damages = [
             *unheard(self.catalog.unpublished(_ALL), self.catalog.now()),
-            *(
-                damage
-                for channel, events in heard.items()
-                for damage in differing(channel, frozenset(e[1] for e in events), self.catalog.commits_on(channel))
-            ),
+            *(damage for found, _ in looked for damage in found),
             *self._firings(),
         ]
-        return Examination(tuple(damages), {"events": sum(map(len, heard.values()))})
+        return Examination(tuple(damages), {"events": sum(events for _, events in looked)})
+
+    def _differing(self, channel: str) -> tuple[list[Damage], int]:
+        """Where Dagster and the catalog disagree about a channel, and how many events were looked at.
+
+        The catalog is asked before and after: what was committed, or told, in between is no damage.
+        """
+        before = self.catalog.commits_on(channel)
+        events = self._told(channel)
+        commits = {c: heard and before.get(c, False) for c, heard in self.catalog.commits_on(channel).items()}
+        return differing(channel, frozenset(e[1] for e in events), commits), len(events)
 
     def settle(self) -> None:
         """Move the cursors of users' assets whose runs have ended: before a sweep, which ends what they have pinned."""
@@ -67,7 +73,8 @@ class DagsterRepair:
         """Tell Dagster what it lacks, and of some channels everything again."""
         found = [d for d in damages if d.cure in ("publish", "rebuild")]
         for channel in dict.fromkeys(d.subject for d in found if d.cure == "rebuild"):
-            self._wipe(channel)
+            if self._differing(channel)[0]:  # still
+                self._wipe(channel)
         if found:
             self._tell_all()
         left = {(d.kind, d.subject) for d in self.examine().damages if d.wrong} if found else set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from dagster import (
@@ -48,6 +48,9 @@ WHY_TAG = "nova/why"
 
 AT_ONCE = 25
 """Runs requested by one tick, of as many partitions."""
+
+ON_ITS_WAY = timedelta(seconds=10)
+"""So long a firing's run may take until Dagster has it, whoever requested it."""
 
 INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
@@ -213,6 +216,8 @@ def _under_way(
     """
     records = instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id, RUN_KEY_TAG: firing.run_key}), limit=1)
     if not records:
+        if now - firing.at < ON_ITS_WAY:
+            return SkipReason(f"the run of firing {firing.n} has just been requested")
         return _request(binding, firing)
     run = records[0].dagster_run
     if not run.is_finished:

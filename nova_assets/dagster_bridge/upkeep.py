@@ -57,13 +57,13 @@ def upkeep_job() -> JobDefinition:
     def compact(context: OpExecutionContext) -> Output[dict[str, Any]]:
         store: Store = context.resources.nova.store()
         done: dict[str, str] = {}
-        failed: dict[str, NovaError] = {}
+        failed: dict[str, Exception] = {}
         for channel in context.op_config["channels"] or _compacted(store):
             try:
                 with _saying(context.log.info, f"{channel} is still being compacted"):
                     commit = store.compact(channel, force=False)
                 store.collect(channel)
-            except NovaError as error:  # one that cannot be compacted keeps no other from it
+            except Exception as error:  # one that cannot be compacted, whatever Spark says, keeps no other from it
                 context.log.error(f"{channel}: {error}")
                 failed[channel] = error
             else:

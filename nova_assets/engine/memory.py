@@ -20,8 +20,8 @@ from nova_assets.model.reads import Chain, Snapshot, sources
 from nova_assets.model.schema import DELETED, Schema
 
 MOST_ROWS = 1_000_000
-MOST_BYTES = 64 * 2**20
-"""Of files as they are; in memory they take some times as much."""
+MOST_BYTES = 256 * 2**20
+"""Of files uncompressed."""
 
 _KEYS = frozenset({"string", "tinyint", "smallint", "int", "bigint", "date", "boolean", "timestamp", "binary"})
 """Types of which Arrow and Spark call the same values equal."""
@@ -38,6 +38,9 @@ def compute(read: Snapshot | Chain, warehouse: Warehouse) -> pa.Table | None:
     blocks = [b for b in sources(read) if isinstance(b, Block)]
     model, schema = read.merge, read.schema
     if schema is None or not _is_for_here(blocks, model, schema):
+        return None
+    files = [pq.ParquetFile(path) for b in blocks for path in warehouse.paths(b.manifest.files)]
+    if sum(f.metadata.row_group(n).total_byte_size for f in files for n in range(f.num_row_groups)) > MOST_BYTES:
         return None
     changes = isinstance(read, Chain)
     physical = schema.with_deleted() if model.keyed else schema
@@ -58,7 +61,7 @@ def _is_for_here(blocks: Sequence[Block], model: MergeModel, schema: Schema) -> 
         b.manifest.format == "parquet" and b.manifest.schema == schema and b.merge.as_json() == model.as_json()
         for b in blocks
     )
-    small = sum(b.rows for b in blocks) <= MOST_ROWS and sum(b.bytes for b in blocks) <= MOST_BYTES
+    small = sum(b.rows for b in blocks) <= MOST_ROWS and sum(b.bytes for b in blocks) <= MOST_BYTES  # of any files
     return plain and alike and small
 
 

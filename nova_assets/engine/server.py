@@ -152,6 +152,8 @@ def _end_unrecorded() -> bool:
 def _end(pid: int) -> None:
     """End a server. Its JVM may hang at that, and nobody would find it any more: then it is killed."""
     until = time.monotonic() + PATIENCE
+    if not _is_server(pid):
+        return
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
         while _is_server(pid):

@@ -103,11 +103,12 @@ class Channel:
     @property
     def upkeep(self) -> dict[str, Any]:
         """What the catalog remembers for upkeep, and may change from one day to the next: for how long old versions
-        are kept, and partitions. What is not said here leaves what was said before."""
+        are kept, and partitions. Where it says nothing of the first, what was said before holds, and partitions are
+        kept for ever: in doubt, more is kept."""
         keep = {d.column: d.keep for d in self.partitions if d.keep is not None}
         return {
             **({"retain": self.retain} if self.retain is not None else {}),
-            **({"keep": keep} if keep else {}),
+            **({"keep": keep} if self.partitions else {}),
         }
 
     def _problems(self) -> list[str]:

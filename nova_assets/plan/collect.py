@@ -15,7 +15,7 @@ from nova_assets.errors import BlockCollected
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import within
 from nova_assets.model.reads import Chain, Read, sources
-from nova_assets.model.timeline import History
+from nova_assets.model.timeline import History, Track
 from nova_assets.model.upkeep import Facts, Verdict
 from nova_assets.plan import modes
 
@@ -83,12 +83,20 @@ def _given(history: History, since: int, at: int) -> Iterator[Block]:
 
 
 def _time_travel(history: History, oldest: int) -> Iterator[tuple[str, Read]]:
-    """A snapshot of the oldest number, and every given block since: with these, every number after it is answered."""
+    """Of each partition the state from which on all can be told, no older than that number, and every given block
+    since: with these, every number after it is answered."""
     why = f"time travel back to {oldest}"
-    yield from _answer(why, partial(modes.snapshot, history, oldest))
+    for track in history.tracks:
+        alone = _alone_in(history, track)
+        yield from _answer(why, partial(modes.snapshot, alone, max(oldest, modes.oldest(alone))))
     later = [b for b in history.blocks if b.hi > oldest and b.origin != "compact"]
     for block in later:
         yield why, _alone(block)
+
+
+def _alone_in(history: History, track: Track) -> History:
+    """The history of one partition."""
+    return replace(history, blocks=track.blocks, numbers={track.partition: track.numbers})
 
 
 def _answer(why: str, how: Callable[[], Read]) -> Iterator[tuple[str, Read]]:

@@ -10,6 +10,9 @@ from nova_assets.model.period import seconds_of
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 
+_FEW = 10
+"""So many scopes are looked through for each partition; more are names of partitions."""
+
 
 def expired(
     dimensions: Sequence[Dimension], keep: Mapping[str, str], partitions: Iterable[str], now: datetime
@@ -32,11 +35,13 @@ def expired(
     return tuple(p for p in partitions if is_over(p))
 
 
-def droppable(history: History, scope: str) -> tuple[str, ...]:
-    """The partitions of a scope in which anything can be read."""
+def droppable(history: History, scopes: Sequence[str]) -> tuple[str, ...]:
+    """The partitions, in any of these scopes, in which anything may be read."""
+    named = frozenset(scopes)
     found = []
     for track in history.tracks:
-        base, deltas = modes.state(history, track, history.head)
-        if within(track.partition, scope) and (deltas or (base is not None and base.rows)):
-            found.append(track.partition)
+        if track.partition in named or any(within(track.partition, s) for s in (named if len(named) < _FEW else ())):
+            base, deltas = modes.state(history, track, history.head)
+            if deltas or (base is not None and base.rows):
+                found.append(track.partition)
     return tuple(found)

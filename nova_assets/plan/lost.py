@@ -6,7 +6,6 @@ What a lost block means is decided by the functions that answer reads and that c
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from nova_assets.model.partitions import within
 from nova_assets.model.timeline import History, Track
 from nova_assets.model.upkeep import Facts
 from nova_assets.plan.collect import NEWEST, answers
+from nova_assets.plan.modes import answered, effective
 
 Wrong = Mapping[str, int | None]
 """Path of a listed file that is not as it was written -> the bytes that it has; None where it is not there."""
@@ -45,7 +45,7 @@ class Loss:
 
     def holds_at(self, at: int) -> bool:
         """Whether what was in the partition at a version of the channel can still be told."""
-        return _effective(self.track.numbers, at) in self.whole
+        return effective(self.track.numbers, at) in self.whole
 
 
 def given_up(facts: Facts, damaged: frozenset[str]) -> tuple[Block, ...]:
@@ -79,16 +79,6 @@ def without(history: History, blocks: Sequence[Block]) -> History:
     return replace(history, blocks=left, numbers={p: tuple(sorted(n)) for p, n in numbers.items()})
 
 
-def answered(track: Track) -> frozenset[int]:
-    """The numbers of a partition, 0 included, at which it can be told what was in it: as ``modes.state`` does, for all
-    of them at once."""
-    found = {0} | {b.hi for b in track.blocks if b.kind == "base"}
-    for delta in sorted((b for b in track.blocks if b.kind == "delta"), key=lambda b: (b.hi, b.lo)):
-        if _effective(track.numbers, delta.lo) in found:
-            found.add(delta.hi)
-    return frozenset(found)
-
-
 def newest_whole(facts: Facts, found: Sequence[Loss]) -> int:
     """The newest version of the channel that can be answered; 0 where there is none but the empty one."""
     others = [
@@ -98,7 +88,7 @@ def newest_whole(facts: Facts, found: Sequence[Loss]) -> int:
     ]
     at = facts.history.head
     while at > 0:
-        if all(loss.holds_at(at) for loss in found) and all(_effective(n, at) in whole for n, whole in others):
+        if all(loss.holds_at(at) for loss in found) and all(effective(n, at) in whole for n, whole in others):
             return at
         at -= 1
     return 0
@@ -209,9 +199,3 @@ def _subject(facts: Facts, loss: Loss) -> str:
 def _only(history: History, partition: str) -> History:
     numbers = {p: n for p, n in history.numbers.items() if p == partition}
     return replace(history, blocks=tuple(b for b in history.blocks if b.partition == partition), numbers=numbers)
-
-
-def _effective(numbers: Sequence[int], at: int) -> int:
-    """The last number up to ``at`` at which the partition changed."""
-    before = bisect_right(numbers, at)
-    return numbers[before - 1] if before else 0

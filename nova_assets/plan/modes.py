@@ -6,7 +6,8 @@ partitions have different keys, so their bases are one base, and their deltas on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from nova_assets.errors import BlockCollected, VersionNotFound
@@ -127,13 +128,16 @@ def with_staged(read: Snapshot | Change, port: FromPort, history: History, since
         return _top(read, port)
     if isinstance(read, Inserts):
         return Inserts(_top(read.snapshot, port))
+    staged = Chain(history.channel, history.head, history.head, (port,), history.schema, history.merge)
+    if port.kind == "delta" and isinstance(history.merge, Append) and isinstance(read, Diff | Together):
+        return Together(history.channel, (*(read.parts if isinstance(read, Together) else (read,)), staged))
     if port.kind == "base" or isinstance(read, Diff | Together):
         # Which partitions the staged block touches is not known yet: all of them are compared.
         told = without_drops(history, since, history.head)
         return Diff(snapshot(history, since), _top(snapshot(told), port))
     if isinstance(read, Chain):
         return replace(read, deltas=(*read.deltas, port))
-    return Chain(history.channel, history.head, history.head, (port,), history.schema, history.merge)
+    return staged
 
 
 def _top(snapshot: Snapshot, port: FromPort) -> Snapshot:
@@ -181,17 +185,13 @@ def path(track: Track, start: int, end: int) -> tuple[Block, ...] | None:
     commits take numbers, too (R13).
     """
     numbers = track.numbers
-
-    def effective(n: int) -> int:
-        return max((t for t in numbers if t <= n), default=0)
-
-    first = effective(start)
+    first = effective(numbers, start)
     reached: dict[int, tuple[Block, ...]] = {first: ()}
     for delta in sorted((b for b in track.blocks if b.kind == "delta" and b.hi <= end), key=lambda b: (b.hi, b.lo)):
-        before = reached.get(effective(delta.lo))
+        before = reached.get(effective(numbers, delta.lo))
         if before is not None and (delta.hi not in reached or len(before) + 1 < len(reached[delta.hi])):
             reached[delta.hi] = (*before, delta)
-    return reached.get(effective(end))
+    return reached.get(effective(numbers, end))
 
 
 def schema_at(history: History, at: int) -> Schema | None:
@@ -205,19 +205,33 @@ def schema_at(history: History, at: int) -> Schema | None:
 
 def oldest(history: History) -> int:
     """The oldest number from which on every snapshot can be answered."""
-    found = history.head
-    while found > 0 and _answers(history, found - 1):
-        found -= 1
+    found = 0
+    for track in history.tracks:
+        there, numbers = answered(track), (0, *track.numbers)
+        gone = [n for n in range(len(numbers)) if numbers[n] not in there]
+        if gone:  # from the next number on at which the partition changed
+            found = max(found, numbers[gone[-1] + 1] if gone[-1] + 1 < len(numbers) else history.head)
     return found
 
 
-def _answers(history: History, at: int) -> bool:
-    try:
-        for track in history.tracks:
-            state(history, track, at)
-    except BlockCollected:
-        return False
-    return True
+def answered(track: Track) -> frozenset[int]:
+    """The numbers of a partition, 0 included, at which it can be told what was in it: as ``state`` does, for all of
+    them at once."""
+    found = {0} | {b.hi for b in track.blocks if b.kind == "base"}
+    for delta in sorted((b for b in track.blocks if b.kind == "delta"), key=lambda b: (b.hi, b.lo)):
+        if effective(track.numbers, delta.lo) in found:
+            found.add(delta.hi)
+    return frozenset(found)
+
+
+def effective(numbers: Sequence[int], at: int) -> int:
+    """The last of these numbers that is no later; 0 where none is.
+
+    Args:
+        numbers: in order.
+    """
+    n = bisect_right(numbers, at)
+    return numbers[n - 1] if n else 0
 
 
 def _collected(history: History, at: int) -> BlockCollected:

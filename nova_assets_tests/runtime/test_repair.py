@@ -164,14 +164,14 @@ def test_a_live_execution_is_not_disturbed_even_in_the_middle_of_writing(opened:
     during.append(doctor)
     write = store.engine.write
 
-    def slowly(frame: Any, staged: Any, *given: Any) -> Any:
+    def slowly(frame: Any, staged: Any, *given: Any, **known: bool) -> Any:
         folder = Path(store.settings.warehouse) / staged.folder
         folder.mkdir(parents=True)
         (folder / "half").write_text("half")
         doctor()
         assert (folder / "half").exists()
         (folder / "half").unlink()
-        return write(frame, staged, *given)
+        return write(frame, staged, *given, **known)
 
     store.engine.write = slowly  # type: ignore[method-assign]
     store.run("dedup")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -216,3 +217,82 @@ def keys_of(then: Any, channel: str) -> list[int]:
 def test_a_pin_that_cannot_be(store: Store, wrong: Callable[[Store], Any], error: type[Exception]) -> None:
     with pytest.raises(error), wrong(store):
         pass
+
+
+def prices_of(opened: Opener, **more: Any) -> Store:
+    merge = nova.Upsert(key="k")
+    return opened(nova.Project(channels=[nova.Channel("prices", merge=merge, schema="k bigint, v bigint", **more)]))
+
+
+def compacted_and_collected(store: Store, clock: TestClock, seconds: float = 2) -> None:
+    store.compact("prices")
+    store._upkeep.grace = 1
+    store.collect("prices")
+    clock.advance(seconds)
+    store.delete_collected()
+
+
+def test_r15_what_a_reader_has_planned_with_stays_while_it_lives(opened: Opener, clock: TestClock) -> None:
+    """Planned before a compaction, opened after its parts were collected, and their grace is over."""
+    store = prices_of(opened)
+    for n in range(3):
+        store.insert("prices", [{"k": n, "v": n}])
+    with store.pin("prices") as then:
+        planned = then.read("prices")
+        compacted_and_collected(opened(store.project), clock)
+        assert len(store.catalog.history("prices").blocks) == 1, "they are marked"
+        assert [r["k"] for r in planned.to_spark()] == [0, 1, 2]  # type: ignore[union-attr]
+    store._upkeep.grace = 1
+    assert store.delete_collected() == 3
+
+
+def test_time_travel_that_is_wanted_later_begins_with_what_is_there(opened: Opener, clock: TestClock) -> None:
+    store = prices_of(opened)
+    for n in range(4):
+        store.insert("prices", [{"k": 1, "v": n}])
+        clock.advance(10)
+    compacted_and_collected(store, clock)
+    kept = prices_of(opened, retain="30d")
+    kept.register(kept.project)
+    for n in range(4, 7):
+        kept.insert("prices", [{"k": 1, "v": n}])
+    compacted_and_collected(kept, clock)
+    assert [kept.read("prices", at=n).to_spark()[0]["v"] for n in (4, 5, 6)] == [3, 4, 5]  # type: ignore[index]
+    with pytest.raises(nova.BlockCollected) as gone:
+        kept.read("prices", at=3)
+    assert gone.value.oldest == 4
+
+
+def test_r18_a_drop_is_no_base_with_which_a_changed_model_takes_effect(opened: Opener) -> None:
+    by = nova.static("p", ["a", "b"])
+    store = opened(nova.Project(channels=[nova.Channel("x", schema="p string, k bigint", partitions=by)]))
+    store.insert("x", [{"p": p, "k": 1} for p in "ab"])
+    keyed = nova.Channel("x", merge=nova.Upsert(key=["p", "k"]), schema="p string, k bigint", partitions=by)
+    store.register(keyed, replace=True)
+    assert store.drop("x", "a") is not None
+    with pytest.raises(nova.ModelChanged):
+        store.insert("x", [{"p": "b", "k": 1}])
+    assert store.compactable("x") == () and len(store.read("x").to_spark()) == 1  # type: ignore[arg-type]
+
+
+def test_partitions_that_nobody_says_are_kept_for_so_long_are_kept_for_ever(store: Store, opened: Opener) -> None:
+    store.register(nova.Channel("visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01")))
+    assert opened().expired("visits") == (), "what the project said last"
+    assert store.expired("visits"), "of a store with a project, it is the project"
+
+
+def test_a_readers_pin_is_no_consumer(opened: Opener) -> None:
+    store = opened(nova.Project(channels=[nova.Channel("bag", schema="k bigint, v bigint")]))
+    store.insert("bag", [{"k": 1, "v": 1}])
+    with store.pin("bag", since=1):
+        assert store.insert("bag", [{"k": 2, "v": 2}], kind="base").seq == 2
+
+
+def test_many_partitions_are_dropped_in_one_go(opened: Opener) -> None:
+    hours = nova.hourly("h", start="2023-01-01", keep="1d")
+    store = opened(nova.Project(channels=[nova.Channel("x", schema="h string, k bigint", partitions=hours)]))
+    begins = datetime(2023, 1, 1)
+    store.insert("x", [{"h": f"{begins + timedelta(hours=n):%Y-%m-%dT%H:00}", "k": n} for n in range(2000)])
+    began = time.process_time()
+    commit = store.drop_expired("x")
+    assert commit is not None and len(commit.blocks) == 2000 and time.process_time() - began < 10

@@ -245,3 +245,39 @@ def test_r19_a_version_is_restored_by_a_base_and_consumers_are_told(opened: Open
     store.insert("bag", [row(1, 1)])
     store.insert("bag", [row(2, 2)])
     assert store.restore("bag", 1).seq == 3, "nobody consumes it"
+
+
+def test_what_is_written_on_for_a_process_that_is_gone_is_swept_again(opened: Opener, clock: TestClock) -> None:
+    store = opened(bound(take))
+    store.insert("source", [row(1, 1)])
+    execution = store.runtime.begin("dedup")
+    store.runtime.run_task(execution, "take")
+    [staged] = store.catalog.staged(execution.id)
+    folder = Path(store.settings.warehouse) / staged.folder
+    clock.advance(1000)
+    assert store.runtime.sweep() == 1 and not folder.exists()
+    folder.mkdir()
+    (folder / "part-1").write_text("Spark had not heard that its client was gone")
+    assert store.runtime.sweep() == 0, "it may write still"
+    clock.advance(1000)
+    assert store.runtime.sweep() == 1 and not folder.exists()
+    clock.advance(1000)
+    assert store.runtime.sweep() == 0
+
+
+def test_r15_a_base_that_nobody_expected_tells_who_cannot_compare(opened: Opener) -> None:
+    """What the consumer had read was collected; then a binding is registered that may give the channel a base."""
+    store = three_deltas_and_a_cursor_at_two(opened)
+    store.insert("source", [row(5, 5)])
+    store.compact("source")
+    store.collect("source")
+
+    @nova.task(consumes=nova.all(copy), produces=nova.base(source))
+    def rebuild(copy: list[Row]) -> list[Row]:
+        return copy
+
+    store.register(nova.Project([nova.bind(nova.Workflowette("rebuild", [rebuild]))]))
+    assert store.catalog.channel("source").bases
+    store.insert("source", [row(8, 8)], kind="base")
+    store.run("dedup")
+    assert rows_of(store.read("copy")) == {8: 8} == rows_of(store.read("source"))
