@@ -9,26 +9,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nova_assets.errors import BlockCollected, CommitConflict, DefinitionError, NovaError
+from nova_assets.errors import CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
-from nova_assets.model.block import Block, Kind, Manifest, Origin
-from nova_assets.model.channel import Channel
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers, Publish
+from nova_assets.model.block import Kind, Origin
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers
 from nova_assets.model.evolution import reconcile
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.ports import Frame
-from nova_assets.model.reads import Diff, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.collect import scoped
 from nova_assets.runtime import Runtime
 from nova_assets.staging import publications, refuse_changed_model, requirements
 
 log = logging.getLogger("nova_assets.insert")
-
-_TOLD = "(changes)"  # no port is called so
 
 Finder = Callable[[str], History]
 
@@ -147,8 +142,10 @@ class Inserts:
         unread = []
         if kind == "base" and head > 0:
             bases = self.catalog.channel(channel).bases
-            if self._cannot_compare(channel, head) if bases else self.catalog.has_consumers(channel):
-                published = [*self._told(execution, definition, history, manifest, origin), *published]
+            staging = self.runtime.staging
+            if staging.somebody_cannot_compare(channel, head) if bases else self.catalog.has_consumers(channel):
+                told = staging.tell(execution, definition, history, manifest)
+                published = [*publications(told, history, origin), *published]
             elif not bases:
                 unread = [NoConsumers(channel)]
         needs = requirements(published, {channel: history})
@@ -164,30 +161,6 @@ class Inserts:
             **needs,
         )
         return request
-
-    def _cannot_compare(self, channel: str, head: int) -> bool:
-        """Whether somebody lags behind of whom the snapshot at the cursor is gone: it was collected while nobody knew
-        that a base may come."""
-        facts = self.catalog.upkeep(channel)
-        for reader in facts.readers:
-            if 0 < reader.cursor < head:
-                try:
-                    modes.snapshot(scoped(facts.history, reader.scope), reader.cursor)
-                except BlockCollected:
-                    return True
-        return False
-
-    def _told(
-        self, execution: Execution, channel: Channel, history: History, base: Manifest, origin: Origin
-    ) -> list[Publish]:
-        """What the first base of a channel changes, as a delta beside it (R15): until now nobody had to keep what lags
-        behind, so consumers could not find out by comparing."""
-        new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
-        after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
-        frame = self.engine.read(Diff(modes.snapshot(history), after))
-        unchanged = replace(history, last_merge=None)  # a changed model takes effect by this very base
-        self.runtime.staging.write(execution, _TOLD, "delta", channel, unchanged, frame)
-        return publications(self.runtime.staging.complete(execution)[_TOLD], history, origin)
 
     def _undo(self, execution: Execution, reason: str) -> None:
         """Leave nothing: the caller is told, so nobody will resume this. Refused by the catalog if it was committed."""

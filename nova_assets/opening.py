@@ -44,9 +44,9 @@ def open(
         CatalogVersion: it is of a newer version, or something else.
     """
     from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.crash import crash_point
     from nova_assets.engine.engine import SparkEngine
     from nova_assets.engine.session import build
-    from nova_assets.runtime import crash_point
 
     named = project if isinstance(project, str) else None
     where = spark if isinstance(spark, str) else None

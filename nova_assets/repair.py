@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
+from nova_assets.crash import crash_point
 from nova_assets.errors import NovaError, WarehouseUnavailable
 from nova_assets.model.damage import Cure, Damage, Examination, Outcome
 from nova_assets.model.warehouse import Entry
 from nova_assets.plan.lost import lost_files
 from nova_assets.plan.repair import left_by, orphans
-from nova_assets.runtime import Runtime, crash_point
+from nova_assets.runtime import Runtime
 from nova_assets.upkeep import retained
 
 Tell = Callable[[str], None]

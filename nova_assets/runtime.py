@@ -10,8 +10,6 @@ The runtime decides nothing about data (that is ``plan/``), computes nothing (th
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator, MutableMapping
@@ -20,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from nova_assets.checks import carry_out_checks, refusal
+from nova_assets.crash import crash_point
 from nova_assets.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
@@ -43,41 +42,6 @@ from nova_assets.tasks import Run, TaskRun
 log = logging.getLogger("nova_assets.runtime")
 
 Observer = Callable[[str, Any], None]
-
-CRASH_POINTS = (
-    "begin.before",  # nothing is written yet
-    "begin.after",  # pins are in the catalog
-    "stage.recorded",  # a staged folder is known to the catalog, and empty
-    "stage.written",  # its files are there, their manifest is not
-    "task.after",  # one task is staged whole
-    "commit.before",  # everything is staged
-    "commit.inside",  # the transaction has done everything but COMMIT
-    "commit.after",  # durable; nobody else has heard
-    "publish.before",  # about to tell Dagster
-    "publish.after",  # Dagster has heard, the catalog does not know it
-    "sweep.before",  # about to delete a dead execution's files
-    "sweep.after",  # files are gone, the catalog still lists them as staged
-    "collect.marked",  # blocks are collected, their files are there
-    "collect.deleted",  # their files are gone, the catalog still lists them
-    "repair.given_up",  # damaged blocks are marked as collected, nothing else is mended
-    "repair.moving",  # about to move an orphan away
-    "repair.unmarked",  # Dagster is to hear of a channel again, and still has what it had
-    "repair.wiped",  # Dagster has nothing of a channel
-    "fire.before",  # a trigger is due, no firing says so yet
-    "fire.after",  # the firing is a row in the catalog, its run is not requested
-)
-"""Every place at which a test may kill the process, by ``NOVA_CRASH_AT=name`` (or ``name:n`` for the n-th passing)."""
-
-_passed: dict[str, int] = {}
-
-
-def crash_point(name: str) -> None:
-    """Die here, as by SIGKILL, if the environment asks for it."""
-    wanted, _, nth = os.environ.get("NOVA_CRASH_AT", "").partition(":")
-    if wanted == name:
-        _passed[name] = _passed.get(name, 0) + 1
-        if _passed[name] == int(nth or 1):
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _tell_nobody(event: str, subject: Any) -> None:
@@ -283,6 +247,8 @@ class Runtime:
                 error = refusal(execution, reports)
                 self.fail(execution, error)
                 raise error
+        with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
+            self.staging.tell_who_cannot_compare(execution, run.histories)
         request = self.staging.request(execution, run.plan(self.staging.skipped(execution)), run.histories)
         crash_point("commit.before")
         try:

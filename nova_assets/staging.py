@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from nova_assets.errors import ModelChanged, NovaError, PartitionError, UnrepresentableChange
+from nova_assets.errors import BlockCollected, ModelChanged, NovaError, PartitionError, UnrepresentableChange
 from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
@@ -17,9 +17,11 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine, Frame
+from nova_assets.model.reads import Diff, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.plan.collect import scoped
 from nova_assets.plan.run import RunPlan, Step
 
 _SKIPPED = "(skipped)"
@@ -133,6 +135,39 @@ class Staging:
             )
         return found
 
+    def tell_who_cannot_compare(self, execution: Execution, histories: Mapping[str, History]) -> None:
+        """Stage beside a base what it changes (R15), where a consumer lags behind that could not find out: the snapshot
+        at its cursor was collected while nobody knew that the channel may be given a base."""
+        done = self.complete(execution)
+        for block in done.values():
+            channel = block.channel
+            if block.kind != "base" or channel is None or block.manifest is None or _told(channel) in done:
+                continue
+            head = histories[channel].head
+            if head and self.catalog.has_consumers(channel) and self.somebody_cannot_compare(channel, head):
+                history = self.catalog.history(channel, head, histories[channel].scope)
+                self.tell(execution, self.catalog.channel(channel).channel, history, block.manifest)
+
+    def somebody_cannot_compare(self, channel: str, head: int) -> bool:
+        """Whether a consumer lags behind of which the snapshot at the cursor is gone."""
+        facts = self.catalog.upkeep(channel)
+        for reader in facts.readers:
+            if 0 < reader.cursor < head:
+                try:
+                    modes.snapshot(scoped(facts.history, reader.scope), reader.cursor)
+                except BlockCollected:
+                    return True
+        return False
+
+    def tell(self, execution: Execution, channel: Channel, history: History, base: Manifest) -> StagedBlock:
+        """Stage what a base changes, as a delta to be committed beside it (R15)."""
+        new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
+        after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
+        frame = self.engine.read(Diff(modes.snapshot(history), after))
+        unchanged = replace(history, last_merge=None)  # a changed model takes effect by this very base
+        self.write(execution, _told(channel.name), "delta", channel, unchanged, frame)
+        return self.complete(execution)[_told(channel.name)]
+
     def request(self, execution: Execution, plan: RunPlan, histories: Mapping[str, History]) -> CommitRequest:
         """Everything that the execution publishes, and what that requires (R2, R6)."""
         published = tuple(
@@ -193,6 +228,11 @@ class Staging:
                 dropped=dropped,
             )
         return replace(manifest, keeps_all=True)
+
+
+def _told(channel: str) -> str:
+    """Where the changes that a base makes to a channel are staged; no port is called so."""
+    return f"(changes of {channel})"
 
 
 def _need_partition_columns(channel: Channel, given: Schema) -> None:

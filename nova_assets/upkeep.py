@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from nova_assets.crash import crash_point
 from nova_assets.errors import CommitConflict, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Block, DataFile, Manifest
@@ -22,7 +23,7 @@ from nova_assets.plan import modes
 from nova_assets.plan.collect import judge
 from nova_assets.plan.compact import Compact, due, forced, kept_files
 from nova_assets.plan.drop import droppable
-from nova_assets.runtime import Runtime, crash_point
+from nova_assets.runtime import Runtime
 
 log = logging.getLogger("nova_assets.upkeep")
 

@@ -25,6 +25,7 @@ from dagster import (
 )
 
 from nova_assets.checks import refusal
+from nova_assets.crash import crash_point
 from nova_assets.dagster_bridge.checks import check_specs, evaluation_of, result_of
 from nova_assets.dagster_bridge.logs import forwarded
 from nova_assets.dagster_bridge.materializations import describe, output_of
@@ -38,7 +39,7 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.task import Task
-from nova_assets.runtime import Runtime, crash_point
+from nova_assets.runtime import Runtime
 from nova_assets.store import Store
 
 FIRING_TAG = "nova/firing"

@@ -14,6 +14,7 @@ from pathlib import Path
 from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterInstance, RunsFilter
 from dagster._core.storage.tags import RUN_KEY_TAG
 
+from nova_assets.crash import crash_point
 from nova_assets.dagster_bridge.consumers import settle_all
 from nova_assets.dagster_bridge.events import Event, commit_of, told
 from nova_assets.dagster_bridge.ops import FIRING_TAG
@@ -22,7 +23,6 @@ from nova_assets.errors import NotSupported
 from nova_assets.model.damage import Damage, Examination, Outcome
 from nova_assets.plan.repair import differing, unheard, waiting
 from nova_assets.repair import Tell
-from nova_assets.runtime import crash_point
 from nova_assets.store import Store
 
 Told = tuple[str, str, str | None]

@@ -28,6 +28,7 @@ from dagster import (
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from nova_assets.crash import crash_point
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.owners import live_execution
 from nova_assets.dagster_bridge.partitions import key_of, partitions_def
@@ -38,7 +39,6 @@ from nova_assets.model.partitions import WHOLE, scope_of
 from nova_assets.model.ports import Firing, Unread
 from nova_assets.model.trigger import After, Trigger
 from nova_assets.plan.due import Facts, decide, retry_at
-from nova_assets.runtime import crash_point
 from nova_assets.store import Store
 
 log = logging.getLogger("nova_assets.triggers")

@@ -154,15 +154,17 @@ def test_r4_going_on_from_a_failure_keeps_the_pins_and_what_was_staged(world: Wo
 
 
 def test_on_data_fires_once_for_each_new_head(world: World) -> None:
-    def tick() -> Any:
+    def tick(later: int = 0) -> Any:
         assert binding.when is not None
-        return evaluate(binding, binding.when, world.store, world.instance)
+        now = world.store.catalog.now() + timedelta(seconds=later)
+        return evaluate(binding, binding.when, world.store, world.instance, now)
 
     assert isinstance(tick(), dg.SkipReason)
     world.store.insert("source", rows(1))
     request = tick()
     assert request.run_key == "w#1#1"
-    repeated = tick()
+    assert isinstance(tick(), dg.SkipReason), "whoever requested it is about to"
+    repeated = tick(later=20)
     assert repeated.run_key == "w#1#1", "a daemon that died before it asked asks again, under the same key"
     world.run(tags={**request.tags, "dagster/run_key": request.run_key})
     assert isinstance(tick(), dg.SkipReason)

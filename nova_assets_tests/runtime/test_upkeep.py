@@ -265,19 +265,27 @@ def test_what_is_written_on_for_a_process_that_is_gone_is_swept_again(opened: Op
     assert store.runtime.sweep() == 0
 
 
-def test_r15_a_base_that_nobody_expected_tells_who_cannot_compare(opened: Opener) -> None:
+@pytest.mark.parametrize("by_task", [False, True], ids=["inserted", "by a task"])
+def test_r15_a_base_that_nobody_expected_tells_who_cannot_compare(opened: Opener, by_task: bool) -> None:
     """What the consumer had read was collected; then a binding is registered that may give the channel a base."""
     store = three_deltas_and_a_cursor_at_two(opened)
     store.insert("source", [row(5, 5)])
     store.compact("source")
     store.collect("source")
+    wanted = nova.Channel("wanted", merge=nova.Upsert(key="k"), schema=DDL)
 
-    @nova.task(consumes=nova.all(copy), produces=nova.base(source))
-    def rebuild(copy: list[Row]) -> list[Row]:
-        return copy
+    @nova.task(consumes=nova.all(wanted), produces=nova.base(source))
+    def rebuild(wanted: list[Row]) -> list[Row]:
+        return wanted
 
-    store.register(nova.Project([nova.bind(nova.Workflowette("rebuild", [rebuild]))]))
+    other = opened(nova.Project([nova.bind(nova.Workflowette("rebuild", [rebuild]))]))
+    other.register(other.project)
     assert store.catalog.channel("source").bases
-    store.insert("source", [row(8, 8)], kind="base")
+    if by_task:
+        other.insert("wanted", [row(8, 8)])
+        other.run("rebuild")
+    else:
+        store.insert("source", [row(8, 8)], kind="base")
     store.run("dedup")
     assert rows_of(store.read("copy")) == {8: 8} == rows_of(store.read("source"))
+    assert ranges(store)[-2:] == ["B5", "Δ(4→5)"]
