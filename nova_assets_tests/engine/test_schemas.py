@@ -103,7 +103,7 @@ def test_blocks_of_another_format_are_read_beside_the_others(store: Store, spark
     writer = store.engine._writer  # type: ignore[attr-defined]
     plain = writer.write
 
-    def as_orc(frame: Any, staged: Any, channel: Any, schema: Any) -> Any:
+    def as_orc(frame: Any, staged: Any, channel: Any, schema: Any, **known: bool) -> Any:
         manifest = plain(frame, staged, channel, schema)
         (file,) = manifest.files
         here = tmp_path / "wh" / file.path
