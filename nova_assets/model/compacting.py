@@ -11,9 +11,9 @@ class Compacting:
     one exceeds what it costs, and in any case at the limits given here.
 
     Args:
-        deltas: when a partition has so many since its newest base, they are chained into fewer beside a large base, and
-            otherwise merged into a new one. No chain leads across a consumer's cursor, so where several lag behind there
-            may be more.
+        deltas: when a partition has so many since its newest base, they are chained into fewer beside a large base,
+            and otherwise merged into a new one. No chain leads across a consumer's cursor, so where several lag
+            behind there may be more.
         share: a new base always when these deltas hold so much of what the base does, in bytes. A reading of the whole
             costs up to about twice a bare scan at 0.02 (``benchmarks/upkeep``). More where the channel is written often
             and seldom read whole: each new base costs some scans.
