@@ -315,7 +315,8 @@ class Store:
         """
         name = self._known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
-        return self._upkeep.drop(name, [parse_partition(dimensions, partition, partly=True)])
+        scope = parse_partition(dimensions, partition, partly=True)
+        return self._upkeep.drop(name, [p.partition for p in self.catalog.partitions(name, scope) if not p.dropped])
 
     def expired(self, channel: Channel | str) -> tuple[str, ...]:
         """The partitions of a channel that are over for longer than its dimensions say they are kept."""

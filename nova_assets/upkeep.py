@@ -98,7 +98,7 @@ class Upkeep:
         fires, and who reads changes is not told. None where there was nothing in them.
 
         Args:
-            partitions: their names; or scopes, for all partitions in them.
+            partitions: their names.
         """
         for attempt in range(1, self.runtime.attempts + 1):
             try:
@@ -113,7 +113,7 @@ class Upkeep:
         execution = self.runtime.begin_insert(channel)
         try:
             history = self.catalog.history(channel, execution.pins[channel].head)
-            gone = droppable(history, partitions)
+            gone = droppable(history, frozenset(partitions))
             if not gone or history.schema is None:
                 self._undo(execution, "there was nothing in them")
                 return None

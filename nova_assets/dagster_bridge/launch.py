@@ -82,8 +82,10 @@ def _switched_off(instance: DagsterInstance) -> set[str]:
 
 
 def _launch(binding: Binding, request: RunRequest, url: str) -> str:
-    from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
-
+    try:
+        from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
+    except ImportError as error:  # it comes with the webserver
+        raise _unavailable(binding, url, error) from error
     tags = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: sensor_name(binding)}
     partitions = partitions_def(binding.dimensions) if request.partition_key else None
     if partitions is not None:

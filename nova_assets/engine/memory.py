@@ -39,12 +39,12 @@ def compute(read: Snapshot | Chain, warehouse: Warehouse) -> pa.Table | None:
     model, schema = read.merge, read.schema
     if schema is None or not _is_for_here(blocks, model, schema):
         return None
-    files = [pq.ParquetFile(path) for b in blocks for path in warehouse.paths(b.manifest.files)]
-    if sum(f.metadata.row_group(n).total_byte_size for f in files for n in range(f.num_row_groups)) > MOST_BYTES:
+    files = [[pq.ParquetFile(path) for path in warehouse.paths(b.manifest.files)] for b in blocks]
+    if sum(_uncompressed(f) for some in files for f in some) > MOST_BYTES:
         return None
     changes = isinstance(read, Chain)
     physical = schema.with_deleted() if model.keyed else schema
-    tables = [_rows(b, physical, warehouse) for b in blocks]
+    tables = [_rows(some, physical) for some in files]
     if not model.keyed:
         return pa.concat_tables(tables) if tables else arrow.fit(pa.table({}), physical)
     if len(tables) == 1 and changes:
@@ -61,13 +61,15 @@ def _is_for_here(blocks: Sequence[Block], model: MergeModel, schema: Schema) -> 
         b.manifest.format == "parquet" and b.manifest.schema == schema and b.merge.as_json() == model.as_json()
         for b in blocks
     )
-    small = sum(b.rows for b in blocks) <= MOST_ROWS and sum(b.bytes for b in blocks) <= MOST_BYTES  # of any files
-    return plain and alike and small
+    return plain and alike and sum(b.rows for b in blocks) <= MOST_ROWS
 
 
-def _rows(block: Block, schema: Schema, warehouse: Warehouse) -> pa.Table:
-    tables = [pq.ParquetFile(path).read() for path in warehouse.paths(block.manifest.files)]
-    fitted = [arrow.fit(t, schema) for t in tables]
+def _uncompressed(file: pq.ParquetFile) -> int:
+    return sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups))
+
+
+def _rows(files: Sequence[pq.ParquetFile], schema: Schema) -> pa.Table:
+    fitted = [arrow.fit(f.read(), schema) for f in files]
     return pa.concat_tables(fitted) if fitted else arrow.fit(pa.table({}), schema)
 
 

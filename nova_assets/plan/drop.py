@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from nova_assets.model.partitions import Dimension, partition_values, within
+from nova_assets.model.partitions import Dimension, partition_values
 from nova_assets.model.period import seconds_of
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-
-_FEW = 10
-"""So many scopes are looked through for each partition; more are names of partitions."""
 
 
 def expired(
@@ -35,12 +32,11 @@ def expired(
     return tuple(p for p in partitions if is_over(p))
 
 
-def droppable(history: History, scopes: Sequence[str]) -> tuple[str, ...]:
-    """The partitions, in any of these scopes, in which anything may be read."""
-    named = frozenset(scopes)
+def droppable(history: History, names: Collection[str]) -> tuple[str, ...]:
+    """Those of some partitions in which anything may be read."""
     found = []
     for track in history.tracks:
-        if track.partition in named or any(within(track.partition, s) for s in (named if len(named) < _FEW else ())):
+        if track.partition in names:
             base, deltas = modes.state(history, track, history.head)
             if deltas or (base is not None and base.rows):
                 found.append(track.partition)

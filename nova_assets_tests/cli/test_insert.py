@@ -182,3 +182,18 @@ def test_a_warehouse_that_cannot_be_written_is_refused(nova: Nova, folder: Path,
     said = nova("--warehouse", "file/warehouse", "insert", "orders", orders_file)
     assert said.code == 1 and said.err.startswith("[NOVA-WAREHOUSE-UNAVAILABLE]")
     assert head(nova, "orders") == 0
+
+
+def test_what_cannot_be_launched_at_once_is_there_all_the_same(
+    nova: Nova, orders_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    said = nova("insert", "orders", orders_file, "--launch")
+    assert said.code == 0 and said.out.startswith("orders Δ(0→1): 2 rows")
+    assert "nothing was launched" in said.err and "DAGSTER_HOME" in said.err
+    assert nova("insert", "orders", orders_file, "--launch", "--json").json["launched"] == {}
+    monkeypatch.setenv("NOVA_DAGSTER_URL", "nowhere")
+    refused = nova("insert", "orders", orders_file, "--launch")
+    assert refused.code == 1 and "NOVA-SETTINGS" in refused.err
+    monkeypatch.delenv("NOVA_DAGSTER_URL")
+    assert head(nova, "orders") == 2
