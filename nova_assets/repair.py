@@ -6,6 +6,7 @@ what is going to be written is recorded first (R3), and the warehouse is listed 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ Tell = Callable[[str], None]
 
 AT_ONCE = 16
 """Status calls under way at a time: on a store far away each is a wait, not work."""
+
+_SWEEPS = (0.0, 0.2, 1.0)
+"""Seconds to wait before each attempt to sweep."""
 
 _BATCH = 1000
 """Files between two words about how far it has come."""
@@ -136,13 +140,21 @@ class Repair:
     # mending
 
     def _sweep(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
+        """Sweep; once more where something is left, since another process may have been at it (its rows are passed
+        over)."""
         self.tell("sweeping what dead executions left")
-        says = ""
-        try:
-            self.runtime.sweep()
-        except NovaError as error:
-            says = error.what
-        left = {d.subject for d in self._leftovers() if d.cure == "sweep"}
+        asked = {d.subject for d in damages}
+        left, says = asked, ""
+        for wait in _SWEEPS:
+            time.sleep(wait)
+            try:
+                self.runtime.sweep()
+            except NovaError as error:
+                says = error.what
+            left = asked & {d.subject for d in self._leftovers() if d.cure == "sweep"}
+            if not left:
+                break
+        says = says or "another process is at it: nova doctor --repair again tells what is left"
         yield from (Outcome(d, d.subject not in left, says if d.subject in left else "") for d in damages)
 
     def _give_up(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
