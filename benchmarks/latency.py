@@ -9,17 +9,13 @@ that stays warm (``spark = "server"``), used by all of them.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -27,9 +23,10 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
+from nova_assets_tests.dagster_dev import ROOT, dagster_dev, waited_for
 
-ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("insert", "until it fires", "until its run starts", "until it begins", "read, task, commit", "in all")
+PACE = 0.05  # seconds between two looks
 WAYS = ("sensor", "launched", "own process")
 
 PIPELINE = """
@@ -46,45 +43,6 @@ def double(orders):
 project = nova.Project([nova.bind(nova.Workflowette("double", [double]), when=nova.on_data(orders))])
 defs = build_definitions(project)
 """
-
-
-@contextlib.contextmanager
-def dagster_dev(folder: Path, env: dict[str, str]) -> Iterator[str]:
-    """``dagster dev`` on the pipeline; gives the webserver's address once that answers."""
-    subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "init_dagster_home.py"), env["DAGSTER_HOME"]], env=env, check=True
-    )
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{s.getsockname()[1]}"
-    command = [str(Path(sys.executable).with_name("dagster")), "dev", "-f", "pipeline.py", "-p", url.rpartition(":")[2]]
-    with (folder / "dagster.log").open("w") as log:
-        dev = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
-        try:
-            _until(lambda: _answers(url), "the webserver")
-            yield url
-        finally:
-            os.killpg(dev.pid, signal.SIGTERM)
-            try:
-                dev.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(dev.pid, signal.SIGKILL)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/server_info", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def _until(holds: Callable[[], bool], what: str, seconds: float = 180) -> None:
-    over = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > over:
-            raise TimeoutError(f"waited {seconds:.0f} s for {what}")
-        time.sleep(0.05)
 
 
 class World:
@@ -117,13 +75,13 @@ class World:
         inserted = self._insert()
         then()
         cursor = self.inserted
-        _until(lambda: [c.seq for c in self.store.cursors("double")] == [cursor], "the commit")
+        waited_for(lambda: [c.seq for c in self.store.cursors("double")] == [cursor], "the commit", 180, PACE)
         done = self.store.executions("double", 1)[0]
         firing = self.store.catalog.firing(done.firing_id or "")
         assert firing is not None
         record = self.instance.get_run_record_by_id(done.run_id)
         commit = self.store.catalog.commit_by_id(done.commit_id or "")
-        _until(lambda: self.instance.get_run_by_id(done.run_id).is_finished, "the end of the run")
+        waited_for(lambda: self.instance.get_run_by_id(done.run_id).is_finished, "the end of the run", 180, PACE)
         moments = (
             inserted,
             firing.at.timestamp(),
@@ -146,18 +104,16 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="latency-"))
     (folder / "pipeline.py").write_text(PIPELINE)
     (folder / "pyproject.toml").write_text('[tool.nova]\nproject = "pipeline:project"\nspark = "server"\n')
-    (folder / "home").mkdir()
-    (folder / "home" / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
     os.chdir(folder)
     os.environ["DAGSTER_HOME"] = str(folder / "home")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    env = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     costs: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     try:
         with nova.open() as store:
             from dagster import DagsterInstance
 
             store.register(store.project)
-            with dagster_dev(folder, env) as url:
+            with dagster_dev(folder / "home", ["-f", "pipeline.py"], cwd=folder, environment=env) as url:
                 world = World(store, DagsterInstance.get(), url)
                 works = {"sensor": world.by_sensor, "launched": world.launched}
                 for n in range(rounds + 1):  # the first warms up
@@ -167,7 +123,9 @@ def main() -> None:
             costs["own process"] = [world.by_itself() for _ in range(rounds + 1)]
             costs = {way: took[1:] for way, took in costs.items()}
     finally:
-        subprocess.run([str(Path(sys.executable).with_name("nova")), "spark", "stop"], env=env, cwd=folder)
+        subprocess.run(
+            [str(Path(sys.executable).with_name("nova")), "spark", "stop"], env={**os.environ, **env}, cwd=folder
+        )
     report(given, costs, rounds)
 
 

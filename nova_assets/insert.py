@@ -143,7 +143,9 @@ class Inserts:
         if kind == "base" and head > 0:
             bases = self.catalog.channel(channel).bases
             staging = self.runtime.staging
-            if staging.somebody_cannot_compare(channel, head) if bases else self.catalog.has_consumers(channel):
+            # Until the first base nobody had to keep what lags behind, so all consumers are told.
+            cannot = staging.somebody_cannot_compare(channel, head) if bases else self.catalog.has_consumers(channel)
+            if cannot:
                 told = staging.tell(execution, definition, history, manifest)
                 published = [*publications(told, history, origin), *published]
             elif not bases:

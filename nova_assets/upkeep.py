@@ -221,12 +221,7 @@ class Upkeep:
     ) -> Iterator[Publish]:
         """Bases, written anew but for the files that are kept as they are."""
         names = {c.partition for c in wanted}
-        some = replace(
-            history,
-            blocks=tuple(b for b in history.blocks if b.partition in names),
-            numbers={p: n for p, n in history.numbers.items() if p in names},
-        )
-        whole = modes.snapshot(some, history.head)
+        whole = modes.snapshot(history.only(names), history.head)
         blocks = {b.id: b for b in (*whole.bases, *whole.deltas) if isinstance(b, Block)}
         kept = kept_files(history, blocks, policy, self.engine.format)
         definition = self.catalog.channel(history.channel).channel

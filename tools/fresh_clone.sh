@@ -23,8 +23,8 @@ mkdir -p "$around/bin" "$around/home"
 
 # PATH: sh, make, git, and the coreutils with those three that every Unix has beside them. No Java, no uv, no compiler.
 for name in sh bash env make git sed grep find \
-  basename cat chmod cp cut date dirname echo expr false head id install ln ls mkdir mktemp mv nice nohup nproc printf ps pwd \
-  readlink realpath rm rmdir sleep sort stat tail tee test touch tr true uname uniq wc; do
+  basename cat chmod cp cut date dirname echo expr false head id install ln ls mkdir mktemp mv nice nohup nproc printf ps \
+  pwd readlink realpath rm rmdir sleep sort stat tail tee test touch tr true uname uniq wc; do
   for place in $(echo "$PATH" | tr ':' ' '); do  # not `command -v`: some are also words of the shell
     if [ -x "$place/$name" ]; then
       ln -s "$place/$name" "$around/bin/$name"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -77,6 +77,11 @@ class History:
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     since: int = 0
     last_merge: MergeModel | None = None
+
+    def only(self, partitions: Collection[str]) -> History:
+        """The history of some partitions."""
+        blocks = tuple(b for b in self.blocks if b.partition in partitions)
+        return replace(self, blocks=blocks, numbers={p: n for p, n in self.numbers.items() if p in partitions})
 
     @property
     def tracks(self) -> tuple[Track, ...]:

@@ -15,7 +15,7 @@ from nova_assets.errors import BlockCollected
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import within
 from nova_assets.model.reads import Chain, Read, sources
-from nova_assets.model.timeline import History, Track
+from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Facts, Verdict
 from nova_assets.plan import modes
 
@@ -87,16 +87,11 @@ def _time_travel(history: History, oldest: int) -> Iterator[tuple[str, Read]]:
     since: with these, every number after it is answered."""
     why = f"time travel back to {oldest}"
     for track in history.tracks:
-        alone = _alone_in(history, track)
+        alone = history.only({track.partition})
         yield from _answer(why, partial(modes.snapshot, alone, max(oldest, modes.oldest(alone))))
     later = [b for b in history.blocks if b.hi > oldest and b.origin != "compact"]
     for block in later:
         yield why, _alone(block)
-
-
-def _alone_in(history: History, track: Track) -> History:
-    """The history of one partition."""
-    return replace(history, blocks=track.blocks, numbers={track.partition: track.numbers})
 
 
 def _answer(why: str, how: Callable[[], Read]) -> Iterator[tuple[str, Read]]:

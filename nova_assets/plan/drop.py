@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from nova_assets.model.partitions import Dimension, partition_values
 from nova_assets.model.period import seconds_of
 from nova_assets.model.timeline import History
-from nova_assets.plan import modes
+from nova_assets.plan.modes import state
 
 
 def expired(
@@ -37,7 +37,7 @@ def droppable(history: History, names: Collection[str]) -> tuple[str, ...]:
     found = []
     for track in history.tracks:
         if track.partition in names:
-            base, deltas = modes.state(history, track, history.head)
+            base, deltas = state(history, track, history.head)
             if deltas or (base is not None and base.rows):
                 found.append(track.partition)
     return tuple(found)

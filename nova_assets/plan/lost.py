@@ -60,7 +60,7 @@ def losses(facts: Facts, damaged: frozenset[str]) -> tuple[Loss, ...]:
     for track in facts.history.tracks:
         bad = tuple(b for b in track.blocks if b.id in damaged)
         if bad:
-            of = replace(facts, history=_only(facts.history, track.partition))
+            of = replace(facts, history=facts.history.only({track.partition}))
             rest = without(of.history, bad)
             missed = tuple(Counter(answers(of)) - Counter(answers(replace(of, history=rest))))
             whole = answered(rest.tracks[0])
@@ -194,8 +194,3 @@ def _where(facts: Facts, loss: Loss) -> str:
 
 def _subject(facts: Facts, loss: Loss) -> str:
     return f"{facts.history.channel} {loss.track.partition}".rstrip()
-
-
-def _only(history: History, partition: str) -> History:
-    numbers = {p: n for p, n in history.numbers.items() if p == partition}
-    return replace(history, blocks=tuple(b for b in history.blocks if b.partition == partition), numbers=numbers)

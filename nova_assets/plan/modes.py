@@ -78,9 +78,8 @@ def changes(history: History, since: int, at: int | None = None) -> Change:
 def _around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff]:
     """What came to a partition of a bag before, between and after it was dropped: a bag cannot tell of rows that went,
     so a base that came later is compared with what was left."""
-    blocks = tuple(b for b in history.blocks if b.partition == partition)
-    alone = replace(history, blocks=blocks, numbers={p: n for p, n in history.numbers.items() if p == partition})
-    drops = sorted(b.hi for b in blocks if b.origin == "drop" and since < b.hi <= at)
+    alone = history.only({partition})
+    drops = sorted(b.hi for b in alone.blocks if b.origin == "drop" and since < b.hi <= at)
     for start, end in zip((since, *drops), (*(n - 1 for n in drops), at), strict=True):
         found = changes(alone, start, end)
         if isinstance(found, Together):

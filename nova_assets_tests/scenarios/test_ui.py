@@ -6,16 +6,10 @@ Screenshots of every station are kept in ``build/screenshots``.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +18,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.store import Store
 from nova_assets_tests.conftest import missing
+from nova_assets_tests.dagster_dev import ROOT, dagster_dev, waited_for
 from nova_assets_tests.scenarios import ui_shop
 
 pytestmark = [
@@ -35,7 +30,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "screenshots"
 RUNS = "{ runsOrError { ... on Runs { results { runId status } } } }"
 
@@ -63,59 +57,17 @@ class Deployment:
         return waited_for(found, f"a run that is {' or '.join(statuses)}: {self.runs()}")
 
 
-def waited_for(look: Callable[[], Any], what: str, seconds: float = 120) -> Any:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        seen = look()
-        if seen:
-            return seen
-        time.sleep(1)
-    raise AssertionError(f"in {seconds:.0f} s there was not {what}")
-
-
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     place = tmp_path_factory.mktemp("ui")
-    home = place / "home"
-    home.mkdir()
-    (home / "dagster.yaml").write_text((ROOT / "dagster.yaml").read_text())
     catalog, warehouse = f"sqlite:///{place}/c.db", str(place / "wh")
-    env = {**os.environ, "DAGSTER_HOME": str(home), "NOVA_CATALOG": catalog, "NOVA_WAREHOUSE": warehouse}
-    subprocess.run([sys.executable, str(ROOT / "tools" / "init_dagster_home.py"), str(home)], env=env, check=True)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    command = [
-        str(Path(sys.executable).with_name("dagster")),
-        "dev",
-        "-f",
-        str(Path(ui_shop.__file__)),
-        "-p",
-        str(port),
-    ]
-    with nova.open(ui_shop.project, catalog, warehouse) as store, (place / "log").open("w") as log:
+    environment = {"NOVA_CATALOG": catalog, "NOVA_WAREHOUSE": warehouse}
+    with nova.open(ui_shop.project, catalog, warehouse) as store:
         store.register(ui_shop.project)
         amounts = {1: 9.5, 2: -3.0, 3: 4.0, 4: 1.0}
         store.insert("orders", [{"day": f"2024-01-0{d}", "id": d, "amount": a} for d, a in amounts.items()])
-        dev = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
-        made = Deployment(store, f"http://127.0.0.1:{port}")
-
-        def up() -> bool:
-            assert dev.poll() is None, (place / "log").read_text()[-3000:]
-            try:
-                return bool(urllib.request.urlopen(f"{made.url}/server_info", timeout=5))
-            except OSError:
-                return False
-
-        try:
-            waited_for(up, "a page")
-            yield made
-        finally:
-            os.killpg(dev.pid, signal.SIGTERM)
-            try:
-                dev.wait(30)
-            except subprocess.TimeoutExpired:
-                os.killpg(dev.pid, signal.SIGKILL)
+        with dagster_dev(place / "home", ["-f", str(Path(ui_shop.__file__))], environment=environment) as url:
+            yield Deployment(store, url)
 
 
 @pytest.fixture(scope="module")

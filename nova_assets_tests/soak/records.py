@@ -18,9 +18,6 @@ class Records:
     def __init__(self, url: str) -> None:
         self._engine: Engine = create_engine(url)
 
-    def close(self) -> None:
-        self._engine.dispose()
-
     def rows(self, query: str, **values: Any) -> list[Mapping[str, Any]]:
         """The rows of a query."""
         with closing(self._engine.connect()) as connection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from nova_assets.settings import Settings, load_settings
+from nova_assets_tests.dagster_dev import free_port
 from nova_assets_tests.soak import processes
 from nova_assets_tests.soak.processes import Process
 
@@ -102,7 +102,7 @@ class World:
 
     def _make(self) -> None:
         self.home.mkdir(parents=True)
-        text = _SETTINGS.format(pipeline=_PIPELINE, port=_free_port())
+        text = _SETTINGS.format(pipeline=_PIPELINE, port=free_port())
         (self.folder / "pyproject.toml").write_text(text, encoding="utf-8")
         command = [sys.executable, str(ROOT / "tools" / "init_dagster_home.py"), str(self.home)]
         subprocess.run(command, check=True, timeout=120)
@@ -128,7 +128,7 @@ class World:
         self._end(dev)
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dagster", "dev", "-m", _PIPELINE, "-p", str(_free_port())]
+        command = [sys.executable, "-m", "dagster", "dev", "-m", _PIPELINE, "-p", str(free_port())]
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -152,10 +152,3 @@ class World:
         for process in processes.of_home(self.home):
             if process.pid not in spark and "pyspark" not in process.command:
                 process.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
