@@ -18,7 +18,7 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine import write as writing
+from nova_assets.engine import output as writing
 from nova_assets.engine.session import Session
 
 ROWS = 1_000

@@ -17,7 +17,7 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine, Frame
-from nova_assets.model.reads import Diff, Snapshot
+from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -45,13 +45,11 @@ class Staging:
         channel: Channel | None,
         history: History | None,
         frame: Frame,
-        schema: Schema | None = None,
     ) -> Manifest:
         """Stage one block.
 
         Args:
             channel, history: None for a private port.
-            schema: in which the block is written, where it holds what the channel holds already: nothing is judged.
 
         Raises:
             SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange: and nothing of it will be published.
@@ -59,8 +57,29 @@ class Staging:
         scope = WHOLE if history is None else history.scope
         if channel is not None and scope:
             frame = self.engine.in_partition(frame, channel, scope, None if history is None else history.schema)
-        known = schema is not None
-        schema = schema or self._fit(channel, history, kind, self.engine.schema_of(frame))
+        schema = self._fit(channel, history, kind, self.engine.schema_of(frame))
+        block = self._recorded(execution, port, kind, channel, scope)
+        manifest = self.engine.write(frame, block, channel, schema)
+        self.crash_point("stage.written")
+        if channel is not None and history is not None and kind == "base":
+            manifest = self._compare_with_old(channel, history, manifest)
+        self.catalog.fill(block.id, manifest)
+        return manifest
+
+    def rewrite(
+        self, execution: Execution, port: str, kind: Kind, channel: Channel, read: Snapshot | Chain, schema: Schema
+    ) -> Manifest:
+        """Stage a block that holds what the channel holds already: nothing of it is judged."""
+        block = self._recorded(execution, port, kind, channel, WHOLE)
+        manifest = self.engine.rewrite(read, block, channel, schema)
+        self.crash_point("stage.written")
+        self.catalog.fill(block.id, manifest)
+        return manifest
+
+    def _recorded(
+        self, execution: Execution, port: str, kind: Kind, channel: Channel | None, scope: str
+    ) -> StagedBlock:
+        """A block that is known of before anything of it is written (R3)."""
         block_id = uuid.uuid4().hex
         block = StagedBlock(
             id=block_id,
@@ -75,12 +94,7 @@ class Staging:
         self._mark()
         self.catalog.stage([block])
         self.crash_point("stage.recorded")
-        manifest = self.engine.write(frame, block, channel, schema, known=known)
-        self.crash_point("stage.written")
-        if channel is not None and history is not None and kind == "base" and not known:
-            manifest = self._compare_with_old(channel, history, manifest)
-        self.catalog.fill(block_id, manifest)
-        return manifest
+        return block
 
     def skip(self, execution: Execution, step: Step) -> None:
         """Record that a task had nothing new: its outputs change nothing, and its readers see what is pinned."""

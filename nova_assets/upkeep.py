@@ -16,7 +16,7 @@ from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
 from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.reads import Chain, Snapshot, sources
+from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan import modes
@@ -198,9 +198,8 @@ class Upkeep:
             deltas = tuple(sorted((d for run in some.values() for d in run), key=lambda d: d.hi))
             schema = deltas[-1].manifest.schema
             read = Chain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
-            frame = self.engine.sized(self.engine.compacted(read), sum(d.bytes for d in deltas))
             port = f"{_CHAINED}{n}"
-            manifest = self.runtime.staging.write(execution, port, "delta", definition, history, frame, schema=schema)
+            manifest = self.runtime.staging.rewrite(execution, port, "delta", definition, read, schema)
             parts = manifest.by_partition()
             staged = self.runtime.staging.complete(execution)[port]
             for m, (compact, run) in enumerate(some.items()):
@@ -225,12 +224,9 @@ class Upkeep:
         blocks = {b.id: b for b in (*whole.bases, *whole.deltas) if isinstance(b, Block)}
         kept = kept_files(history, blocks, policy, self.engine.format)
         definition = self.catalog.channel(history.channel).channel
-        rest = _without(whole, kept)
-        frame = self.engine.sized(
-            self.engine.compacted(rest), sum(b.bytes for b in sources(rest) if isinstance(b, Block))
-        )
-        manifest = self.runtime.staging.write(
-            execution, history.channel, "base", definition, history, frame, schema=whole.schema
+        assert whole.schema is not None  # there are blocks
+        manifest = self.runtime.staging.rewrite(
+            execution, history.channel, "base", definition, _without(whole, kept), whole.schema
         )
         parts = {p: list(m.files) for p, m in manifest.by_partition().items()}
         for block in blocks.values():

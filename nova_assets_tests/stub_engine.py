@@ -73,9 +73,6 @@ class StubEngine:
         assert isinstance(read, Empty)
         return []
 
-    def compacted(self, read: Snapshot | Chain) -> list[Row]:
-        return self.read(read)
-
     def _snapshot(self, read: Snapshot) -> list[Row]:
         rows = [r for b in read.bases for r in self._rows(b)]
         if isinstance(read.merge, Custom):
@@ -152,9 +149,6 @@ class StubEngine:
     def marks(self) -> frozenset[str]:
         return Warehouse(self.root).marks()
 
-    def sized(self, frame: list[Row], bytes: int) -> list[Row]:
-        return frame
-
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, list)
 
@@ -181,9 +175,10 @@ class StubEngine:
     def take(self, data: Any, schema: Schema | None) -> list[Row]:
         return list(data)
 
-    def write(
-        self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
-    ) -> Manifest:
+    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
+        return self.write(self.read(read), staged, channel, schema)
+
+    def write(self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         rows = list(frame)
         if channel is not None and channel.merge.keyed and staged.kind == "delta":
             rows = rows_of(changes_of(channel.merge, rows))

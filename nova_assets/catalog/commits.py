@@ -221,7 +221,7 @@ class Commits:
                 "rows": f.rows,
                 "bytes": f.bytes,
                 "ranges": {k: list(v) for k, v in f.ranges.items()},
-                "bucket": f.bucket,
+                "place": None if f.place is None else f.place.as_json(),
             }
             for p in added
             for n, f in enumerate(p.manifest.files)
@@ -295,6 +295,7 @@ def _block_row(p: Publish, commit_id: str, seq: int) -> dict[str, Any]:
         "schema": p.manifest.schema.as_json(),
         "format": p.manifest.format,
         "keeps_all": p.manifest.keeps_all,
+        "layout": None if p.manifest.layout is None else p.manifest.layout.as_json(),
         "merge": p.merge.as_json(),
         "origin": p.origin,
         "commit_id": commit_id,

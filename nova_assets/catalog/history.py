@@ -13,6 +13,7 @@ from nova_assets.catalog.tables import blocks, channels, commits, cursors, execu
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
+from nova_assets.model.layout import Layout, place_from_json
 from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
 from nova_assets.model.ports import Cursor, PartitionState, Unread
@@ -298,12 +299,16 @@ def read_blocks(c: Connection, query: Select[Any]) -> list[Block]:
     by_block: dict[str, list[DataFile]] = {}
     for f in found.mappings():
         ranges = {k: (v[0], v[1]) for k, v in f["ranges"].items()}
-        by_block.setdefault(f["block_id"], []).append(DataFile(f["path"], f["rows"], f["bytes"], ranges, f["bucket"]))
+        by_block.setdefault(f["block_id"], []).append(
+            DataFile(f["path"], f["rows"], f["bytes"], ranges, place_from_json(f["place"]))
+        )
     return [_block(r, by_block.get(r["id"], ())) for r in rows]
 
 
 def _block(row: RowMapping, found: Iterable[DataFile]) -> Block:
-    manifest = Manifest(tuple(found), Schema.from_json(row["schema"]), row["deletes"], row["format"], row["keeps_all"])
+    layout = None if row["layout"] is None else Layout.from_json(row["layout"])
+    of = (row["deletes"], row["format"], row["keeps_all"], layout)
+    manifest = Manifest(tuple(found), Schema.from_json(row["schema"]), *of)
     return Block(
         row["id"],
         row["channel"],

@@ -179,6 +179,7 @@ blocks = Table(
     Column("schema", JSON, nullable=False),
     Column("format", String(32), nullable=False),
     Column("keeps_all", Boolean, nullable=False),
+    Column("layout", JSON(none_as_null=True)),
     Column("merge", JSON, nullable=False),
     Column("origin", String(16), nullable=False),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
@@ -198,7 +199,7 @@ files = Table(
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("ranges", JSON, nullable=False),
-    Column("bucket", Integer),
+    Column("place", JSON(none_as_null=True)),
     Index("ix_nova_files_path", "path"),
 )
 

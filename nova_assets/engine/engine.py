@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,8 +12,8 @@ import pyarrow as pa
 
 from nova_assets.engine import arrow
 from nova_assets.engine.files import Warehouse
-from nova_assets.engine.memory import compute
 from nova_assets.engine.partition import value_of
+from nova_assets.engine.rewrite import Rewriter
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.shipping import ship_by_value
 from nova_assets.engine.take import LargeParquet, take
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
-
-FILE_BYTES = 128 * 1024 * 1024
-"""Of a file that is neither small nor unwieldy."""
 
 PROGRESS_EVERY = 5.0
 """Seconds between two words about what Spark is doing."""
@@ -64,10 +60,6 @@ class SparkEngine:
         from nova_assets.engine.read import Reader
 
         return Reader(self._session, self.warehouse).read(read)
-
-    def compacted(self, read: Snapshot | Chain) -> Any:
-        small = compute(read, self.warehouse)
-        return self.read(read) if small is None else small
 
     def matching(self, snapshot: Any, keys: Any, on: Sequence[str]) -> Any:
         from nova_assets.engine.columns import col
@@ -137,9 +129,6 @@ class SparkEngine:
     def is_empty(self, frame: Any) -> bool:
         return frame.num_rows == 0 if isinstance(frame, pa.Table) else bool(frame.isEmpty())
 
-    def sized(self, frame: Any, bytes: int) -> Any:
-        return frame if isinstance(frame, pa.Table) else frame.coalesce(max(1, math.ceil(bytes / FILE_BYTES)))
-
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, pa.Table) or (hasattr(data, "schema") and type(data).__module__.startswith("pyspark."))
 
@@ -168,10 +157,11 @@ class SparkEngine:
         with one_evaluation(lazy) as once:
             yield {**frames, **once}
 
-    def write(
-        self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
-    ) -> Manifest:
-        return self._writer.write(frame, staged, channel, schema, known=known)
+    def write(self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+        return self._writer.write(frame, staged, channel, schema)
+
+    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
+        return Rewriter(self._session, self.warehouse, self._writer, self.read).rewrite(read, staged, channel, schema)
 
     @contextmanager
     def computing(self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]) -> Iterator[None]:

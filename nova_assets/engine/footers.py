@@ -1,4 +1,4 @@
-"""What Parquet footers tell of a file: exact rows and bytes, key ranges, nulls (R16). No data is read."""
+"""What Parquet files tell: their footers of exact rows and bytes, key ranges and nulls (R16); and their rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.model.block import DataFile
@@ -49,6 +50,11 @@ def read_footer(path: Path, ranges_of: Sequence[str] = (), nulls_of: Sequence[st
     return Footer(path, metadata.num_rows, path.stat().st_size, ranges, nulls)
 
 
+def table_of(files: Sequence[Path], columns: list[str] | None = None) -> pa.Table:
+    """The rows of some files of one block."""
+    return pa.concat_tables([pq.ParquetFile(f).read(columns) for f in files], promote_options="default")
+
+
 def total_nulls(footers: Iterable[Footer], column: str) -> int | None:
     """Nulls of one column in all files; None where one of them does not say."""
     counts = [f.nulls[column] for f in footers]
@@ -80,7 +86,7 @@ def _range(chunks: list[Any] | None) -> tuple[Any, Any] | None:
     if not bounds:
         return None
     try:
-        low, high = _plain(min(b[0] for b in bounds)), _plain(max(b[1] for b in bounds))
+        low, high = plain(min(b[0] for b in bounds)), plain(max(b[1] for b in bounds))
     except TypeError:
         return None
     return None if low is None or high is None else (low, high)
@@ -97,7 +103,7 @@ def _bounds(chunks: list[Any]) -> Iterator[tuple[Any, Any]]:
     yield from found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as JSON has it; None for what JSON cannot hold, what is too long to keep, and floats, whose bounds leave
     out any NaN."""
     if isinstance(value, bool | int):

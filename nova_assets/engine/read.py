@@ -16,6 +16,7 @@ from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.fit import custom_base
 from nova_assets.engine.merge import SEQ, fold, live, merge
+from nova_assets.engine.names import names_in
 from nova_assets.engine.session import READING, Session, is_connect, using
 from nova_assets.engine.types import to_spark, to_struct
 from nova_assets.errors import NotSupported
@@ -169,7 +170,7 @@ class Reader:
         alike: dict[tuple[str, tuple[str | None, ...]], list[DataFile]] = {}
         for b in blocks:
             if b.manifest.files:
-                alike.setdefault((b.manifest.format, _names_in(b, schema)), []).extend(b.manifest.files)
+                alike.setdefault((b.manifest.format, names_in(b, schema)), []).extend(b.manifest.files)
         if not alike:
             return self._empty(schema)
         frames = [self._read_files(f, files, schema, names, order) for (f, names), files in alike.items()]
@@ -259,15 +260,6 @@ def _blocks(sources: Sequence[Source]) -> list[Block]:
         assert not isinstance(source, FromPort), "a read is resolved before it is carried out"
         found.append(source)
     return found
-
-
-def _names_in(block: Block, schema: Schema) -> tuple[str | None, ...]:
-    """What a block calls the columns; None for those that it lacks, though it may have another of that name."""
-    own = block.manifest.schema
-    return tuple(
-        f.name if f.name == DELETED or ((found := own.named_in(f)) is None and f.name not in own) else found
-        for f in schema.fields
-    )
 
 
 def _is_small(deltas: Sequence[Block]) -> bool:

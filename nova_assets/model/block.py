@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from nova_assets.model.layout import Layout, Place, place_from_json
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
@@ -22,7 +23,7 @@ class DataFile:
         path: relative to the warehouse root, forward slashes.
         rows, bytes: its size.
         ranges: column -> (least, greatest) for the key and order columns, as JSON values.
-        bucket: number of its hash bucket, where the channel is laid out in buckets.
+        place: which buckets or keys its rows are of, where the block is laid out.
         partition: which all of its rows are in; a staged block may hold files of several, a committed one does not.
         deletes: rows that are deletions, where the file is of a staged block.
     """
@@ -31,7 +32,7 @@ class DataFile:
     rows: int
     bytes: int
     ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
-    bucket: int | None = None
+    place: Place | None = None
     partition: str = WHOLE
     deletes: int = 0
 
@@ -41,7 +42,7 @@ class DataFile:
             "rows": self.rows,
             "bytes": self.bytes,
             "ranges": {k: list(v) for k, v in self.ranges.items()},
-            "bucket": self.bucket,
+            "place": None if self.place is None else self.place.as_json(),
             "partition": self.partition,
             "deletes": self.deletes,
         }
@@ -49,8 +50,8 @@ class DataFile:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> DataFile:
         ranges = {k: (v[0], v[1]) for k, v in data["ranges"].items()}
-        where = (data.get("partition", WHOLE), data.get("deletes", 0))
-        return DataFile(data["path"], data["rows"], data["bytes"], ranges, data["bucket"], *where)
+        where = (place_from_json(data.get("place")), data.get("partition", WHOLE), data.get("deletes", 0))
+        return DataFile(data["path"], data["rows"], data["bytes"], ranges, *where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Manifest:
         deletes: rows that are deletions.
         format: of the files.
         keeps_all: of a base: it was compared with the snapshot that it replaces, and drops no row of it (R10).
+        layout: how rows lie in the files; None where nothing is known of that.
     """
 
     files: tuple[DataFile, ...]
@@ -70,6 +72,7 @@ class Manifest:
     deletes: int = 0
     format: str = "parquet"
     keeps_all: bool = False
+    layout: Layout | None = None
 
     @property
     def rows(self) -> int:
@@ -95,6 +98,7 @@ class Manifest:
             "deletes": self.deletes,
             "format": self.format,
             "keeps_all": self.keeps_all,
+            "layout": None if self.layout is None else self.layout.as_json(),
         }
 
     @staticmethod
@@ -105,6 +109,7 @@ class Manifest:
             data["deletes"],
             data["format"],
             data.get("keeps_all", False),
+            Layout.from_json(data["layout"]) if data.get("layout") else None,
         )
 
 

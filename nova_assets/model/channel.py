@@ -34,6 +34,8 @@ class Channel:
         merge: how deltas fold into bases: Append, Upsert, Keyed or Custom.
         schema: Spark DDL, a ``pyarrow.Schema``, or nothing: then the first block gives it.
         partitions: partition dimensions, outermost first; their columns belong to the key of a keyed channel (R13).
+        cluster_by: columns of the key whose values arrive in ranges, such as dates or growing numbers: its files are
+            then cut by ranges of these, and not by a hash of the key, so that what arrives touches few of them.
         on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
             (R18).
         description, owners, group, tags: shown in Dagster.
@@ -53,6 +55,7 @@ class Channel:
     schema: Schema | None
     partitions: tuple[Dimension, ...]
     on_schema_change: OnSchemaChange
+    cluster_by: tuple[str, ...] = field(compare=False)
     description: str | None = field(compare=False)
     owners: tuple[str, ...] = field(compare=False)
     group: str | None = field(compare=False)
@@ -70,6 +73,7 @@ class Channel:
         partitions: Sequence[Dimension] | Dimension = (),
         on_schema_change: OnSchemaChange = "freeze",
         *,
+        cluster_by: str | Sequence[str] = (),
         description: str | None = None,
         owners: Sequence[str] = (),
         group: str | None = None,
@@ -89,6 +93,7 @@ class Channel:
         put(
             partitions=(partitions,) if isinstance(partitions, Dimension) else tuple(partitions),
             on_schema_change=on_schema_change,
+            cluster_by=(cluster_by,) if isinstance(cluster_by, str) else tuple(cluster_by),
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
         put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
@@ -131,6 +136,7 @@ class Channel:
             for n, o in self.renamed.items()
             if self.schema is None or n not in self.schema
         ]
+        found += self._cluster_problems()
         columns = self.partition_columns
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
@@ -144,6 +150,18 @@ class Channel:
             found += [f"partition column {c!r} must be part of the key" for c in columns if c not in self.merge.key]
         return found
 
+    def _cluster_problems(self) -> list[str]:
+        """Which files a row is in must follow from its key alone: that is how an older row of the key is found."""
+        strange = [c for c in self.cluster_by if c not in self.merge.key]
+        found = [f"cluster_by names {c!r}, which is no column of the key" for c in strange]
+        if len(set(self.cluster_by)) != len(self.cluster_by):
+            found.append(f"cluster_by names a column twice ({', '.join(self.cluster_by)})")
+        if self.schema is not None:
+            kinds = {c: self.schema.field(c).type for c in self.cluster_by if c in self.schema}
+            without = {c: t for c, t in kinds.items() if t.name in ("binary", "boolean")}
+            found += [f"cluster_by column {c!r} is {t}, which has no ranges" for c, t in without.items()]
+        return found
+
     def as_json(self) -> dict[str, Any]:
         """The definition as the catalog keeps it: what decides about data, nothing that only Dagster shows."""
         return {
@@ -153,6 +171,7 @@ class Channel:
             "partitions": [d.as_json() for d in self.partitions],
             "on_schema_change": self.on_schema_change,
             **({"renamed": dict(self.renamed)} if self.renamed else {}),
+            **({"cluster_by": list(self.cluster_by)} if self.cluster_by else {}),
         }
 
     @staticmethod
@@ -164,6 +183,7 @@ class Channel:
             [Dimension.from_json(d) for d in data["partitions"]],
             data["on_schema_change"],
             renamed=data.get("renamed"),
+            cluster_by=data.get("cluster_by", ()),
         )
 
 

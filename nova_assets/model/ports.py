@@ -236,9 +236,6 @@ class Engine(Protocol):
     def read(self, read: Read) -> Frame:
         """The frame that a read describes; lazy where the engine is."""
 
-    def compacted(self, read: Snapshot | Chain) -> Frame:
-        """The same frame, of which it is known that it is to be written: a small one may be computed now."""
-
     def matching(self, snapshot: Frame, keys: Frame, on: Sequence[str]) -> Frame:
         """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``."""
 
@@ -248,18 +245,21 @@ class Engine(Protocol):
     def one_evaluation(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
         """Frames such that what several of them share is evaluated once (R4)."""
 
-    def write(
-        self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
-    ) -> Manifest:
+    def write(self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by``
         (R11).
 
         ``channel`` is None for a private port, whose rows are written as they come. On a partitioned channel every
-        file holds rows of one partition, which lies in ``staged.partition`` (R13). Rows that are ``known`` are what
-        the channel holds already: their keys need not be looked through again.
+        file holds rows of one partition, which lies in ``staged.partition`` (R13).
 
         Raises:
             BadKey, SchemaMismatch, PartitionError: nothing of it is left.
+        """
+
+    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
+        """Write what a channel holds already into the staged block's folder: a snapshot as a base, a chain as a delta.
+
+        Files of the blocks that are read may be part of what is written as they are, where nothing in them changes.
         """
 
     def in_partition(self, frame: Frame, channel: Channel, scope: str, schema: Schema | None) -> Frame:
@@ -273,13 +273,6 @@ class Engine(Protocol):
 
     def is_empty(self, frame: Frame) -> bool:
         """Whether a frame has no rows; evaluates as little as that takes."""
-
-    def sized(self, frame: Frame, bytes: int) -> Frame:
-        """The frame, such that it is written in files of a good size.
-
-        Args:
-            bytes: what its rows held where they are read from.
-        """
 
     def is_frame(self, data: Any) -> bool:
         """Whether something is a frame of this engine, or an Arrow table."""

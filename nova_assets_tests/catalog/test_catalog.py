@@ -26,12 +26,14 @@ from nova_assets.catalog.tables import metadata
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import CommitRequest, MoveCursor, Publish
 from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.layout import Hashed, Layout
 from nova_assets.model.merge import Append
 from nova_assets.model.outline import Outline, Span
 from nova_assets.model.ports import Unread
 from nova_assets.model.schema import parse_ddl
 
 SCHEMA = parse_ddl("k bigint")
+LAYOUT, PLACE = Layout(("k",)), Hashed(4, 2, (1, 3))
 channel = nova.Channel("c", schema="k bigint")
 
 
@@ -57,7 +59,9 @@ def begun(catalog: SqlCatalog, name: str = "c") -> Execution:
 
 def request_of(execution: Execution, rows: int = 1, key: str | None = None) -> CommitRequest:
     block = uuid.uuid4().hex
-    manifest = Manifest((DataFile(f"blocks/{block}/0", rows, 10, {"k": (1, 5)}, bucket=3),) if rows else (), SCHEMA)
+    manifest = Manifest(
+        (DataFile(f"blocks/{block}/0", rows, 10, {"k": (1, 5)}, PLACE),) if rows else (), SCHEMA, layout=LAYOUT
+    )
     publish = (Publish(block, "c", "delta", manifest, Append(), origin="insert"),)
     return CommitRequest(
         uuid.uuid4().hex, execution.id, execution.epoch, None, publish, idempotency=None if key is None else ("c", key)
@@ -180,7 +184,8 @@ def test_manifests_come_back_exactly(catalog: SqlCatalog) -> None:
     catalog.commit(request)
     (block,) = catalog.history("c").blocks
     assert block.manifest == request.publish[0].manifest
-    assert block.manifest.files[0].ranges == {"k": (1, 5)} and block.manifest.files[0].bucket == 3
+    assert block.manifest.files[0].ranges == {"k": (1, 5)} and block.manifest.files[0].place == PLACE
+    assert block.manifest.layout == LAYOUT
     assert (block.lo, block.hi, block.range) == (0, 1, "Δ(0→1)")
 
 

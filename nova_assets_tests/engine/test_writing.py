@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.engine import write
+from nova_assets.engine import resolver
 from nova_assets.store import Store
 
 pytestmark = pytest.mark.spark
@@ -38,7 +38,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Blocks of any size go the way of small ones, or that of large ones."""
     if request.param == "spark":
         for limit in ("ARROW_ROWS", "ARROW_BYTES", "PYTHON_ROWS"):
-            monkeypatch.setattr(write, limit, 0)
+            monkeypatch.setattr(resolver, limit, 0)
     return str(request.param)
 
 

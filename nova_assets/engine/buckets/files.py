@@ -1,0 +1,208 @@
+"""Files that are laid out: written from rows that are arranged, and read back cell by cell. Arrow alone.
+
+Row groups end where buckets do, as far as these are not tiny, so that the rows of one bucket are read without those of
+its neighbours.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.engine.buckets.arrange import Numbers, arranged, numbers
+from nova_assets.engine.buckets.order import Keys, bisected, firsts, one_chunk
+from nova_assets.engine.footers import plain
+from nova_assets.engine.values import coerced
+from nova_assets.model.arrow_types import spark_type
+from nova_assets.model.layout import Hashed, Key, Layout, Place, Ranged, place_from_json
+from nova_assets.model.schema import DELETED
+from nova_assets.plan.cells import Bucket, Cell, Span, slice_of
+
+GROUP_ROWS = 1 << 17
+"""At most so many rows are in a row group, so that a few keys can be looked up without decoding the whole bucket."""
+
+GROUP_BYTES = 16 * 2**20
+"""Nor so many bytes, before they are compressed."""
+
+FEW_ROWS = 1 << 14
+"""Buckets of fewer rows share a row group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file as it was written.
+
+    Args:
+        place: None where a key is too long to be kept in the catalog.
+        repeated: some key occurs oftener in it than a block may hold it.
+    """
+
+    path: Path
+    place: Place | None
+    rows: int
+    deletes: int
+    repeated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        place = None if self.place is None else self.place.as_json()
+        return {
+            "path": str(self.path),
+            "place": place,
+            "rows": self.rows,
+            "deletes": self.deletes,
+            "repeated": self.repeated,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Written:
+        place = place_from_json(data["place"])
+        return Written(Path(data["path"]), place, data["rows"], data["deletes"], data["repeated"])
+
+
+def write(
+    table: pa.Table, path: Path, layout: Layout, *, buckets: int = 1, cell: Bucket | None = None, both: bool = False
+) -> Written:
+    """Rows as one file.
+
+    Args:
+        table: not empty; without nulls in the key.
+        buckets: into which the rows are laid out.
+        cell: the one bucket that all rows are of, where they are; then they are sorted in that alone.
+        both: a key may have a deletion and a live row.
+    """
+    table, counts = arranged(one_chunk(table), layout, buckets)
+    with pq.ParquetWriter(path, table.schema, **_options(table.schema, layout)) as writer:
+        for start, end in _groups(counts, _group_rows(table)):
+            writer.write_table(table.slice(start, end - start), row_group_size=end - start)
+    deletes = int(np.sum(table[DELETED].to_numpy())) if DELETED in table.column_names else 0
+    return Written(path, _place(table, layout, counts, cell), table.num_rows, deletes, _repeats(table, layout, both))
+
+
+def unordered(table: pa.Table, path: Path) -> Written:
+    """Rows that cannot be laid out, as one file, for whoever tells what is wrong with them."""
+    pq.write_table(table, path, compression="zstd", store_schema=False)
+    return Written(path, None, table.num_rows, 0, False)
+
+
+def rows_of(path: str | Path, place: Place, cell: Cell, layout: Layout, columns: Sequence[str]) -> pa.Table:
+    """The rows of a cell in one file, in the order of the layout; a file has none of columns that are not in it."""
+    file = pq.ParquetFile(path)
+    have = set(file.schema_arrow.names)
+    wanted = [c for c in columns if c in have]
+    if isinstance(cell, Span):
+        return _within(file, cell, layout, wanted)
+    assert isinstance(place, Hashed)
+    start, end = slice_of(place, cell)
+    before = int(sum(place.rows[:start]))
+    rows = _rows(file, before, before + int(sum(place.rows[start:end])), wanted)
+    if place.of < cell.of:
+        rows = rows.filter(pa.array(numbers(rows, layout.order, cell.of) == cell.number))
+    return rows
+
+
+def _options(schema: pa.Schema, layout: Layout) -> dict[str, object]:
+    """Keys are all different: a dictionary of them would be as long as they are."""
+    others = [name for name in schema.names if name not in layout.order[-1:]]
+    return {"compression": "zstd", "use_dictionary": others or False, "store_schema": False, "write_page_index": True}
+
+
+def _group_rows(table: pa.Table) -> int:
+    return max(1, min(GROUP_ROWS, GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes))))
+
+
+def _groups(counts: Numbers, most: int) -> Iterator[tuple[int, int]]:
+    start = end = 0
+    for n, count in enumerate(counts.tolist()):
+        end += count
+        if end - start >= FEW_ROWS or (n == len(counts) - 1 and end > start):
+            pieces = -(-(end - start) // most)
+            bounds = [start + (end - start) * k // pieces for k in range(pieces + 1)]
+            yield from itertools.pairwise(bounds)
+            start = end
+
+
+def _place(table: pa.Table, layout: Layout, counts: Numbers, cell: Bucket | None) -> Place | None:
+    if layout.clustered:
+        ends = table.select(list(layout.order)).take([0, table.num_rows - 1])
+        try:
+            least, greatest = (tuple(plain(v) for v in row.values()) for row in ends.to_pylist())
+        except ValueError:  # a date that Python does not have
+            return None
+        return None if None in (*least, *greatest) else Ranged(least, greatest)
+    if cell is not None:
+        return Hashed(cell.of, cell.number, (table.num_rows,))
+    return Hashed(len(counts), 0, tuple(counts.tolist()))
+
+
+def _repeats(table: pa.Table, layout: Layout, both: bool) -> bool:
+    """Whether a key occurs oftener than a block may hold it (R11); rows of one key are side by side."""
+    again = np.flatnonzero(~firsts(table, layout.order))
+    if not len(again) or not both or DELETED not in table.column_names:
+        return bool(len(again))
+    deleted = table[DELETED].to_numpy()
+    return bool((deleted[again] == deleted[again - 1]).any())
+
+
+def _rows(file: pq.ParquetFile, start: int, end: int, columns: list[str]) -> pa.Table:
+    """Some rows, of the row groups alone that have them."""
+    groups: list[int] = []
+    first = done = 0
+    for n in range(file.metadata.num_row_groups):
+        size = file.metadata.row_group(n).num_rows
+        if done < end and done + size > start:
+            if not groups:
+                first = done
+            groups.append(n)
+        done += size
+    return one_chunk(file.read_row_groups(groups, columns)).slice(start - first, end - start)
+
+
+def _within(file: pq.ParquetFile, span: Span, layout: Layout, columns: list[str]) -> pa.Table:
+    """The rows from one key up to another: of sorted rows, some that are side by side."""
+    rows = one_chunk(file.read_row_groups(_reaching(file, span, layout), columns))
+    start, end = 0, rows.num_rows
+    if span.least is not None:
+        start = _first_from(rows, span.least, layout)
+    if span.below is not None:
+        end = _first_from(rows, span.below, layout)
+    return rows.slice(start, end - start)
+
+
+def _reaching(file: pq.ParquetFile, span: Span, layout: Layout) -> list[int]:
+    """The row groups that may have keys of a span, by the first column of its order."""
+    name = layout.order[0]
+    meant = spark_type(file.schema_arrow.field(name).type, name)
+    least, below = (None if key is None else coerced(key[0], meant) for key in (span.least, span.below))
+    found = []
+    for n in range(file.metadata.num_row_groups):
+        statistics = _statistics(file.metadata.row_group(n), name)
+        if statistics is not None and statistics.has_min_max:
+            outside = (least is not None and statistics.max < least) or (below is not None and statistics.min > below)
+            if outside:
+                continue
+        found.append(n)
+    return found
+
+
+def _statistics(group: Any, name: str) -> Any:
+    for n in range(group.num_columns):
+        column = group.column(n)
+        if column.path_in_schema == name:
+            return column.statistics
+    return None
+
+
+def _first_from(rows: pa.Table, key: Key, layout: Layout) -> int:
+    """The place of the first row whose key is no less."""
+    types = {name: rows.schema.field(name).type for name in layout.order}
+    wanted = {
+        name: pa.array([coerced(v, spark_type(t, name))], t) for v, (name, t) in zip(key, types.items(), strict=True)
+    }
+    return int(bisected(Keys.of(rows, layout.order), Keys.of(pa.table(wanted), layout.order))[0])

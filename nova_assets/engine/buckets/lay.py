@@ -1,0 +1,151 @@
+"""Rows put into files that are laid out: tables here, frames by Spark's tasks.
+
+What a task has is written where it is computed, as a *run*: sorted, with no shuffle. A delta is left so. A base is
+then merged out of its runs, bucket by bucket; what is small is put together here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.engine.buckets.arrange import arranged
+from nova_assets.engine.buckets.files import Written, write
+from nova_assets.engine.buckets.order import one_chunk
+from nova_assets.engine.buckets.worker import Cellwork, Source, Target, lay_out
+from nova_assets.engine.footers import plain
+from nova_assets.engine.partition import split
+from nova_assets.engine.session import Session, using
+from nova_assets.model.arrow_types import from_arrow
+from nova_assets.model.layout import Key
+from nova_assets.model.merge import Upsert
+from nova_assets.plan.cells import Bucket, Cell, Ranking, Span, reaches
+from nova_assets.plan.layout import BUCKET_BYTES, bucket_bytes, buckets_for, ranking_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TOGETHER_BYTES = 64 * 2**20
+"""Files of a block that together are no larger are put together here."""
+
+PACKED = 0.4
+"""About what is left of rows in memory when they are written."""
+
+_SAMPLED = 64
+"""Of a run, so many keys for each range that a base is cut into."""
+
+
+class Layer:
+    """Lays rows out.
+
+    Args:
+        base: of a base, or of a delta.
+    """
+
+    def __init__(self, session: Session, target: Target, base: bool) -> None:
+        self.session = session
+        self.target = target
+        self.base = base
+
+    def table(self, table: pa.Table) -> list[Written]:
+        """Write rows that are here."""
+        if not self.base or any(table[k].null_count for k in self.target.layout.order):
+            return list(lay_out(table, self.target))
+        spread = self.target.spread
+        parts = split(table, spread) if spread and table.num_rows else [table]
+        return [w for part in parts if part.num_rows for w in self._base(part)]
+
+    def frame(self, frame: DataFrame) -> list[Written]:
+        """Write rows that Spark computes."""
+        from nova_assets.engine.buckets.jobs import SENDING, write_runs
+
+        with using(self.session.get(), SENDING):
+            runs = write_runs(frame, self.target)
+        if any(w.place is None for w in runs):
+            return runs
+        if (self.base or len(runs) > 1) and sum(w.path.stat().st_size for w in runs) <= TOGETHER_BYTES:
+            rows = [pq.ParquetFile(w.path).read() for w in runs]
+            return self._instead(runs, self.table(pa.concat_tables(rows)) if rows else [])
+        return self._instead(runs, self._merged(runs)) if self.base and runs else runs
+
+    def _base(self, rows: pa.Table) -> Iterator[Written]:
+        """The rows of one partition, a file for each bucket."""
+        layout, size = self.target.layout, int(rows.nbytes * PACKED)
+        if layout.clustered:
+            rows, _ = arranged(one_chunk(rows), layout)
+            pieces = max(1, -(-size // BUCKET_BYTES))
+            for n in range(pieces):
+                start, end = (rows.num_rows * k // pieces for k in (n, n + 1))
+                yield write(rows.slice(start, end - start), self._path(n), layout)
+            return
+        of = buckets_for(size)
+        rows, counts = arranged(one_chunk(rows), layout, of)
+        start = 0
+        for number, count in enumerate(counts.tolist()):
+            if count:
+                yield write(rows.slice(start, count), self._path(number), layout, cell=Bucket(of, number))
+            start += count
+
+    def _merged(self, runs: Sequence[Written]) -> list[Written]:
+        """A base out of its runs: each bucket by a task."""
+        from nova_assets.engine.buckets.jobs import merge_cells
+
+        schema = from_arrow(self.target.schema)
+        works = []
+        for some in self._by_partition(runs).values():
+            size = sum(w.path.stat().st_size for w in some)
+            sources = [(w, Source(str(w.path), w.place, (*schema.names, None))) for w in some if w.place is not None]
+            into = max(1, sum(w.rows for w in some) * bucket_bytes(size) // max(1, size))
+            for cell in self._cells(some, size):
+                mine = tuple(s for w, s in sources if reaches(s.place, cell, self._ranking))
+                works.append(Cellwork(cell, (), (mine,), into if isinstance(cell, Span) else 1))
+        # Every row is of one base, so nothing is folded: any model will do.
+        merged = merge_cells(self.session.get(), works, schema, Upsert(list(self.target.layout.order)), self.target)
+        return [w for files in merged for w in files or ()]
+
+    def _cells(self, runs: Sequence[Written], size: int) -> list[Cell]:
+        if not self.target.layout.clustered:
+            of = buckets_for(size)
+            return [Bucket(of, n) for n in range(of)]
+        cuts = self._cuts(runs, max(1, -(-size // bucket_bytes(size))))
+        return [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+
+    def _cuts(self, runs: Sequence[Written], pieces: int) -> list[Key]:
+        """Keys between which about equally many rows lie."""
+        order = list(self.target.layout.order)
+        sample = []
+        for run in runs:
+            keys = pq.ParquetFile(run.path).read(order)
+            step = max(1, sum(r.rows for r in runs) // (_SAMPLED * pieces))
+            sample.append(keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64())))
+        found = pa.concat_tables(sample).select(order).to_pylist()
+        keys_in_order = sorted({tuple(plain(v) for v in row.values()) for row in found}, key=self._ranking)
+        places = [len(keys_in_order) * n // pieces for n in range(1, pieces)]
+        return [keys_in_order[n] for n in sorted(set(places)) if 0 < n < len(keys_in_order)]
+
+    def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[object, ...], list[Written]]:
+        found: dict[tuple[object, ...], list[Written]] = {}
+        for run in runs:
+            values: tuple[object, ...] = ()
+            if self.target.spread:
+                first = pq.ParquetFile(run.path).read_row_group(0, list(self.target.spread)).slice(0, 1)
+                values = tuple(first.to_pylist()[0].values())
+            found.setdefault(values, []).append(run)
+        return found
+
+    @property
+    def _ranking(self) -> Ranking:
+        return ranking_of(self.target.layout, from_arrow(self.target.schema))
+
+    def _instead(self, runs: Sequence[Written], written: list[Written]) -> list[Written]:
+        for run in runs:
+            run.path.unlink()
+        return written
+
+    def _path(self, n: int) -> Path:
+        return Path(self.target.folder) / f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{self.target.id}.zstd.parquet"

@@ -1,0 +1,202 @@
+"""What Spark's Python workers do: lay out the rows of a task, and merge cells. Arrow alone; no session here."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from nova_assets.engine import arrow
+from nova_assets.engine.buckets import fold
+from nova_assets.engine.buckets.arrange import arranged
+from nova_assets.engine.buckets.files import Written, rows_of, unordered, write
+from nova_assets.engine.buckets.order import one_chunk
+from nova_assets.engine.partition import split
+from nova_assets.model.layout import Layout, Place
+from nova_assets.model.merge import MergeModel
+from nova_assets.model.schema import Schema
+from nova_assets.plan.cells import Bucket, Cell
+
+RUN_BYTES = 256 * 2**20
+"""Rows of a task are written whenever they are so many bytes."""
+
+FINE_ROWS = 1 << 14
+"""Of a run, about so many rows are in a bucket."""
+
+MOST_BUCKETS = 1 << 12
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows are written, and how.
+
+    Args:
+        folder: of the block.
+        id: of the block; part of the files' names.
+        schema: of the rows, with ``_deleted`` where they are changes.
+        both: a key may have a deletion and a live row.
+        spread: partition columns; no file has rows of two partitions.
+    """
+
+    folder: str
+    id: str
+    schema: pa.Schema
+    layout: Layout
+    both: bool
+    spread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of which a cell's rows are read.
+
+    Args:
+        names: what the file calls each column of the schema; None for those that it lacks.
+    """
+
+    path: str
+    place: Place
+    names: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cellwork:
+    """One cell: what is there, and what comes on top.
+
+    Args:
+        into: the buckets that the outcome is cut into, or the most rows of a file of a range.
+        anew: it is written, also where no change is in it.
+    """
+
+    cell: Cell
+    base: tuple[Source, ...]
+    deltas: tuple[tuple[Source, ...], ...]
+    into: int
+    anew: bool = False
+
+
+def fine(rows: int) -> int:
+    """How many buckets a run of so many rows has."""
+    return min(MOST_BUCKETS, 1 << max(0, (rows // FINE_ROWS).bit_length() - 1)) if rows >= 2 * FINE_ROWS else 1
+
+
+def lay_out(table: pa.Table, target: Target) -> Iterator[Written]:
+    """Write rows as runs: a file for each partition, in which rows lie by bucket."""
+    for part in split(table, target.spread) if target.spread and table.num_rows else [table]:
+        if not part.num_rows:
+            continue
+        path = Path(target.folder) / f"run-{uuid.uuid4().hex[:12]}-{target.id}.zstd.parquet"
+        buckets = 1 if target.layout.clustered else fine(part.num_rows)
+        if any(part[k].null_count for k in target.layout.order):
+            yield unordered(part, path)
+        else:
+            yield write(part, path, target.layout, buckets=buckets, both=target.both)
+
+
+def running(target: Target) -> Job:
+    """Spark's task: its rows in, what was written out, as one column of JSON."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(b.nbytes for b in waiting) >= RUN_BYTES:
+                yield said(list(lay_out(_table(waiting, target.schema), target)))
+                waiting = []
+        if waiting:
+            yield said(list(lay_out(_table(waiting, target.schema), target)))
+
+    return run
+
+
+def merging(works: Sequence[Cellwork], schema: Schema, model: MergeModel, target: Target) -> Job:
+    """Spark's task: numbers of cells in, and what became of each as JSON."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for n in batch.column(0).to_pylist():
+                yield said(merge_cell(works[n], schema, model, target), n)
+
+    return run
+
+
+def merge_cell(work: Cellwork, schema: Schema, model: MergeModel, target: Target) -> list[Written] | None:
+    """Write a cell anew; None, and nothing is written, where no change is in it and the base's files stay."""
+    changes = changes_in(work, schema, model, target.layout)
+    if not changes.num_rows and work.base and not work.anew:
+        return None
+    rows = fold.live(changes)
+    if work.base:
+        rows = fold.merge(_together(work.base, work, schema, target.layout), changes, model, target.layout.order)
+    stem = f"{target.folder}/part-{uuid.uuid4().hex[:12]}"
+    return [
+        write(piece, Path(f"{stem}-{n:03d}-{target.id}.zstd.parquet"), target.layout, cell=cell)
+        for n, (piece, cell) in enumerate(_cut(rows, work, target.layout))
+    ]
+
+
+def changes_in(work: Cellwork, schema: Schema, model: MergeModel, layout: Layout) -> pa.Table:
+    """What all deltas together change in a cell."""
+    marked = schema.with_deleted()
+    each = [_together(delta, work, marked, layout) for delta in work.deltas]
+    return fold.fold(each, model, layout.order) if each else arrow.fit(pa.table({}), marked)
+
+
+def _together(sources: Sequence[Source], work: Cellwork, schema: Schema, layout: Layout) -> pa.Table:
+    """The rows of one block in a cell, sorted."""
+    names, relaxed = schema.names, schema.relaxed()  # a file may be older than a column that may not be null
+    tables = []
+    for source in sources:
+        found = {own: name for name, own in zip(names, source.names, strict=True) if own is not None}
+        rows = rows_of(source.path, source.place, work.cell, layout, list(found))
+        tables.append(arrow.fit(rows.rename_columns([found[c] for c in rows.column_names]), relaxed))
+    rows = one_chunk(pa.concat_tables(tables))
+    return arranged(rows, layout)[0]
+
+
+def _cut(rows: pa.Table, work: Cellwork, layout: Layout) -> Iterator[tuple[pa.Table, Bucket | None]]:
+    """A cell's rows in files of a good size."""
+    if not rows.num_rows:
+        return
+    if isinstance(work.cell, Bucket):
+        if work.into == 1:
+            yield rows, work.cell
+            return
+        of = work.cell.of * work.into
+        by_bucket, counts = arranged(rows, layout, of)
+        start = 0
+        for number, count in enumerate(counts.tolist()):
+            if count:
+                yield by_bucket.slice(start, count), Bucket(of, number)
+            start += count
+        return
+    pieces = max(1, -(-rows.num_rows // work.into))
+    for n in range(pieces):
+        start, end = (rows.num_rows * k // pieces for k in (n, n + 1))
+        yield rows.slice(start, end - start), None
+
+
+def said(written: Sequence[Written] | None, work: int = 0) -> pa.RecordBatch:
+    """What was written, for the driver."""
+    files = None if written is None else [one.as_json() for one in written]
+    return pa.RecordBatch.from_pydict({"written": [json.dumps({"work": work, "files": files})]})
+
+
+def heard(rows: Iterable[str]) -> list[tuple[int, list[Written] | None]]:
+    """The number of each cell, and what was written of it."""
+    found = [json.loads(r) for r in rows]
+    return [(f["work"], None if f["files"] is None else [Written.from_json(w) for w in f["files"]]) for f in found]
+
+
+def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The rows of a task in the types of the files; the session's own time zone is no part of the data."""
+    rows = one_chunk(pa.Table.from_batches(batches))
+    return rows if rows.schema.equals(schema) else rows.rename_columns(schema.names).cast(schema)

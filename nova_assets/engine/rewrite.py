@@ -1,0 +1,140 @@
+"""Blocks made out of blocks: what compaction writes holds what the channel holds already, so no key is looked through
+again, and what no change touches is listed as it is.
+
+Three ways lead to the same rows: in memory where it is little; cell by cell in Spark's Python workers, where blocks are
+laid out; and as a frame, by Spark's own joins, which is what the other two are measured against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from nova_assets.engine.buckets import fold
+from nova_assets.engine.buckets.files import Written
+from nova_assets.engine.buckets.worker import Cellwork, Source
+from nova_assets.engine.files import Warehouse
+from nova_assets.engine.memory import compute
+from nova_assets.engine.names import names_in
+from nova_assets.engine.session import Session
+from nova_assets.engine.write import Writer
+from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.channel import Channel
+from nova_assets.model.reads import Chain, Read, Snapshot, sources
+from nova_assets.model.schema import Schema
+from nova_assets.plan.cells import Bucket, Work, cells
+from nova_assets.plan.layout import bucket_bytes, layout_of, ranking_of
+
+Way: TypeAlias = Literal["memory", "cells", "frame"]
+
+FILE_BYTES = 128 * 1024 * 1024
+"""Of a file that is neither small nor unwieldy."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A cell of one partition."""
+
+    partition: str
+    work: Work
+
+
+class Rewriter:
+    """Writes what reads give.
+
+    Args:
+        frame: gives a read as Spark's frame.
+        way: the one to take, where it leads there; None for the first that does.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        warehouse: Warehouse,
+        writer: Writer,
+        frame: Callable[[Read], Any],
+        way: Way | None = None,
+    ) -> None:
+        self.session = session
+        self.warehouse = warehouse
+        self.writer = writer
+        self.frame = frame
+        self.way = way
+
+    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
+        """Write a snapshot as a base, or a chain as one delta.
+
+        Raises:
+            FileMissing, WarehouseUnavailable.
+        """
+        small = compute(read, self.warehouse) if self.way in (None, "memory") else None
+        if small is not None:
+            return self.writer.write(small, staged, channel, schema, known=True)
+        parts = _parts(read, channel, schema) if isinstance(read, Snapshot) and self.way in (None, "cells") else None
+        if parts is not None:
+            return self._by_cells(parts, staged, channel, schema)
+        size = sum(s.bytes for s in sources(read) if isinstance(s, Block))
+        frame = self.frame(read).coalesce(max(1, math.ceil(size / FILE_BYTES)))
+        return self.writer.write(frame, staged, channel, schema, known=True)
+
+    def _by_cells(self, parts: Sequence[_Part], staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
+        from nova_assets.engine.buckets.jobs import merge_cells
+
+        touched = [p for p in parts if p.work.deltas or _is_older(p.work, schema)]
+        total = sum(p.work.bytes for p in parts)
+        works = [self._cellwork(p.work, schema, total) for p in touched]
+        outcome: list[list[Written] | None] = []
+
+        def job(target: Any) -> Iterable[Written]:
+            outcome.extend(merge_cells(self.session.get(), works, schema, channel.merge, target) if works else [])
+            return [w for files in outcome for w in files or ()]
+
+        manifest = self.writer.write_by(job, staged, channel, schema)
+        kept = [p for p in parts if p not in touched]
+        kept += [p for p, files in zip(touched, outcome, strict=True) if files is None]
+        files = [replace(f, partition=p.partition) for p in kept for _, f in p.work.base]
+        return replace(manifest, files=(*manifest.files, *files))
+
+    def _cellwork(self, work: Work, schema: Schema, total: int) -> Cellwork:
+        found: dict[int, list[Source]] = {}
+        for n, block, file in work.deltas:
+            found.setdefault(n, []).append(self._source(block, file, schema.with_deleted()))
+        base = tuple(self._source(b, f, schema) for b, f in work.base)
+        size, wanted = work.bytes, bucket_bytes(total)
+        if isinstance(work.cell, Bucket):
+            into = 1 << max(0, (size // wanted).bit_length() - 1)
+        else:
+            rows = sum(f.rows for _, f in work.base) + sum(f.rows for _, _, f in work.deltas)
+            into = rows if size < 2 * wanted else max(1, rows * wanted // size)
+        deltas = tuple(tuple(d) for _, d in sorted(found.items()))
+        return Cellwork(work.cell, base, deltas, max(1, into), _is_older(work, schema))
+
+    def _source(self, block: Block, file: DataFile, schema: Schema) -> Source:
+        assert file.place is not None
+        [path] = self.warehouse.paths([file])
+        return Source(path, file.place, names_in(block, schema))
+
+
+def _is_older(work: Work, schema: Schema) -> bool:
+    """Whether files of the base lack something of the schema, or call it otherwise: a block has one for all."""
+    return any(b.manifest.schema != schema for b, _ in work.base)
+
+
+def _parts(read: Snapshot, channel: Channel, schema: Schema) -> list[_Part] | None:
+    """The cells of all partitions; None where some block is not laid out as blocks of the channel are now."""
+    layout, model = layout_of(channel, schema), channel.merge
+    blocks = [s for s in sources(read) if isinstance(s, Block)]
+    alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
+    if layout is None or not alike or not fold.folds(model):
+        return None
+    found: list[_Part] = []
+    for partition in sorted({b.partition for b in blocks}):
+        bases = [b for b in read.bases if isinstance(b, Block) and b.partition == partition]
+        deltas = [b for b in read.deltas if isinstance(b, Block) and b.partition == partition]
+        works = cells(bases, deltas, layout, ranking_of(layout, schema))
+        if works is None:
+            return None
+        found += [_Part(partition, w) for w in works if w.base or w.deltas]
+    return found

@@ -1,0 +1,164 @@
+"""Which parts of a keyed channel can be merged, each by itself, and which of them a change does not touch. Pure.
+
+A *cell* is a part of the space of keys: a bucket of the hash, or a range. The files of a base that is laid out say
+which cell each is of; what lies between them is cells, too. A delta's file says which cells it may have rows of. So
+whoever merges opens, cell by cell, only what belongs together, and a cell of which no delta has rows stays as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from nova_assets.model.block import Block, DataFile
+from nova_assets.model.layout import Hashed, Key, Layout, Place, Ranged
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A part of the hashes: the ``number``-th of ``of`` alike."""
+
+    of: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Keys from ``least`` up to, and without, ``below``; None is without end."""
+
+    least: Key | None
+    below: Key | None
+
+
+Cell: TypeAlias = Bucket | Span
+
+Ranking: TypeAlias = Callable[[Key], Any]
+"""A key as JSON has it -> something that orders as the key does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is in one cell.
+
+    Args:
+        base: files of the base that are of this cell, and of no other.
+        deltas: delta for delta, in their order, the files that may have rows of it; those that have none are left out.
+            Each with its place among all deltas.
+    """
+
+    cell: Cell
+    base: tuple[tuple[Block, DataFile], ...]
+    deltas: tuple[tuple[int, Block, DataFile], ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of what has to be read: of a delta's file, its share."""
+        return sum(f.bytes for _, f in self.base) + sum(_share(f, self.cell) for _, _, f in self.deltas)
+
+
+def cells(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranking: Ranking) -> tuple[Work, ...] | None:
+    """The cells of one partition; None where something is laid out otherwise.
+
+    Args:
+        bases: at most one.
+        deltas: in their order.
+        ranking: of keys in the layout's order.
+    """
+    there = [f for b in (*bases, *deltas) for f in b.manifest.files]
+    alike = all(b.manifest.layout == layout for b in (*bases, *deltas))
+    if not alike or any(not isinstance(f.place, Ranged if layout.clustered else Hashed) for f in there):
+        return None
+    base = [(b, f) for b in bases for f in b.manifest.files]
+    found = _spans(base, ranking) if layout.clustered else _buckets(base, [f for d in deltas for f in d.manifest.files])
+    if found is None:
+        return None
+    later = [(n, d, f) for n, d in enumerate(deltas) for f in d.manifest.files]
+
+    def work(cell: Cell, of: Sequence[tuple[Block, DataFile]]) -> Work:
+        return Work(cell, tuple(of), tuple(some for some in later if reaches(some[2].place, cell, ranking)))
+
+    return tuple(work(cell, of) for cell, of in found)
+
+
+def _buckets(
+    base: Iterable[tuple[Block, DataFile]], deltas: Iterable[DataFile]
+) -> list[tuple[Cell, list[tuple[Block, DataFile]]]] | None:
+    """Buckets with the base's files; and what is between them, in pieces as small as any bucket."""
+    by_bucket: dict[Bucket, list[tuple[Block, DataFile]]] = {}
+    for block, file in base:
+        bucket = _whole(file.place)
+        if bucket is None:
+            return None
+        by_bucket.setdefault(bucket, []).append((block, file))
+    finest = max((b.of for b in by_bucket), default=1)
+    taken = [b for b in by_bucket for _ in range(finest // b.of)]
+    if len({b.number * (finest // b.of) + n for b in by_bucket for n in range(finest // b.of)}) != len(taken):
+        return None  # one lies within another
+    covered = {b.number * (finest // b.of) + n for b in by_bucket for n in range(finest // b.of)}
+    between = [Bucket(finest, n) for n in range(finest) if n not in covered]
+    return [*by_bucket.items(), *((b, []) for b in between)]
+
+
+def _whole(place: Place | None) -> Bucket | None:
+    """The one bucket that all buckets of a file make up together; None where they make up no one."""
+    assert isinstance(place, Hashed)
+    n = len(place.rows)
+    if place.of % n or place.first % n:
+        return None
+    return Bucket(place.of // n, place.first // n)
+
+
+def _spans(
+    base: Sequence[tuple[Block, DataFile]], ranking: Ranking
+) -> list[tuple[Cell, list[tuple[Block, DataFile]]]] | None:
+    """Each file's range, up to the next one's; the first begins with the least key that there can be."""
+    ordered = sorted(base, key=lambda of: ranking(_ranged(of[1]).least))
+    places = [_ranged(f) for _, f in ordered]
+    if any(ranking(a.greatest) >= ranking(b.least) for a, b in itertools.pairwise(places)):
+        return None
+    ends = [*(p.least for p in places[1:]), None]
+    starts = [None, *(p.least for p in places[1:])]
+    if not ordered:
+        return [(Span(None, None), [])]
+    return [(Span(s, e), [of]) for s, e, of in zip(starts, ends, ordered, strict=True)]
+
+
+def _ranged(file: DataFile) -> Ranged:
+    assert isinstance(file.place, Ranged)
+    return file.place
+
+
+def reaches(place: Place | None, cell: Cell, ranking: Ranking) -> bool:
+    """Whether a file of that place may have rows of a cell."""
+    if isinstance(cell, Bucket):
+        return isinstance(place, Hashed) and rows_in(place, cell) > 0
+    assert isinstance(place, Ranged)
+    after = cell.least is not None and ranking(place.greatest) < ranking(cell.least)
+    before = cell.below is not None and ranking(place.least) >= ranking(cell.below)
+    return not after and not before
+
+
+def rows_in(place: Hashed, bucket: Bucket) -> int:
+    """At most so many rows are of a bucket."""
+    start, end = slice_of(place, bucket)
+    return sum(place.rows[start:end])
+
+
+def _share(file: DataFile, cell: Cell) -> int:
+    if isinstance(cell, Span) or not isinstance(file.place, Hashed):
+        return file.bytes
+    return file.bytes * rows_in(file.place, cell) // max(1, file.rows)
+
+
+def slice_of(place: Hashed, bucket: Bucket) -> tuple[int, int]:
+    """Which of a file's buckets have all its rows of another bucket: from, and up to. Coarser ones hold others, too."""
+    if place.of >= bucket.of:
+        n = place.of // bucket.of
+        start, end = bucket.number * n, (bucket.number + 1) * n
+    else:
+        start = bucket.number // (bucket.of // place.of)
+        end = start + 1
+    last = place.first + len(place.rows)
+    return max(start, place.first) - place.first, max(min(end, last), place.first) - place.first

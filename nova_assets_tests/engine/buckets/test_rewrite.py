@@ -1,0 +1,128 @@
+"""A block made out of blocks holds the same rows whichever way it was made: in memory, cell by cell, or as a frame."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import nova_assets as nova
+from nova_assets.engine.buckets import worker
+from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.rewrite import Rewriter, Way
+from nova_assets.model.block import Manifest, StagedBlock
+from nova_assets.model.layout import Hashed, Ranged
+from nova_assets.plan import layout, modes
+from nova_assets.store import Store
+
+pytestmark = pytest.mark.spark
+
+DDL = "p string, k bigint, v bigint, note string, pair struct<a: string, b: array<int>>"
+CHANNELS = {
+    "upsert": nova.Channel("c", merge=nova.Upsert(key="k"), schema=DDL, on_schema_change="evolve"),
+    "two-columns": nova.Channel("c", merge=nova.Upsert(key=["note", "k"]), schema=DDL, on_schema_change="evolve"),
+    "order": nova.Channel("c", merge=nova.Upsert(key="k", order_by="v"), schema=DDL, on_schema_change="evolve"),
+    "keyed": nova.Channel("c", merge=nova.Keyed(key="k", combine={"v": "sum"}), schema=DDL, on_schema_change="evolve"),
+    "partitioned": nova.Channel(
+        "c", merge=nova.Upsert(key=["p", "k"]), schema=DDL, partitions=nova.dynamic("p"), on_schema_change="evolve"
+    ),
+    "clustered": nova.Channel("c", merge=nova.Upsert(key="k"), schema=DDL, cluster_by="k", on_schema_change="evolve"),
+    "clustered-two": nova.Channel(
+        "c", merge=nova.Upsert(key=["k", "note"]), schema=DDL, cluster_by="note", on_schema_change="evolve"
+    ),
+    "clustered-partitioned": nova.Channel(
+        "c", merge=nova.Upsert(key=["p", "k"]), schema=DDL, partitions=nova.dynamic("p"), cluster_by="k"
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some rows make a bucket, and every task cuts what it has into several."""
+    monkeypatch.setattr(layout, "BUCKET_BYTES", 2500)
+    monkeypatch.setattr(layout, "LARGEST_BYTES", 2500)
+    monkeypatch.setattr("nova_assets.engine.buckets.lay.BUCKET_BYTES", 2500)
+    monkeypatch.setattr(worker, "FINE_ROWS", 8)
+
+
+@pytest.mark.parametrize("name", sorted(CHANNELS))
+def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, channel = random.Random(name), CHANNELS[name]
+    monkeypatch.setattr("nova_assets.engine.buckets.lay.TOGETHER_BYTES", rng.choice([0, 2**30]))
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(channel)
+        store.insert("c", frame_of(given(rng, 300, None), spark, rng), kind="base")
+        for n in range(5):
+            store.insert("c", frame_of(given(rng, rng.choice([1, 20, 60]), n), spark, rng))
+            if n == 2:
+                store.compact("c")  # what follows is merged into what was merged
+        check(store, channel)
+
+
+def check(store: Store, channel: nova.Channel) -> None:
+    engine, snapshot = store.engine, modes.snapshot(store.catalog.history("c"))
+    assert isinstance(engine, SparkEngine) and snapshot.schema is not None
+    expected = multiset(engine.to_arrow(engine.read(snapshot)))
+    places = set()
+    ways: tuple[Way, ...] = ("memory", "cells", "frame")
+    for way in ways:
+        rewriter = Rewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
+        block = uuid.uuid4().hex
+        staged = StagedBlock(block, "e", "c", "c", "base", f"blocks/{block}", 1)
+        written = rewriter.rewrite(snapshot, staged, channel, snapshot.schema)
+        rows = rows_of(engine, written)
+        assert multiset(rows) == expected, way
+        assert written.layout is not None and written.rows == len(rows)
+        in_files(engine, written, channel)
+        places |= {type(f.place) for f in written.files}
+    assert places == {Ranged if channel.cluster_by else Hashed}
+
+
+def in_files(engine: SparkEngine, manifest: Manifest, channel: nova.Channel) -> None:
+    """Each file has what the catalog says of it: one partition, one bucket, sorted."""
+    assert manifest.layout is not None
+    order = list(manifest.layout.order)
+    for file in manifest.files:
+        rows = pq.read_table(engine.warehouse.root / file.path).select(order).to_pylist()
+        keys = [tuple(r.values()) for r in rows]
+        assert keys == sorted(keys) and len(keys) == len(set(keys)) == file.rows
+        if isinstance(file.place, Ranged):
+            assert (file.place.least, file.place.greatest) == (keys[0], keys[-1])
+    if channel.partitions:
+        assert {f.partition for f in manifest.files} == {f"p={p}" for p in "ab"}
+
+
+def given(rng: random.Random, size: int, n: int | None) -> list[dict[str, Any]]:
+    """Rows of different keys; later ones have a column more, and some are deletions."""
+    rows = []
+    for k in rng.sample(range(400), size):
+        row: dict[str, Any] = {"p": rng.choice("ab"), "k": k, "v": rng.randint(0, 9), "note": f"é{k % 3}"}
+        row["pair"] = rng.choice([None, {"a": f"x{k}", "b": [1, None]}])
+        row |= {"_deleted": rng.random() < 0.2} if n is not None else {}
+        rows.append(row)
+    return rows
+
+
+def frame_of(rows: list[dict[str, Any]], spark: Any, rng: random.Random) -> Any:
+    """In memory, or as a frame of several tasks."""
+    if rng.random() < 0.3:
+        return rows
+    types = [("p", pa.string()), ("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())]
+    pair = pa.struct([("a", pa.string()), ("b", pa.list_(pa.field("element", pa.int32())))])
+    schema = pa.schema([*types, ("pair", pair), *([("_deleted", pa.bool_())] if "_deleted" in rows[0] else [])])
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema)).repartition(rng.choice([1, 3]))
+
+
+def rows_of(engine: SparkEngine, manifest: Manifest) -> pa.Table:
+    files = [pq.read_table(engine.warehouse.root / f.path) for f in manifest.files]
+    return pa.concat_tables(files, promote_options="permissive")
+
+
+def multiset(table: pa.Table) -> Counter[str]:
+    return Counter(str(sorted(r.items())) for r in table.to_pylist())
