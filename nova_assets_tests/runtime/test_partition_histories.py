@@ -64,16 +64,20 @@ def part(state: State, p: str) -> State:
 def told(model: str, state: State, events: list[tuple[str, Any, str | None]]) -> State:
     """What a consumer that had ``state`` is to have after some events: of drops it is not told (R19).
 
-    A bag cannot tell of rows that went: what was dropped stays with its consumers, whatever base comes afterwards.
+    A bag cannot tell of rows that went: what was dropped stays with its consumers, whatever base comes afterwards. And
+    a base empties the partitions that it leaves out; one that was dropped is empty, and is not touched.
     """
     kept: State = Counter()
+    dropped: set[str] = set()
     for kind, rows, p in events:
         if kind == "delta":
             state = apply(model, state, rows)
         elif kind == "base":
-            state = bag(rows) if p is None else state - part(state, p) + bag(rows)
+            left = [part(state, q) for q in dropped - {r["p"] for r in rows}] if p is None else [state - part(state, p)]
+            state = sum(left, bag(rows))
         elif model == "append":
             kept, state = kept + part(state, p or ""), state - part(state, p or "")
+        dropped = dropped | {p or ""} if kind == "drop" else dropped - {p, *(r["p"] for r in rows)}
     return kept + state
 
 
