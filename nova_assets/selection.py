@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nova_assets.model.ports import Engine, Frame
-from nova_assets.model.reads import Read, describe
+from nova_assets.model.reads import Read, Snapshot, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,20 +27,22 @@ class Selection:
     def __repr__(self) -> str:
         return f"<Selection {describe(self.plan)}>"
 
-    def _frame(self) -> Frame:
-        frame = self._engine.read(self.plan)
+    def _frame(self, here: bool) -> Frame:
         if self._keys is not None:
-            frame = self._engine.matching(frame, self._engine.take(self._keys, None), self._on)
+            rows = self.plan if isinstance(self.plan, Snapshot) else self._engine.read(self.plan)
+            frame = self._engine.matching(rows, self._engine.take(self._keys, None), self._on, here=here)
+        else:
+            frame = self._engine.fetch(self.plan) if here else self._engine.read(self.plan)
         return frame if self._columns is None else self._engine.select(frame, self._columns)
 
     def to_spark(self) -> DataFrame:
         """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
-        frame: DataFrame = self._frame()
+        frame: DataFrame = self._frame(here=False)
         return frame
 
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
-        table: pa.Table = self._engine.to_arrow(self._frame())
+        table: pa.Table = self._engine.to_arrow(self._frame(here=True))
         return table
 
     def to_pandas(self) -> pd.DataFrame:

@@ -146,7 +146,9 @@ class TaskRun:
             if given.mode == "matching":
                 keys = found[given.keys_of or ""]
                 keys = keys.new if isinstance(keys, View) else keys
-                found[given.name] = self.engine.matching(self._frame(given.reads["all"]), keys, given.on)
+                read = given.reads["all"]
+                rows = self._frame(read) if isinstance(read, Port) else reads.resolved(read, self.staged)
+                found[given.name] = self.engine.matching(rows, keys, given.on)
         if wants_context:
             found["ctx"] = self._context()
         return found

@@ -113,7 +113,13 @@ class StubEngine:
             found += [json.loads(line) for line in path.read_text().splitlines()]
         return found
 
-    def matching(self, snapshot: list[Row], keys: list[Row], on: Sequence[str]) -> list[Row]:
+    def fetch(self, read: Read) -> list[Row]:
+        return self.read(read)
+
+    def matching(
+        self, snapshot: Snapshot | list[Row], keys: list[Row], on: Sequence[str], *, here: bool = False
+    ) -> list[Row]:
+        snapshot = self.read(snapshot) if isinstance(snapshot, Snapshot) else snapshot
         wanted = {tuple(r[c] for c in on) for r in keys}
         return [r for r in snapshot if tuple(r[c] for c in on) in wanted]
 

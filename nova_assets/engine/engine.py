@@ -17,15 +17,17 @@ from nova_assets.engine.rewrite import Rewriter
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.shipping import ship_by_value
 from nova_assets.engine.take import LargeParquet, take
+from nova_assets.engine.ways import Ways
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
-from nova_assets.model.arrow_types import arrow_type, to_arrow
+from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.warehouse import Entry
+from nova_assets.plan.way import Way
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,14 +44,21 @@ class SparkEngine:
     Args:
         warehouse: the folder of all blocks.
         spark: a session, a function that gives one when it is needed, or None for a local one of this process.
+        way: the one that reads and rewriting take wherever it leads there; None for the cheapest.
     """
 
     format = "parquet"
 
-    def __init__(self, warehouse: str | Path, spark: SparkSession | Callable[[], SparkSession] | None = None) -> None:
+    def __init__(
+        self,
+        warehouse: str | Path,
+        spark: SparkSession | Callable[[], SparkSession] | None = None,
+        way: Way | None = None,
+    ) -> None:
         self.warehouse = Warehouse(warehouse)
         self._session = Session(spark)
         self._writer = Writer(self._session, self.warehouse)
+        self._ways = Ways(self._session, self.warehouse, way)
 
     @property
     def session(self) -> SparkSession:
@@ -57,22 +66,32 @@ class SparkEngine:
         return self._session.get()
 
     def read(self, read: Read) -> Any:
-        from nova_assets.engine.read import Reader
+        return self._ways.frame(read)
 
-        return Reader(self._session, self.warehouse).read(read)
+    def fetch(self, read: Read) -> Any:
+        table = self._ways.here(read)
+        return self.read(read) if table is None else table
 
-    def matching(self, snapshot: Any, keys: Any, on: Sequence[str]) -> Any:
+    def matching(self, snapshot: Any, keys: Any, on: Sequence[str], *, here: bool = False) -> Any:
         from nova_assets.engine.columns import col
 
-        snapshot, keys = self._frame(snapshot), self._frame(keys)
-        lacking = [c for c in on if c not in keys.columns]
+        have = keys.column_names if isinstance(keys, pa.Table) else keys.columns
+        lacking = [c for c in on if c not in have]
         if lacking:
             raise SchemaMismatch(
                 f"keys to match lack the columns {', '.join(map(repr, lacking))}",
-                found=", ".join(keys.columns),
+                found=", ".join(have),
                 expected=", ".join(on),
                 next="name the columns with matching(..., on=...)",
             )
+        if isinstance(snapshot, Snapshot):
+            if (
+                set(on) == set(snapshot.merge.key)
+                and (found := self._ways.found(snapshot, keys, here=here)) is not None
+            ):
+                return found
+            snapshot = self.read(snapshot)
+        snapshot, keys = self._frame(snapshot), self._frame(keys)
         wanted = keys.select(*map(col, on))
         if not snapshot.columns:  # a channel that nothing was ever put on: no row matches, and its keys are like these
             return wanted.limit(0)
@@ -117,9 +136,7 @@ class SparkEngine:
     def to_arrow(self, frame: Any) -> pa.Table:
         if isinstance(frame, pa.Table):
             return frame
-        table = frame.toArrow()
-        wanted = to_arrow(self.schema_of(frame))  # the session's own time zone is no part of the data
-        return table if table.schema.equals(wanted) else table.cast(wanted)
+        return self._session.table_of(frame)
 
     def to_pandas(self, frame: Any) -> pd.DataFrame:
         """All rows of a frame, as a pandas DataFrame."""
@@ -161,7 +178,8 @@ class SparkEngine:
         return self._writer.write(frame, staged, channel, schema)
 
     def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
-        return Rewriter(self._session, self.warehouse, self._writer, self.read).rewrite(read, staged, channel, schema)
+        rewriter = Rewriter(self._session, self.warehouse, self._writer, self.read, self._ways.forced)
+        return rewriter.rewrite(read, staged, channel, schema)
 
     @contextmanager
     def computing(self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]) -> Iterator[None]:
@@ -207,4 +225,4 @@ class SparkEngine:
         return self.warehouse.check()
 
     def _frame(self, data: Any) -> Any:
-        return self.session.createDataFrame(data) if isinstance(data, pa.Table) else data
+        return self._session.frame_of(data) if isinstance(data, pa.Table) else data

@@ -7,6 +7,7 @@ functions of Spark's columns, is Spark's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,14 +15,16 @@ import pyarrow.parquet as pq
 from nova_assets.engine import arrow
 from nova_assets.engine.buckets import fold
 from nova_assets.engine.buckets.arrange import arranged
+from nova_assets.engine.buckets.compare import diff
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.names import names_in
 from nova_assets.model.block import Block
 from nova_assets.model.layout import HASHED_TYPES, Layout
 from nova_assets.model.merge import Append, MergeModel
-from nova_assets.model.reads import Chain, Snapshot, Source, sources
+from nova_assets.model.reads import Chain, Diff, Snapshot, Source, sources
 from nova_assets.model.schema import Schema
+from nova_assets.plan.layout import folds, laid
 
 MOST_ROWS = 1_000_000
 MOST_BYTES = 256 * 2**20
@@ -30,12 +33,14 @@ MOST_BYTES = 256 * 2**20
 _Opened = list[tuple[Block, list[pq.ParquetFile]]]
 
 
-def compute(read: Snapshot | Chain, warehouse: Warehouse) -> pa.Table | None:
-    """The rows of a snapshot, or of a chain as one delta; None where they are not for here.
+def compute(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | None:
+    """The rows of a snapshot, of a chain as one delta, or of a diff; None where they are not for here.
 
     Raises:
         FileMissing: a file is gone, or was changed.
     """
+    if isinstance(read, Diff):
+        return _diff(read, warehouse)
     blocks = [b for b in sources(read) if isinstance(b, Block)]
     model, schema = read.merge, read.schema
     if schema is None or not _is_for_here(blocks, model, schema):
@@ -58,9 +63,18 @@ def compute(read: Snapshot | Chain, warehouse: Warehouse) -> pa.Table | None:
     return fold.merge(base, changes, model, model.key)
 
 
+def _diff(read: Diff, warehouse: Warehouse) -> pa.Table | None:
+    how = laid(read)
+    if how is None:
+        return None
+    sides = [compute(replace(s, schema=how.schema, merge=how.model), warehouse) for s in (read.old, read.new)]
+    old, new = (None if s is None else arranged(one_chunk(s), how.layout)[0] for s in sides)
+    return None if old is None or new is None else diff(old, new, how.model, how.layout)
+
+
 def _is_for_here(blocks: Sequence[Block], model: MergeModel, schema: Schema) -> bool:
     ordered = bool(model.key) and all(k in schema and schema.field(k).type.name in HASHED_TYPES for k in model.key)
-    plain = isinstance(model, Append) or (model.keyed and ordered and fold.folds(model))
+    plain = isinstance(model, Append) or (model.keyed and ordered and folds(model, schema))
     alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
     return plain and alike and sum(b.rows for b in blocks) <= MOST_ROWS
 

@@ -19,8 +19,8 @@ from nova_assets.engine.target import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Places: TypeAlias = Mapping[str, Written]
-"""Names of files -> what is known of them; empty where rows lie as they came."""
+Places: TypeAlias = Mapping[str, Written] | None
+"""Names of files -> what is known of them; None where rows lie as they came."""
 
 _PARTITION = "__nova_partition"
 
@@ -37,27 +37,27 @@ class Output:
         """Write rows that are here, in the block's own columns and types."""
         if target.layout is None:
             _write_table(table, target)
-            return {}
+            return None
         return by_name(self._layer(target).table(table))
 
     def frame(self, frame: DataFrame, target: Target) -> Places:
         """Write rows that Spark computes."""
-        if target.layout is None:
+        if target.layout is None or not self.session.has_workers:
             _save(frame, target)
-            return {}
+            return None
         return by_name(self._layer(target).frame(frame))
 
     def _layer(self, target: Target) -> Layer:
         return Layer(self.session, target.laid, target.kind == "base")
 
 
-def by_name(written: Iterable[Written]) -> Places:
+def by_name(written: Iterable[Written]) -> Mapping[str, Written]:
     return {w.path.name: w for w in written}
 
 
 def are_alone(places: Places, target: Target) -> bool:
     """Whether it is known that no key occurs too often: no file has one, and no two files have the same."""
-    if target.layout is None or any(w.repeated or w.place is None for w in places.values()):
+    if places is None or any(w.repeated or w.place is None for w in places.values()):
         return False
     return target.kind == "base" or len(places) < 2
 

@@ -36,8 +36,10 @@ class Resolver:
         self.session = session
         self.output = output
 
-    def resolve(self, footers: Sequence[Footer], target: Target) -> Places | None:
-        """Reduce keys that occur too often to what a block may hold. None where there were none.
+    def resolve(self, footers: Sequence[Footer], target: Target) -> tuple[Places] | None:
+        """Reduce keys that occur too often to what a block may hold.
+
+        Gives where rows are now; None where there were none.
 
         Raises:
             BadKey: nothing decides between several live rows of a key.
@@ -62,7 +64,7 @@ class Resolver:
             places = self._resolve_by_spark(footers, target)
         for f in footers:
             f.path.unlink()
-        return places
+        return (places,)
 
     def _resolve_in_memory(self, footers: Sequence[Footer], found: keys.Repeats, target: Target) -> Places:
         assert target.model is not None and found.rows is not None

@@ -10,24 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from nova_assets.engine.buckets import fold
+from nova_assets.engine.buckets.content import Cellwork
 from nova_assets.engine.buckets.files import Written
-from nova_assets.engine.buckets.worker import Cellwork, Source
+from nova_assets.engine.cellwise import Cellwise
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.memory import compute
-from nova_assets.engine.names import names_in
 from nova_assets.engine.session import Session
 from nova_assets.engine.write import Writer
-from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
+from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.reads import Chain, Read, Snapshot, sources
 from nova_assets.model.schema import Schema
 from nova_assets.plan.cells import Bucket, Work, cells
-from nova_assets.plan.layout import bucket_bytes, layout_of, ranking_of
-
-Way: TypeAlias = Literal["memory", "cells", "frame"]
+from nova_assets.plan.layout import bucket_bytes, laid, layout_of, ranking_of
+from nova_assets.plan.way import Way
 
 FILE_BYTES = 128 * 1024 * 1024
 """Of a file that is neither small nor unwieldy."""
@@ -59,6 +57,7 @@ class Rewriter:
     ) -> None:
         self.session = session
         self.warehouse = warehouse
+        self.cellwise = Cellwise(session, warehouse)
         self.writer = writer
         self.frame = frame
         self.way = way
@@ -98,23 +97,13 @@ class Rewriter:
         return replace(manifest, files=(*manifest.files, *files))
 
     def _cellwork(self, work: Work, schema: Schema, total: int) -> Cellwork:
-        found: dict[int, list[Source]] = {}
-        for n, block, file in work.deltas:
-            found.setdefault(n, []).append(self._source(block, file, schema.with_deleted()))
-        base = tuple(self._source(b, f, schema) for b, f in work.base)
         size, wanted = work.bytes, bucket_bytes(total)
         if isinstance(work.cell, Bucket):
             into = 1 << max(0, (size // wanted).bit_length() - 1)
         else:
             rows = sum(f.rows for _, f in work.base) + sum(f.rows for _, _, f in work.deltas)
             into = rows if size < 2 * wanted else max(1, rows * wanted // size)
-        deltas = tuple(tuple(d) for _, d in sorted(found.items()))
-        return Cellwork(work.cell, base, deltas, max(1, into), _is_older(work, schema))
-
-    def _source(self, block: Block, file: DataFile, schema: Schema) -> Source:
-        assert file.place is not None
-        [path] = self.warehouse.paths([file])
-        return Source(path, file.place, names_in(block, schema))
+        return replace(self.cellwise.work(work, schema), into=max(1, into), anew=_is_older(work, schema))
 
 
 def _is_older(work: Work, schema: Schema) -> bool:
@@ -124,16 +113,15 @@ def _is_older(work: Work, schema: Schema) -> bool:
 
 def _parts(read: Snapshot, channel: Channel, schema: Schema) -> list[_Part] | None:
     """The cells of all partitions; None where some block is not laid out as blocks of the channel are now."""
-    layout, model = layout_of(channel, schema), channel.merge
-    blocks = [s for s in sources(read) if isinstance(s, Block)]
-    alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
-    if layout is None or not alike or not fold.folds(model):
+    how = laid(read)
+    if how is None or how.layout != layout_of(channel, schema) or how.model.as_json() != channel.merge.as_json():
         return None
+    blocks = [s for s in sources(read) if isinstance(s, Block)]
     found: list[_Part] = []
     for partition in sorted({b.partition for b in blocks}):
         bases = [b for b in read.bases if isinstance(b, Block) and b.partition == partition]
         deltas = [b for b in read.deltas if isinstance(b, Block) and b.partition == partition]
-        works = cells(bases, deltas, layout, ranking_of(layout, schema))
+        works = cells(bases, deltas, how.layout, ranking_of(how.layout, schema))
         if works is None:
             return None
         found += [_Part(partition, w) for w in works if w.base or w.deltas]

@@ -7,6 +7,7 @@ holds on a given session, too, and leaves that session's own settings alone.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -15,13 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from nova_assets.engine.environment import environment
 from nova_assets.engine.java import use_java
 from nova_assets.errors import EngineUnavailable, NovaError
+from nova_assets.model.arrow_types import to_arrow
 from nova_assets.settings import DEFAULT_HOME
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("nova_assets.engine")
 
 READING: Mapping[str, str] = {
     # Above this many paths Spark starts a job that looks at each; the catalog has told us already (DESIGN §6).
@@ -97,6 +103,7 @@ class Session:
         self._given = given
         self._session: SparkSession | None = None
         self._lock = threading.Lock()
+        self._workers: tuple[int, bool] | None = None
 
     @property
     def started(self) -> bool:
@@ -114,6 +121,37 @@ class Session:
                 else:
                     self._session = self._given
             return self._session
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether functions of this package can be run by Spark's Python workers: they need it, and its version of
+        Arrow, where they are. Found out once."""
+        spark = self.get()
+        if self._workers is None or self._workers[0] != id(spark):
+            self._workers = id(spark), _know_us(spark)
+        return self._workers[1]
+
+    def frame_of(self, table: pa.Table) -> DataFrame:
+        """A table as a frame."""
+        return self.get().createDataFrame(table)
+
+    def table_of(self, frame: DataFrame) -> pa.Table:
+        """All rows of a frame, in the types that files have: the session's own time zone is no part of the data."""
+        from nova_assets.engine.types import from_struct
+
+        table = frame.toArrow()
+        wanted = to_arrow(from_struct(frame.schema))
+        return table if table.schema.equals(wanted) else table.cast(wanted)
+
+
+def _know_us(spark: SparkSession) -> bool:
+    from nova_assets.engine.buckets.jobs import workers_answer
+
+    try:
+        return workers_answer(spark)
+    except Exception as error:
+        log.warning("Spark's Python workers cannot run nova_assets, so blocks are not laid out: %s", error)
+        return False
 
 
 def is_connect(spark: Any) -> bool:

@@ -102,7 +102,7 @@ class Writer:
         if target.keyed and not known and not are_alone(places, target):
             resolved = self.resolver.resolve(footers, target)
             if resolved is not None:
-                places = resolved
+                [places] = resolved
                 footers = self._footers(target, places)
         return self._manifest(footers, places, target)
 
@@ -142,7 +142,7 @@ class Writer:
         kept = []
         for path in parquet_files(target.folder):
             footer = read_footer(path, ranged, never_null(target))
-            if footer.rows and (target.layout is None or path.name in places):
+            if footer.rows and (places is None or path.name in places):
                 kept.append(footer)
             else:
                 path.unlink()
@@ -156,7 +156,8 @@ class Writer:
 
     def _file(self, footer: Footer, places: Places, target: Target) -> DataFile:
         file = footer.as_file(self.warehouse.root)
-        if (written := places.get(footer.path.name)) is not None:
+        if places is not None:
+            written = places[footer.path.name]
             file = replace(file, place=written.place, deletes=written.deletes)
         elif target.marked:
             file = replace(file, deletes=int(pc.sum(table_of([footer.path], [DELETED]).column(0)).as_py() or 0))

@@ -25,18 +25,20 @@ class Layout:
 
     Args:
         order: the columns of the key, all of them, in the order by which rows are sorted inside a bucket.
+        types: theirs: the same number hashes otherwise as an ``int`` and as a ``bigint``.
         clustered: buckets are ranges of keys, in this order; otherwise the first bits of a key's hash are its bucket.
     """
 
     order: tuple[str, ...]
+    types: tuple[str, ...] = ()
     clustered: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        return {"order": list(self.order), "clustered": self.clustered}
+        return {"order": list(self.order), "types": list(self.types), "clustered": self.clustered}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Layout:
-        return Layout(tuple(data["order"]), data["clustered"])
+        return Layout(tuple(data["order"]), tuple(data["types"]), data["clustered"])
 
 
 @dataclass(frozen=True, slots=True)

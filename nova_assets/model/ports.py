@@ -236,8 +236,15 @@ class Engine(Protocol):
     def read(self, read: Read) -> Frame:
         """The frame that a read describes; lazy where the engine is."""
 
-    def matching(self, snapshot: Frame, keys: Frame, on: Sequence[str]) -> Frame:
-        """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``."""
+    def fetch(self, read: Read) -> Frame:
+        """The same, of which all rows are wanted in this process: computed now, where they are few."""
+
+    def matching(self, snapshot: Snapshot | Frame, keys: Frame, on: Sequence[str], *, here: bool = False) -> Frame:
+        """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``.
+
+        Args:
+            here: all of them are wanted in this process.
+        """
 
     def schema_of(self, frame: Frame) -> Schema:
         """The columns of a frame, ``_deleted`` included where it is there."""

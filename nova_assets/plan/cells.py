@@ -53,25 +53,31 @@ class Work:
     deltas: tuple[tuple[int, Block, DataFile], ...]
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """Of the files, in their order."""
+        return (*(f.path for _, f in self.base), *(f.path for _, _, f in self.deltas))
+
+    @property
     def bytes(self) -> int:
         """Of what has to be read: of a delta's file, its share."""
         return sum(f.bytes for _, f in self.base) + sum(_share(f, self.cell) for _, _, f in self.deltas)
 
 
-def cells(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranking: Ranking) -> tuple[Work, ...] | None:
+def cells(
+    bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranking: Ranking, *, least: int = 1
+) -> tuple[Work, ...] | None:
     """The cells of one partition; None where something is laid out otherwise.
 
     Args:
         bases: at most one.
         deltas: in their order.
         ranking: of keys in the layout's order.
+        least: buckets into which what is in no file of the base is divided, at least; a power of two.
     """
-    there = [f for b in (*bases, *deltas) for f in b.manifest.files]
-    alike = all(b.manifest.layout == layout for b in (*bases, *deltas))
-    if not alike or any(not isinstance(f.place, Ranged if layout.clustered else Hashed) for f in there):
+    if not _alike([*bases, *deltas], layout):
         return None
     base = [(b, f) for b in bases for f in b.manifest.files]
-    found = _spans(base, ranking) if layout.clustered else _buckets(base, [f for d in deltas for f in d.manifest.files])
+    found = _spans(base, ranking) if layout.clustered else _buckets(base, least)
     if found is None:
         return None
     later = [(n, d, f) for n, d in enumerate(deltas) for f in d.manifest.files]
@@ -82,8 +88,50 @@ def cells(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranki
     return tuple(work(cell, of) for cell, of in found)
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two snapshots of a partition that are compared: at most one base, and deltas in their order."""
+
+    bases: tuple[Block, ...]
+    deltas: tuple[Block, ...]
+
+    def within(self, cell: Cell, ranking: Ranking) -> Work:
+        base = tuple((b, f) for b in self.bases for f in b.manifest.files if reaches(f.place, cell, ranking))
+        deltas = (
+            (n, d, f) for n, d in enumerate(self.deltas) for f in d.manifest.files if reaches(f.place, cell, ranking)
+        )
+        return Work(cell, base, tuple(deltas))
+
+
+def compared(old: Side, new: Side, layout: Layout, ranking: Ranking) -> tuple[tuple[Work, Work], ...] | None:
+    """The cells in which two snapshots may differ: those of which they do not list the very same files. None where
+    something is laid out otherwise."""
+    if not _alike([*old.bases, *old.deltas, *new.bases, *new.deltas], layout):
+        return None
+    files = [f for side in (old, new) for b in side.bases for f in b.manifest.files]
+    grid: list[Cell] = []
+    if layout.clustered:
+        by_rank = {ranking(_ranged(f).least): _ranged(f).least for f in files}
+        cuts = [by_rank[rank] for rank in sorted(by_rank)][1:]
+        grid += [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+    else:
+        wholes = [_whole(f.place) for f in files]
+        if None in wholes:
+            return None
+        of = min((b.of for b in wholes if b is not None), default=1)
+        grid += [Bucket(of, n) for n in range(of)]
+    pairs = ((old.within(cell, ranking), new.within(cell, ranking)) for cell in grid)
+    return tuple((a, b) for a, b in pairs if a.paths != b.paths)
+
+
+def _alike(blocks: Iterable[Block], layout: Layout) -> bool:
+    kind = Ranged if layout.clustered else Hashed
+    there = [b for b in blocks if b.manifest.files]
+    return all(b.manifest.layout == layout and all(isinstance(f.place, kind) for f in b.manifest.files) for b in there)
+
+
 def _buckets(
-    base: Iterable[tuple[Block, DataFile]], deltas: Iterable[DataFile]
+    base: Iterable[tuple[Block, DataFile]], least: int
 ) -> list[tuple[Cell, list[tuple[Block, DataFile]]]] | None:
     """Buckets with the base's files; and what is between them, in pieces as small as any bucket."""
     by_bucket: dict[Bucket, list[tuple[Block, DataFile]]] = {}
@@ -92,7 +140,7 @@ def _buckets(
         if bucket is None:
             return None
         by_bucket.setdefault(bucket, []).append((block, file))
-    finest = max((b.of for b in by_bucket), default=1)
+    finest = max((b.of for b in by_bucket), default=least)
     taken = [b for b in by_bucket for _ in range(finest // b.of)]
     if len({b.number * (finest // b.of) + n for b in by_bucket for n in range(finest // b.of)}) != len(taken):
         return None  # one lies within another

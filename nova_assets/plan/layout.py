@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
+from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.layout import HASHED_TYPES, Key, Layout
-from nova_assets.model.merge import Custom
-from nova_assets.model.schema import Schema
+from nova_assets.model.merge import COMBINERS, Custom, Keyed, MergeModel
+from nova_assets.model.reads import Chain, Diff, Snapshot, sources
+from nova_assets.model.schema import DataType, Schema
 from nova_assets.plan.cells import Ranking
+
+COMPARED_TYPES = HASHED_TYPES | {"float", "double", "decimal"}
+"""Types whose values Arrow puts into Spark's order, as long as NaN is looked after."""
 
 BUCKET_BYTES = 32 * 2**20
 """Of a bucket on disk: so small that several cores have some, and each fits into memory several times."""
@@ -28,7 +34,61 @@ def layout_of(channel: Channel, schema: Schema) -> Layout | None:
     if any(k not in schema or schema.field(k).type.name not in HASHED_TYPES for k in model.key):
         return None
     rest = tuple(k for k in model.key if k not in channel.cluster_by)
-    return Layout((*channel.cluster_by, *rest), bool(channel.cluster_by))
+    order = (*channel.cluster_by, *rest)
+    return Layout(order, tuple(str(schema.field(k).type) for k in order), bool(channel.cluster_by))
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """How all blocks of a read are laid out, and what they have in common.
+
+    Args:
+        model: under which they were written.
+        schema: of the rows that are read.
+    """
+
+    layout: Layout
+    model: MergeModel
+    schema: Schema
+
+
+def laid(read: Snapshot | Chain | Diff) -> Laid | None:
+    """What is needed to put the blocks of a read together bucket by bucket; None where that cannot be done: one is laid
+    out otherwise, of another model, or has values that only Spark can combine or compare."""
+    blocks = [s for s in sources(read) if isinstance(s, Block)]
+    full = [b for b in blocks if b.manifest.files]
+    schema = read.new.schema or read.old.schema if isinstance(read, Diff) else read.schema
+    if schema is None or not full or len(blocks) < len(sources(read)):
+        return None
+    layout, model = full[-1].manifest.layout, blocks[-1].merge
+    if layout is None or not folds(model, schema) or (isinstance(read, Diff) and not compares(schema)):
+        return None
+    if layout.order != tuple(c for c in layout.order if c in schema) or set(layout.order) != set(model.key):
+        return None
+    here = tuple(str(schema.field(c).type) for c in layout.order) == layout.types
+    alike = all(b.merge.as_json() == model.as_json() and b.manifest.format == "parquet" for b in blocks)
+    return Laid(layout, model, schema) if here and alike and all(b.manifest.layout == layout for b in full) else None
+
+
+def folds(model: MergeModel, schema: Schema) -> bool:
+    """Whether changes under a model can be composed outside Spark; functions of the user's are of Spark's columns."""
+    if isinstance(model, Custom) or not model.keyed:
+        return False
+    combined = model.combine if isinstance(model, Keyed) else ()
+    ordered = [*model.order_by, *(c for c, f in combined if f in ("min", "max"))]
+    known = all(f in COMBINERS for _, f in combined)
+    return known and all(c in schema and schema.field(c).type.name in COMPARED_TYPES for c in ordered)
+
+
+def compares(schema: Schema) -> bool:
+    """Whether rows of a schema can be told apart outside Spark: Arrow compares no lists and no maps."""
+    return all(_compared(f.type) for f in schema.fields)
+
+
+def _compared(type_: DataType) -> bool:
+    if type_.name == "struct":
+        return all(_compared(f.type) for f in type_.fields)
+    return type_.name in COMPARED_TYPES
 
 
 def bucket_bytes(total: int) -> int:

@@ -1,4 +1,4 @@
-"""Files that are laid out: written from rows that are arranged, and read back cell by cell. Arrow alone.
+"""Files that are laid out, written from rows that are arranged. Arrow alone.
 
 Row groups end where buckets do, as far as these are not tiny, so that the rows of one bucket are read without those of
 its neighbours.
@@ -7,7 +7,7 @@ its neighbours.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine.buckets.arrange import Numbers, arranged, numbers
-from nova_assets.engine.buckets.order import Keys, bisected, firsts, one_chunk
+from nova_assets.engine.buckets.arrange import Numbers, arranged
+from nova_assets.engine.buckets.order import firsts, one_chunk
 from nova_assets.engine.footers import plain
-from nova_assets.engine.values import coerced
-from nova_assets.model.arrow_types import spark_type
-from nova_assets.model.layout import Hashed, Key, Layout, Place, Ranged, place_from_json
+from nova_assets.model.layout import Hashed, Layout, Place, Ranged, place_from_json
 from nova_assets.model.schema import DELETED
-from nova_assets.plan.cells import Bucket, Cell, Span, slice_of
+from nova_assets.plan.cells import Bucket
 
 GROUP_ROWS = 1 << 17
 """At most so many rows are in a row group, so that a few keys can be looked up without decoding the whole bucket."""
@@ -91,22 +89,6 @@ def unordered(table: pa.Table, path: Path) -> Written:
     return Written(path, None, table.num_rows, 0, False)
 
 
-def rows_of(path: str | Path, place: Place, cell: Cell, layout: Layout, columns: Sequence[str]) -> pa.Table:
-    """The rows of a cell in one file, in the order of the layout; a file has none of columns that are not in it."""
-    file = pq.ParquetFile(path)
-    have = set(file.schema_arrow.names)
-    wanted = [c for c in columns if c in have]
-    if isinstance(cell, Span):
-        return _within(file, cell, layout, wanted)
-    assert isinstance(place, Hashed)
-    start, end = slice_of(place, cell)
-    before = int(sum(place.rows[:start]))
-    rows = _rows(file, before, before + int(sum(place.rows[start:end])), wanted)
-    if place.of < cell.of:
-        rows = rows.filter(pa.array(numbers(rows, layout.order, cell.of) == cell.number))
-    return rows
-
-
 def _options(schema: pa.Schema, layout: Layout) -> dict[str, object]:
     """Keys are all different: a dictionary of them would be as long as they are."""
     others = [name for name in schema.names if name not in layout.order[-1:]]
@@ -148,61 +130,3 @@ def _repeats(table: pa.Table, layout: Layout, both: bool) -> bool:
         return bool(len(again))
     deleted = table[DELETED].to_numpy()
     return bool((deleted[again] == deleted[again - 1]).any())
-
-
-def _rows(file: pq.ParquetFile, start: int, end: int, columns: list[str]) -> pa.Table:
-    """Some rows, of the row groups alone that have them."""
-    groups: list[int] = []
-    first = done = 0
-    for n in range(file.metadata.num_row_groups):
-        size = file.metadata.row_group(n).num_rows
-        if done < end and done + size > start:
-            if not groups:
-                first = done
-            groups.append(n)
-        done += size
-    return one_chunk(file.read_row_groups(groups, columns)).slice(start - first, end - start)
-
-
-def _within(file: pq.ParquetFile, span: Span, layout: Layout, columns: list[str]) -> pa.Table:
-    """The rows from one key up to another: of sorted rows, some that are side by side."""
-    rows = one_chunk(file.read_row_groups(_reaching(file, span, layout), columns))
-    start, end = 0, rows.num_rows
-    if span.least is not None:
-        start = _first_from(rows, span.least, layout)
-    if span.below is not None:
-        end = _first_from(rows, span.below, layout)
-    return rows.slice(start, end - start)
-
-
-def _reaching(file: pq.ParquetFile, span: Span, layout: Layout) -> list[int]:
-    """The row groups that may have keys of a span, by the first column of its order."""
-    name = layout.order[0]
-    meant = spark_type(file.schema_arrow.field(name).type, name)
-    least, below = (None if key is None else coerced(key[0], meant) for key in (span.least, span.below))
-    found = []
-    for n in range(file.metadata.num_row_groups):
-        statistics = _statistics(file.metadata.row_group(n), name)
-        if statistics is not None and statistics.has_min_max:
-            outside = (least is not None and statistics.max < least) or (below is not None and statistics.min > below)
-            if outside:
-                continue
-        found.append(n)
-    return found
-
-
-def _statistics(group: Any, name: str) -> Any:
-    for n in range(group.num_columns):
-        column = group.column(n)
-        if column.path_in_schema == name:
-            return column.statistics
-    return None
-
-
-def _first_from(rows: pa.Table, key: Key, layout: Layout) -> int:
-    """The place of the first row whose key is no less."""
-    types = {name: rows.schema.field(name).type for name in layout.order}
-    wanted = {
-        name: pa.array([coerced(v, spark_type(t, name))], t) for v, (name, t) in zip(key, types.items(), strict=True)
-    }
-    return int(bisected(Keys.of(rows, layout.order), Keys.of(pa.table(wanted), layout.order))[0])

@@ -13,16 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.order import Mask, Places, firsts, lasts, one_chunk, search, sorted_by
-from nova_assets.model.merge import COMBINERS, Keyed, MergeModel
+from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
 _LIMIT = 2.0**63 - 2.0**10
 """From here on a sum of whole numbers may not fit into 64 bits; it is as exact as a float can tell."""
-
-
-def folds(model: MergeModel) -> bool:
-    """Whether changes under a model can be composed here; functions of the user's are functions of Spark columns."""
-    return not isinstance(model, Keyed) or all(f in COMBINERS for _, f in model.combine)
 
 
 def combines(model: MergeModel) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from nova_assets.engine.buckets.content import Cellwork, Piece
 from nova_assets.engine.buckets.files import Written
-from nova_assets.engine.buckets.worker import Cellwork, Target, heard, merging, running
+from nova_assets.engine.buckets.worker import Target, answering, giving, heard, merging, running
+from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SENDING: Mapping[str, str] = {
     # Rows travel to Python in pieces of so many; each piece costs a little.
@@ -36,3 +39,28 @@ def merge_cells(
     rows = spark.range(0, len(works), 1, max(1, len(works))).mapInArrow(job, _ROWS).collect()
     found = dict(heard(r[0] for r in rows))
     return [found[n] for n in range(len(works))]
+
+
+def content_of(
+    spark: SparkSession,
+    pieces: Sequence[Piece],
+    schema: Schema,
+    model: MergeModel,
+    layout: Layout,
+    columns: Schema,
+    kind: StructType,
+) -> DataFrame:
+    """The rows of some cells as a frame, each cell by a task of its own.
+
+    Args:
+        columns: of the rows.
+        kind: the same as Spark has it.
+    """
+    job = giving(pieces, schema, model, layout, columns)
+    return spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(job, kind)
+
+
+def workers_answer(spark: SparkSession) -> bool:
+    """Whether Python workers can load what they would have to run."""
+    rows = spark.range(0, 1, 1, 1).mapInArrow(answering, "known boolean").collect()
+    return bool(rows[0][0])

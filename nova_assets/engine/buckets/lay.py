@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets.arrange import arranged
+from nova_assets.engine.buckets.content import Cellwork, Source
 from nova_assets.engine.buckets.files import Written, write
 from nova_assets.engine.buckets.order import one_chunk
-from nova_assets.engine.buckets.worker import Cellwork, Source, Target, lay_out
+from nova_assets.engine.buckets.worker import Target, lay_out
 from nova_assets.engine.footers import plain
 from nova_assets.engine.partition import split
 from nova_assets.engine.session import Session, using

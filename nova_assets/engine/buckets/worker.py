@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from nova_assets.engine import arrow
-from nova_assets.engine.buckets import fold
 from nova_assets.engine.buckets.arrange import arranged
-from nova_assets.engine.buckets.files import Written, rows_of, unordered, write
+from nova_assets.engine.buckets.content import Cellwork, Piece, changes_in, content, merged
+from nova_assets.engine.buckets.files import Written, unordered, write
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.engine.partition import split
-from nova_assets.model.layout import Layout, Place
+from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
-from nova_assets.plan.cells import Bucket, Cell
+from nova_assets.plan.cells import Bucket
 
 RUN_BYTES = 256 * 2**20
 """Rows of a task are written whenever they are so many bytes."""
@@ -29,6 +29,9 @@ FINE_ROWS = 1 << 14
 """Of a run, about so many rows are in a bucket."""
 
 MOST_BUCKETS = 1 << 12
+
+_GIVEN_ROWS = 1 << 16
+"""In a piece that is handed to Spark."""
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
@@ -52,35 +55,6 @@ class Target:
     layout: Layout
     both: bool
     spread: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A file of which a cell's rows are read.
-
-    Args:
-        names: what the file calls each column of the schema; None for those that it lacks.
-    """
-
-    path: str
-    place: Place
-    names: tuple[str | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cellwork:
-    """One cell: what is there, and what comes on top.
-
-    Args:
-        into: the buckets that the outcome is cut into, or the most rows of a file of a range.
-        anew: it is written, also where no change is in it.
-    """
-
-    cell: Cell
-    base: tuple[Source, ...]
-    deltas: tuple[tuple[Source, ...], ...]
-    into: int
-    anew: bool = False
 
 
 def fine(rows: int) -> int:
@@ -128,38 +102,35 @@ def merging(works: Sequence[Cellwork], schema: Schema, model: MergeModel, target
     return run
 
 
+def answering(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Spark's task that says no more than that it can run."""
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"known": [True]})
+
+
+def giving(pieces: Sequence[Piece], schema: Schema, model: MergeModel, layout: Layout, columns: Schema) -> Job:
+    """Spark's task: numbers of pieces in, their rows out."""
+    kind = to_arrow(columns.relaxed())
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for n in batch.column(0).to_pylist():
+                yield from content(pieces[n], schema, model, layout).cast(kind).to_batches(_GIVEN_ROWS)
+
+    return run
+
+
 def merge_cell(work: Cellwork, schema: Schema, model: MergeModel, target: Target) -> list[Written] | None:
     """Write a cell anew; None, and nothing is written, where no change is in it and the base's files stay."""
     changes = changes_in(work, schema, model, target.layout)
     if not changes.num_rows and work.base and not work.anew:
         return None
-    rows = fold.live(changes)
-    if work.base:
-        rows = fold.merge(_together(work.base, work, schema, target.layout), changes, model, target.layout.order)
+    rows = merged(work, changes, schema, model, target.layout)
     stem = f"{target.folder}/part-{uuid.uuid4().hex[:12]}"
     return [
         write(piece, Path(f"{stem}-{n:03d}-{target.id}.zstd.parquet"), target.layout, cell=cell)
         for n, (piece, cell) in enumerate(_cut(rows, work, target.layout))
     ]
-
-
-def changes_in(work: Cellwork, schema: Schema, model: MergeModel, layout: Layout) -> pa.Table:
-    """What all deltas together change in a cell."""
-    marked = schema.with_deleted()
-    each = [_together(delta, work, marked, layout) for delta in work.deltas]
-    return fold.fold(each, model, layout.order) if each else arrow.fit(pa.table({}), marked)
-
-
-def _together(sources: Sequence[Source], work: Cellwork, schema: Schema, layout: Layout) -> pa.Table:
-    """The rows of one block in a cell, sorted."""
-    names, relaxed = schema.names, schema.relaxed()  # a file may be older than a column that may not be null
-    tables = []
-    for source in sources:
-        found = {own: name for name, own in zip(names, source.names, strict=True) if own is not None}
-        rows = rows_of(source.path, source.place, work.cell, layout, list(found))
-        tables.append(arrow.fit(rows.rename_columns([found[c] for c in rows.column_names]), relaxed))
-    rows = one_chunk(pa.concat_tables(tables))
-    return arranged(rows, layout)[0]
 
 
 def _cut(rows: pa.Table, work: Cellwork, layout: Layout) -> Iterator[tuple[pa.Table, Bucket | None]]:

@@ -1,0 +1,157 @@
+"""Which way leads to a read's rows at the least cost. Pure: by what the catalog knows, before anything is opened.
+
+Costs are seconds of CPU, by rates that were measured on one machine (``benchmarks/ways``). What matters is which way is
+the cheaper, and by how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from nova_assets.model.block import Block
+from nova_assets.model.layout import HASHED_TYPES
+from nova_assets.model.merge import Append, Custom
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Port, Read, Snapshot, Together, sources
+from nova_assets.plan.layout import folds, laid
+
+Way: TypeAlias = Literal["memory", "cells", "frame"]
+"""``memory``: computed in this process, without Spark. ``cells``: bucket by bucket in Spark's Python workers, with no
+shuffle. ``frame``: by Spark's own joins, the general one."""
+
+WAYS: tuple[Way, ...] = ("memory", "cells", "frame")
+
+Purpose: TypeAlias = Literal["frame", "here", "block"]
+"""What the rows are for: a frame of Spark's, a table in this process, or a block that is written."""
+
+MEMORY_ROWS = 1_000_000
+MEMORY_BYTES = 256 * 2**20
+"""Reads of no more rows, and of files no larger uncompressed, may be computed in memory."""
+
+_PACKED = 4
+"""Bytes in memory for one in a file, about."""
+
+_ROW, _BYTE = 80e-9, 5e-9
+"""To decode."""
+
+_START = {"memory": 0.02, "cells": 0.35, "frame": 0.30}
+_PROBED, _WINDOWED, _JOINED, _FOLDED = 50e-9, 2.5e-6, 2.6e-6, 150e-9
+_HANDED = {"memory": 250e-9, "cells": 200e-9, "frame": 0.0}
+"""To hand a row to Spark's own operators."""
+
+_COLLECTED = {"memory": 0.0, "cells": 400e-9, "frame": 300e-9}
+_WRITTEN = {"memory": 500e-9, "cells": 400e-9, "frame": 900e-9}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one way would cost.
+
+    Args:
+        rows, bytes: of the files that are opened.
+        seconds: of CPU.
+    """
+
+    way: Way
+    rows: int
+    bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.way}, about {self.seconds:.1f} s of CPU"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"way": self.way, "rows": self.rows, "bytes": self.bytes, "seconds": round(self.seconds, 3)}
+
+
+def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
+    """The ways that lead to a read's rows, the cheapest first.
+
+    Of changes of several kinds side by side (``Together``), each part goes its own way; what is given is the sum.
+    """
+    if isinstance(read, Inserts):
+        return ways(read.snapshot, purpose)
+    if isinstance(read, Together):
+        return _together([ways(p, purpose) for p in read.parts])
+    if isinstance(read, Empty | Port) or any(not isinstance(s, Block) for s in sources(read)):
+        return ()
+    found = [_estimate(read, way, purpose) for way in WAYS if _leads(read, way)]
+    return tuple(sorted(found, key=lambda e: e.seconds))
+
+
+def chosen(read: Read, purpose: Purpose = "frame", forced: Way | None = None) -> Way:
+    """The way to take: the forced one where it leads there, otherwise the cheapest."""
+    found = ways(read, purpose)
+    if any(e.way == forced for e in found):
+        assert forced is not None
+        return forced
+    return found[0].way if found else "frame"
+
+
+def _together(parts: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:
+    best = [p[0] for p in parts if p]
+    if not best:
+        return ()
+    way = best[0].way if len({e.way for e in best}) == 1 else "frame"
+    return (Estimate(way, sum(e.rows for e in best), sum(e.bytes for e in best), sum(e.seconds for e in best)),)
+
+
+def _leads(read: Snapshot | Chain | Diff, way: Way) -> bool:
+    if way == "frame":
+        return True
+    return laid(read) is not None if way == "cells" else _fits(read)
+
+
+def _fits(read: Snapshot | Chain | Diff) -> bool:
+    """Whether a read may be computed in memory."""
+    blocks = _blocks(read)
+    schema = read.new.schema if isinstance(read, Diff) else read.schema
+    model = read.new.merge if isinstance(read, Diff) else read.merge
+    if schema is None or isinstance(model, Custom) or (isinstance(read, Diff) and laid(read) is None):
+        return False
+    known = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
+    plain = isinstance(model, Append) or (len(known) == len(model.key) and folds(model, schema))
+    alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
+    small = sum(b.rows for b in blocks) <= MEMORY_ROWS and sum(b.bytes for b in blocks) * _PACKED <= MEMORY_BYTES
+    return plain and alike and small
+
+
+def _estimate(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> Estimate:
+    if isinstance(read, Diff):
+        return _diff(read, way, purpose)
+    base = [b for b in (read.bases if isinstance(read, Snapshot) else ()) if isinstance(b, Block)]
+    deltas = [d for d in read.deltas if isinstance(d, Block)]
+    in_base, in_deltas = sum(b.rows for b in base), sum(d.rows for d in deltas)
+    size = sum(b.bytes for b in (*base, *deltas))
+    cost = _START[way] + _ROW * (in_base + in_deltas) + _BYTE * size
+    if read.merge.keyed and deltas:
+        cost += _put_together(way, in_base, in_deltas, len(deltas))
+    return Estimate(way, in_base + in_deltas, size, cost + _handed(way, purpose, in_base + in_deltas))
+
+
+def _put_together(way: Way, base: int, deltas: int, several: int) -> float:
+    if way != "frame":
+        return _FOLDED * (base + deltas)
+    windowed = _START["frame"] + _WINDOWED * deltas if several > 1 else 0.0
+    return windowed + (_START["frame"] + _PROBED * (base + 2 * deltas) if base else 0.0)
+
+
+def _diff(read: Diff, way: Way, purpose: Purpose) -> Estimate:
+    shared = set() if way == "frame" else _files(read.old).keys() & _files(read.new).keys()
+    files = {p: f for side in (read.old, read.new) for p, f in _files(side).items() if p not in shared}
+    rows, size = sum(r for r, _ in files.values()), sum(s for _, s in files.values())
+    cost = _START[way] + _ROW * rows + _BYTE * size + (_JOINED if way == "frame" else _FOLDED) * rows
+    return Estimate(way, rows, size, cost + _handed(way, purpose, rows // 10))
+
+
+def _files(read: Snapshot) -> dict[str, tuple[int, int]]:
+    return {f.path: (f.rows, f.bytes) for b in _blocks(read) for f in b.manifest.files}
+
+
+def _handed(way: Way, purpose: Purpose, rows: int) -> float:
+    return {"frame": _HANDED, "here": _COLLECTED, "block": _WRITTEN}[purpose][way] * rows
+
+
+def _blocks(read: Read) -> list[Block]:
+    return [s for s in sources(read) if isinstance(s, Block)]

@@ -1,0 +1,121 @@
+"""A read gives the same rows whichever way it is carried out: in memory, cell by cell, or by Spark's joins."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import nova_assets as nova
+from nova_assets.engine.buckets import worker
+from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.ways import Ways
+from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together
+from nova_assets.plan import layout
+from nova_assets.plan.way import Way, ways
+from nova_assets.store import Store
+
+pytestmark = pytest.mark.spark
+
+DDL = "p string, k bigint, v bigint, x double, price decimal(9,2), note string, pair struct<a: string, b: double>"
+PRICE = {"v": "sum", "x": "max"}
+CHANNELS = {
+    "upsert": nova.Channel("c", merge=nova.Upsert(key="k"), schema=DDL),
+    "two-columns": nova.Channel("c", merge=nova.Upsert(key=["note", "k"]), schema=DDL),
+    "order": nova.Channel("c", merge=nova.Upsert(key="k", order_by=["x", "v"]), schema=DDL),
+    "keyed": nova.Channel("c", merge=nova.Keyed(key="k", combine=PRICE), schema=DDL),
+    "partitioned": nova.Channel("c", merge=nova.Upsert(key=["p", "k"]), schema=DDL, partitions=nova.dynamic("p")),
+    "clustered": nova.Channel("c", merge=nova.Upsert(key=["note", "k"]), schema=DDL, cluster_by="note"),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(layout, "LARGEST_BYTES", 3000)
+    monkeypatch.setattr("nova_assets.engine.buckets.lay.BUCKET_BYTES", 3000)
+    monkeypatch.setattr("nova_assets.engine.ways.SCANNED_BYTES", 0)
+    monkeypatch.setattr(worker, "FINE_ROWS", 8)
+
+
+@pytest.fixture(params=sorted(CHANNELS))
+def store(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> Any:
+    """Bases, deltas and what compaction made of them; and a base that shares files with the one before."""
+    rng = random.Random(request.param)
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(CHANNELS[request.param])
+        store.insert("c", given(rng, 200), kind="base")
+        for n in (30, 1, 40):
+            store.insert("c", given(rng, n, deletes=True))
+        store.compact("c")
+        store.insert("c", given(rng, 20, deletes=True))
+        store.insert("c", store.read("c").to_arrow().slice(3), kind="base")
+        store.insert("c", given(rng, 20, deletes=True))
+        store.restore("c", 6)
+        yield store
+
+
+def test_every_way_gives_the_same_rows(store: Store) -> None:
+    head = store.catalog.history("c").head
+    plans = [store.read("c", at=n).plan for n in (1, 3, 5, head)]
+    plans += [store.read("c", since=a, at=b).plan for a, b in ((0, 4), (1, 4), (4, 5), (3, 6), (6, 7), (1, head))]
+    kinds: Counter[type] = Counter()
+    led: Counter[Way] = Counter()
+    for plan in plans:
+        expected = multiset(rows(store, plan, "frame"))
+        for way in (e.way for e in ways(plan)):
+            assert multiset(rows(store, plan, way)) == expected, (way, plan)
+            led[way] += 1
+        table = forced(store, "memory").here(plan)
+        assert table is None or multiset(table) == expected
+        kinds[type(plan)] += 1
+    assert kinds.keys() >= {Snapshot, Chain, Inserts} and (kinds[Diff] or kinds[Together])
+    assert min(led[way] for way in ("memory", "cells", "frame")) >= 4, led
+
+
+def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = store.read("c").plan
+    everything = store.engine.to_arrow(store.engine.read(plan))
+    key = list(store.catalog.history("c").merge.key)
+    some = everything.select(key).slice(5, 3)
+    strange = some.set_column(key.index("k"), "k", pa.array([-1, 10**9, None], pa.int64()))
+    asked = pa.concat_tables([some, some.slice(0, 1), strange])
+    expected = multiset(store.engine.to_arrow(store.engine.matching(store.engine.read(plan), asked, key)))
+    assert sum(expected.values()) == 3
+    for here in (True, False):
+        for here_bytes in (0, 2**40):
+            monkeypatch.setattr("nova_assets.engine.ways.HERE_BYTES", here_bytes)
+            frame = store.engine.session.createDataFrame(asked)
+            for keys in (asked, frame):
+                found = forced(store, None).found(plan, keys, here=here)
+                assert found is not None and isinstance(found, pa.Table) == here
+                assert multiset(store.engine.to_arrow(found)) == expected
+    assert store.read("c", keys=asked.slice(0, 0)).to_arrow().num_rows == 0
+
+
+def rows(store: Store, plan: Read, way: Way) -> pa.Table:
+    return store.engine.to_arrow(forced(store, way).frame(plan))
+
+
+def forced(store: Store, way: Way | None) -> Ways:
+    assert isinstance(store.engine, SparkEngine)
+    return Ways(store.engine._session, store.engine.warehouse, way)
+
+
+def given(rng: random.Random, size: int, *, deletes: bool = False) -> list[dict[str, Any]]:
+    found = []
+    for k in rng.sample(range(300), size):
+        row: dict[str, Any] = {"p": "ab"[k % 2], "k": k, "v": rng.randint(0, 3), "note": f"é{k % 3}"}
+        row["x"] = rng.choice([None, 0.0, -0.0, 1.5, float("nan")])
+        row["price"] = rng.choice([None, 1, 2])
+        row["pair"] = rng.choice([None, {"a": None, "b": float("nan")}, {"a": "x", "b": 1.0}])
+        found.append({**row, "_deleted": rng.random() < 0.2} if deletes else row)
+    return found
+
+
+def multiset(table: pa.Table) -> Counter[str]:
+    return Counter(str(sorted(r.items())).replace("-0.0", "0.0") for r in table.to_pylist())
