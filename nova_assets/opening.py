@@ -13,6 +13,7 @@ from typing import Any
 
 from nova_assets.errors import SettingsError
 from nova_assets.model.project import Project
+from nova_assets.model.way import WAYS
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store import Store
 
@@ -60,7 +61,8 @@ def open(
         if spark is not None and where is None
         else partial(build, settings.spark, settings.home, settings.spark_config)
     )
-    return Store(settings, loaded, made, SparkEngine(settings.warehouse, session))
+    way = next((w for w in WAYS if w == settings.way), None)
+    return Store(settings, loaded, made, SparkEngine(settings.warehouse, session, way))
 
 
 def load_project(settings: Settings) -> Project | None:

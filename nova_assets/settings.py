@@ -34,6 +34,8 @@ class Settings:
         lease: seconds for which an execution is left alone when it no longer renews its lease.
         grace: seconds after which staged files of a dead execution are swept.
         collect_grace: seconds after which files of a collected block are deleted.
+        way: how keyed channels are read and compacted: ``auto`` by what costs least, or ``memory``, ``cells`` or
+            ``frame`` wherever that leads there.
         dagster_url: where Dagster's webserver is, for runs that are launched at once.
         root: where a relative ``project`` is imported from.
         sources: setting -> where it came from, for ``nova doctor``.
@@ -47,6 +49,7 @@ class Settings:
     collect_grace: float = 3600.0
     spark: str = "local"
     spark_config: Mapping[str, str] = field(default_factory=dict)
+    way: str = "auto"
     dagster_url: str = "http://localhost:3000"
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +60,10 @@ class Settings:
         return self.root / DEFAULT_HOME
 
 
-_NAMES = ("catalog", "warehouse", "project", "lease", "grace", "collect_grace", "spark", "spark_config", "dagster_url")
+_NAMES = (
+    *("catalog", "warehouse", "project", "lease", "grace", "collect_grace"),
+    *("spark", "spark_config", "way", "dagster_url"),
+)
 
 
 def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
@@ -84,6 +90,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "collect_grace": 3600.0,
         "spark": "local",
         "spark_config": {},
+        "way": "auto",
         "dagster_url": "http://localhost:3000",
     }
     sources = dict.fromkeys(values, "default")
@@ -103,6 +110,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         collect_grace=_seconds("collect_grace", values["collect_grace"]),
         spark=_spark(values["spark"]),
         spark_config=_spark_config(values["spark_config"]),
+        way=_way(values["way"]),
         dagster_url=_url("dagster_url", values["dagster_url"]),
         root=root,
         sources=sources,
@@ -161,6 +169,13 @@ def _url(name: str, value: Any) -> str:
     if urlsplit(str(value)).scheme in ("http", "https") and urlsplit(str(value)).hostname:
         return str(value)
     raise SettingsError(f"setting {name!r} is no address", found=repr(value), expected='"http://host:port"')
+
+
+def _way(value: Any) -> str:
+    known = ("auto", "memory", "cells", "frame")
+    if value in known:
+        return str(value)
+    raise SettingsError("setting 'way' is none", found=repr(value), expected=", ".join(known))
 
 
 def _spark(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -20,9 +21,11 @@ from nova_assets.model.ports import Catalog, Engine, Frame
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
+from nova_assets.model.way import Spent
 from nova_assets.plan import modes
 from nova_assets.plan.collect import scoped
 from nova_assets.plan.run import RunPlan, Step
+from nova_assets.plan.way import ways
 
 _SKIPPED = "(skipped)"
 _CHECKED = "(checks)"  # no port is called so
@@ -68,13 +71,17 @@ class Staging:
 
     def rewrite(
         self, execution: Execution, port: str, kind: Kind, channel: Channel, read: Snapshot | Chain, schema: Schema
-    ) -> Manifest:
-        """Stage a block that holds what the channel holds already: nothing of it is judged."""
+    ) -> tuple[Manifest, Spent]:
+        """Stage a block that holds what the channel holds already: nothing of it is judged. Gives what it cost, too."""
+        expected, started = ways(read, "block"), time.monotonic()
         block = self._recorded(execution, port, kind, channel, WHOLE)
-        manifest = self.engine.rewrite(read, block, channel, schema)
+        manifest, way = self.engine.rewrite(read, block, channel, schema)
         self.crash_point("stage.written")
         self.catalog.fill(block.id, manifest)
-        return manifest
+        new = [f for f in manifest.files if f.path.startswith(f"{block.folder}/")]
+        took = time.monotonic() - started
+        estimate = next((e for e in expected if e.way == way), None)
+        return manifest, Spent(way, estimate, took, sum(f.rows for f in new), sum(f.bytes for f in new))
 
     def _recorded(
         self, execution: Execution, port: str, kind: Kind, channel: Channel | None, scope: str

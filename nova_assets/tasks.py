@@ -22,7 +22,9 @@ from nova_assets.model.reads import Port, Read
 from nova_assets.model.task import Context, Task
 from nova_assets.model.timeline import History
 from nova_assets.model.view import View
+from nova_assets.model.way import Estimate
 from nova_assets.plan.run import Input, Output, RunPlan, Step, plan_run
+from nova_assets.plan.way import best, ways
 from nova_assets.staging import Staging
 
 log = logging.getLogger("nova_assets.task")
@@ -85,7 +87,7 @@ class TaskRun:
             outputs = self._evaluate(step, task)
             wrote = self._stage(step, task, outputs)
         self.crash_point("task.after")
-        return TaskReport(name, time.monotonic() - started, self._rows_read(step), wrote)
+        return TaskReport(name, time.monotonic() - started, self._rows_read(step), wrote, ways=self._ways(step))
 
     def computing(self, work: Task | Check) -> AbstractContextManager[None]:
         """A block in which the engine works for a task or check: watched, and stopped with it."""
@@ -247,6 +249,16 @@ class TaskRun:
                 self.run.execution, output.port, output.kind, channel, history, frames[output.port]
             )
         return {port: manifest.rows for port, manifest in manifests.items()}
+
+    def _ways(self, step: Step) -> dict[str, Estimate]:
+        """How the inputs were read; those that are looked up by their keys depend on how many there are."""
+        found = {}
+        for given in step.inputs:
+            for mode, read in given.reads.items() if given.mode != "matching" else ():
+                estimate = best(ways(reads.resolved(read, self.staged)), self.engine.way)
+                if estimate is not None:
+                    found[given.name if len(given.reads) == 1 else f"{given.name}.{mode}"] = estimate
+        return found
 
     def _rows_read(self, step: Step) -> dict[str, int | None]:
         def rows(given: Input) -> int | None:

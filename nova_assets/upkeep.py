@@ -19,6 +19,7 @@ from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Collection, Verdict
+from nova_assets.model.way import Spent
 from nova_assets.plan import modes
 from nova_assets.plan.collect import judge
 from nova_assets.plan.compact import Compact, due, forced, kept_files
@@ -178,19 +179,26 @@ class Upkeep:
         """The bases in one go, and the chained deltas in another."""
         bases = [c for c in wanted if c.since is None]
         chains = [c for c in wanted if c.since is not None]
+        spent: list[Spent] = []
+        publish = (
+            *(self._bases(execution, history, bases, policy, spent) if bases else ()),
+            *(self._chains(execution, history, chains, spent) if chains else ()),
+        )
         return CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
             epoch=execution.epoch,
             binding=None,
-            publish=(
-                *(self._bases(execution, history, bases, policy) if bases else ()),
-                *(self._chains(execution, history, chains) if chains else ()),
-            ),
-            details={"compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in wanted}},
+            publish=publish,
+            details={
+                "compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in wanted},
+                "ways": [s.as_json() for s in spent],
+            },
         )
 
-    def _chains(self, execution: Execution, history: History, wanted: Sequence[Compact]) -> Iterator[Publish]:
+    def _chains(
+        self, execution: Execution, history: History, wanted: Sequence[Compact], spent: list[Spent]
+    ) -> Iterator[Publish]:
         """Chained deltas. One of each partition is written at once: what lies in different partitions has different
         keys."""
         definition = self.catalog.channel(history.channel).channel
@@ -199,7 +207,8 @@ class Upkeep:
             schema = deltas[-1].manifest.schema
             read = Chain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
             port = f"{_CHAINED}{n}"
-            manifest = self.runtime.staging.rewrite(execution, port, "delta", definition, read, schema)
+            manifest, cost = self.runtime.staging.rewrite(execution, port, "delta", definition, read, schema)
+            spent.append(cost)
             parts = manifest.by_partition()
             staged = self.runtime.staging.complete(execution)[port]
             for m, (compact, run) in enumerate(some.items()):
@@ -216,7 +225,12 @@ class Upkeep:
                 )
 
     def _bases(
-        self, execution: Execution, history: History, wanted: Sequence[Compact], policy: Compacting
+        self,
+        execution: Execution,
+        history: History,
+        wanted: Sequence[Compact],
+        policy: Compacting,
+        spent: list[Spent],
     ) -> Iterator[Publish]:
         """Bases, written anew but for the files that are kept as they are."""
         names = {c.partition for c in wanted}
@@ -225,9 +239,10 @@ class Upkeep:
         kept = kept_files(history, blocks, policy, self.engine.format)
         definition = self.catalog.channel(history.channel).channel
         assert whole.schema is not None  # there are blocks
-        manifest = self.runtime.staging.rewrite(
+        manifest, cost = self.runtime.staging.rewrite(
             execution, history.channel, "base", definition, _without(whole, kept), whole.schema
         )
+        spent.append(cost)
         parts = {p: list(m.files) for p, m in manifest.by_partition().items()}
         for block in blocks.values():
             for file in block.manifest.files:

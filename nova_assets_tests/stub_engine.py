@@ -22,6 +22,7 @@ from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.partitions import partition_name, partition_values, within
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
 from nova_assets.model.schema import DELETED, DataType, Field, Schema, schema_of
+from nova_assets.model.way import Way
 
 Row = dict[str, Any]
 Change = tuple[Row | None, Row | None]
@@ -47,6 +48,7 @@ class StubEngine:
 
     session: Any = None
     format = "jsonl"
+    way: Way | None = None
 
     def __init__(self, warehouse: str | Path, schema: str = "k bigint, v bigint") -> None:
         self.root = Path(warehouse)
@@ -181,8 +183,10 @@ class StubEngine:
     def take(self, data: Any, schema: Schema | None) -> list[Row]:
         return list(data)
 
-    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
-        return self.write(self.read(read), staged, channel, schema)
+    def rewrite(
+        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+    ) -> tuple[Manifest, Way]:
+        return self.write(self.read(read), staged, channel, schema), "memory"
 
     def write(self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         rows = list(frame)

@@ -27,7 +27,9 @@ from nova_assets.errors import NovaError
 from nova_assets.model import reads
 from nova_assets.model.execution import CheckReport, Execution, TaskReport
 from nova_assets.model.reads import FromPort, Port, Read
+from nova_assets.model.way import Way
 from nova_assets.plan.run import Input, RunPlan, Step
+from nova_assets.plan.way import best, ways
 from nova_assets.store import Store
 
 
@@ -42,7 +44,8 @@ def plan(deployment: Deployment, binding: str, partition: str | None) -> Answer:
     \b
     JSON: {"binding", "partition", "pins": {CHANNEL: {"head", "cursor"}},
            "steps": [{"task", "after", "reads": [{"input", "channel", "mode", "by": {MODE:
-             {"read", "as", "blocks", "files", "rows", "bytes"}}}], "writes": [{"port",
+             {"read", "as", "blocks", "files", "rows", "bytes", "ways": [{"way", "rows", "bytes",
+             "seconds"}]}}}], "writes": [{"port",
              "channel", "kind", "handover"}]}],
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
     """
@@ -53,9 +56,9 @@ def _plan(deployment: Deployment, binding: str, partition: str | None, command: 
     deployment.require_project(command)
     with deployment.look(with_project=True) as store:
         planned = store.plan(binding, partition)
-        trigger = store.project.binding(binding).when
+        trigger, forced = store.project.binding(binding).when, store.engine.way
     when = "run by hand" if trigger is None else f"when {trigger}"
-    return Answer(planned.as_json(), lambda console: _show_plan(console, planned, when))
+    return Answer(planned.as_json(), lambda console: _show_plan(console, planned, when, forced))
 
 
 @click.command(cls=NovaCommand)
@@ -73,7 +76,8 @@ def run(deployment: Deployment, binding: str, partition: str | None, resume: str
     JSON: {"execution", "binding", "partition", "state", "started_at", "finished_at", "seconds",
            "commit": ID, "consumed": {CHANNEL: {"cursor", "head"}}, "numbers": {CHANNEL: SEQ},
            "blocks": [{"channel", "range", "kind", "rows", "deletes", "bytes", "files", ...}],
-           "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped"}],
+           "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped",
+             "ways": {INPUT: {"way", "rows", "bytes", "seconds"}}}],
            "checks": [{"check", "channel", "passed", "blocking", "found", "metadata", "seconds", "skipped"}]}
     With --dry-run: as nova plan.
     """
@@ -151,38 +155,38 @@ def _has_failed(store: Store, execution: Execution) -> bool:
 # what is printed
 
 
-def _show_plan(console: Console, planned: RunPlan, when: str) -> None:
+def _show_plan(console: Console, planned: RunPlan, when: str, forced: Way | None) -> None:
     console.print(f"{planned.binding}, {when}")
     for n, step in enumerate(planned.steps, start=1):
         after = f", after {', '.join(step.after)}" if step.after else ""
         skip = "; left out if nothing is new" if step.skip_if_no_new else ""
         console.print()
         console.print(f"{n}. {step.task}{after}{skip}", style="bold")
-        console.print(_step_table(step, whole=not console.is_terminal))
+        console.print(_step_table(step, not console.is_terminal, forced))
     for look in planned.checks:
         console.print()
         how = "" if look.blocking else ", not blocking"
         console.print(f"check {look.check} of {look.channel}{how}", style="bold")
-        console.print(_reads_table(look.inputs, whole=not console.is_terminal))
+        console.print(_reads_table(look.inputs, not console.is_terminal, forced))
     if planned.cursors or planned.heads:
         console.print()
         console.print(_commit_table(planned))
 
 
-def _step_table(step: Step, whole: bool) -> Grid:
-    shown = _reads_table(step.inputs, whole)
+def _step_table(step: Step, whole: bool, forced: Way | None) -> Grid:
+    shown = _reads_table(step.inputs, whole, forced)
     first = "writes"
     for output in step.outputs:
         name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
         how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
-        shown.add(first, name, output.kind, how, "", "", "")
+        shown.add(first, name, output.kind, how, "", "", "", "", "")
         first = ""
     return shown
 
 
-def _reads_table(inputs: Sequence[Input], whole: bool) -> Grid:
-    columns = ("", "port", "mode", "blocks", "files", "rows", "bytes")
-    shown = Grid(*columns, right=("files", "rows", "bytes"), shorten=("blocks",))
+def _reads_table(inputs: Sequence[Input], whole: bool, forced: Way | None) -> Grid:
+    columns = ("", "port", "mode", "blocks", "files", "rows", "bytes", "way", "CPU")
+    shown = Grid(*columns, right=("files", "rows", "bytes", "CPU"), shorten=("blocks",))
     first = "reads"
     for given in inputs:
         for mode, read in given.reads.items():
@@ -192,6 +196,7 @@ def _reads_table(inputs: Sequence[Input], whole: bool) -> Grid:
                 "matching" if given.mode == "matching" else mode,
                 read_as(read, whole),
                 *_sizes(read),
+                *_way(given, read, forced),
             )
             first = ""
     return shown
@@ -209,6 +214,14 @@ def _sizes(read: Read) -> tuple[str, str, str]:
         return "", "", ""
     known, more = reads.as_json(read), "+" if staged else ""
     return str(len(known["files"])) + more, number(known["rows"]) + more, size(known["bytes"]) + more
+
+
+def _way(given: Input, read: Read, forced: Way | None) -> tuple[str, str]:
+    """How it would be read, and what that costs; keys are looked up by how many there are."""
+    found = best(ways(read), forced)
+    if given.mode == "matching":
+        return ("by key" if any(e.way == "cells" for e in ways(read)) else "frame"), ""
+    return ("", "") if found is None else (found.way, f"{found.seconds:.1f} s")
 
 
 def _commit_table(planned: RunPlan) -> Grid:
@@ -256,6 +269,7 @@ def _task_json(task: TaskReport) -> dict[str, Any]:
         "read": dict(task.read),
         "wrote": dict(task.wrote),
         "skipped": task.skipped,
+        "ways": {name: e.as_json() for name, e in task.ways.items()},
     }
 
 

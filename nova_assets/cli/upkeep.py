@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -40,7 +41,8 @@ def compact(
 
     \b
     JSON: {"dry_run", "channels": [{"channel", "partitions": [{"partition", "at", "range", "why"}],
-           "commit": ID or null, "blocks": [{"range", "rows", "bytes", ...}]}]}
+           "commit": ID or null, "blocks": [{"range", "rows", "bytes", ...}],
+           "ways": [{"way", "estimate": {"rows", "bytes", "seconds"}, "seconds", "rows", "bytes"}]}]}
     """
     if only_due and chained:
         raise click.UsageError("--due decides by itself what is chained; leave out --chain")
@@ -165,6 +167,7 @@ def _compacted_json(name: str, found: tuple[Compact, ...], commit: Commit | None
         "partitions": [{"partition": c.partition, "at": c.at, "range": c.range, "why": c.why} for c in found],
         "commit": None if commit is None else commit.id,
         "blocks": [] if commit is None else [block_json(b) for b in commit.blocks],
+        "ways": [] if commit is None else commit.details.get("ways", []),
     }
 
 
@@ -196,6 +199,16 @@ def _show_compacted(
         return
     console.print("Would be compacted:" if dry_run else "Compacted:")
     console.print(shown)
+    for name, _, commit in done:
+        for spent in () if commit is None else commit.details.get("ways", ()):
+            console.print(f"{name}: {_spent(spent)}")
+
+
+def _spent(spent: Mapping[str, Any]) -> str:
+    """What was done, beside what was expected."""
+    expected = "" if spent["estimate"] is None else f", expected {spent['estimate']['seconds']:.1f} s of CPU"
+    wrote = f"wrote {plural(spent['rows'], 'row')}, {size(spent['bytes'])}"
+    return f"by {spent['way']} in {spent['seconds']:.1f} s{expected}; {wrote}"
 
 
 def _show_collected(

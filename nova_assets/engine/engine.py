@@ -27,7 +27,7 @@ from nova_assets.model.partitions import partition_values
 from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.warehouse import Entry
-from nova_assets.plan.way import Way
+from nova_assets.model.way import Way
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +57,7 @@ class SparkEngine:
     ) -> None:
         self.warehouse = Warehouse(warehouse)
         self._session = Session(spark)
+        self.way = way
         self._writer = Writer(self._session, self.warehouse)
         self._ways = Ways(self._session, self.warehouse, way)
 
@@ -177,8 +178,10 @@ class SparkEngine:
     def write(self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         return self._writer.write(frame, staged, channel, schema)
 
-    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
-        rewriter = Rewriter(self._session, self.warehouse, self._writer, self.read, self._ways.forced)
+    def rewrite(
+        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+    ) -> tuple[Manifest, Way]:
+        rewriter = Rewriter(self._session, self.warehouse, self._writer, self.read, self.way)
         return rewriter.rewrite(read, staged, channel, schema)
 
     @contextmanager

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from nova_assets.engine.buckets.content import Cellwork
 from nova_assets.engine.buckets.files import Written
 from nova_assets.engine.cellwise import Cellwise
@@ -23,9 +25,10 @@ from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.reads import Chain, Read, Snapshot, sources
 from nova_assets.model.schema import Schema
+from nova_assets.model.way import Way
 from nova_assets.plan.cells import Bucket, Work, cells
 from nova_assets.plan.layout import bucket_bytes, laid, layout_of, ranking_of
-from nova_assets.plan.way import Way
+from nova_assets.plan.way import chosen
 
 FILE_BYTES = 128 * 1024 * 1024
 """Of a file that is neither small nor unwieldy."""
@@ -62,21 +65,30 @@ class Rewriter:
         self.frame = frame
         self.way = way
 
-    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
-        """Write a snapshot as a base, or a chain as one delta.
+    def rewrite(
+        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+    ) -> tuple[Manifest, Way]:
+        """Write a snapshot as a base, or a chain as one delta; and say by which way.
 
         Raises:
             FileMissing, WarehouseUnavailable.
         """
-        small = compute(read, self.warehouse) if self.way in (None, "memory") else None
-        if small is not None:
-            return self.writer.write(small, staged, channel, schema, known=True)
-        parts = _parts(read, channel, schema) if isinstance(read, Snapshot) and self.way in (None, "cells") else None
-        if parts is not None:
-            return self._by_cells(parts, staged, channel, schema)
+        way = chosen(read, "block", self.way)
+        if way == "memory" and (rows := self._computed(read)) is not None:
+            return self.writer.write(rows, staged, channel, schema, known=True), "memory"
+        if way != "frame" and isinstance(read, Snapshot) and self.session.has_workers:
+            parts = _parts(read, channel, schema)
+            if parts is not None:
+                return self._by_cells(parts, staged, channel, schema), "cells"
         size = sum(s.bytes for s in sources(read) if isinstance(s, Block))
         frame = self.frame(read).coalesce(max(1, math.ceil(size / FILE_BYTES)))
-        return self.writer.write(frame, staged, channel, schema, known=True)
+        return self.writer.write(frame, staged, channel, schema, known=True), "frame"
+
+    def _computed(self, read: Snapshot | Chain) -> pa.Table | None:
+        try:
+            return compute(read, self.warehouse)
+        except OverflowError:  # Spark says it as it does elsewhere
+            return None
 
     def _by_cells(self, parts: Sequence[_Part], staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
         from nova_assets.engine.buckets.jobs import merge_cells

@@ -18,8 +18,9 @@ from nova_assets.engine.session import Session
 from nova_assets.model.block import Block
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together, sources
 from nova_assets.model.schema import DELETED
+from nova_assets.model.way import Way
 from nova_assets.plan.layout import laid
-from nova_assets.plan.way import Way, chosen
+from nova_assets.plan.way import chosen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,6 +9,7 @@ from typing import Literal
 
 from nova_assets.model.commit import Commit
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.way import Estimate
 
 State = Literal["running", "failed", "committed", "aborted"]
 """``running`` holds a lease; ``failed`` keeps pins and staged files until resumed, expired or superseded (R4)."""
@@ -74,6 +75,8 @@ class TaskReport:
         read: input -> rows in the blocks that were opened; None where rows are passed on unread.
         wrote: port -> rows written; None where a frame was passed on.
         skipped: it had nothing new and said ``skip_if_no_new``.
+        ways: input -> how it was read, and what that was expected to cost; a frame that the task does not use costs
+            nothing.
     """
 
     task: str
@@ -81,6 +84,7 @@ class TaskReport:
     read: Mapping[str, int | None]
     wrote: Mapping[str, int | None]
     skipped: bool = False
+    ways: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant
 from nova_assets.model.upkeep import Collection, Facts
 from nova_assets.model.warehouse import Entry, Known
+from nova_assets.model.way import Way
 
 if TYPE_CHECKING:
     from nova_assets.model.reads import Chain, Read, Snapshot
@@ -233,6 +234,9 @@ class Engine(Protocol):
 
     format: str
 
+    way: Way | None
+    """The one that reads take wherever it leads there; None for the cheapest."""
+
     def read(self, read: Read) -> Frame:
         """The frame that a read describes; lazy where the engine is."""
 
@@ -263,10 +267,13 @@ class Engine(Protocol):
             BadKey, SchemaMismatch, PartitionError: nothing of it is left.
         """
 
-    def rewrite(self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
+    def rewrite(
+        self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
+    ) -> tuple[Manifest, Way]:
         """Write what a channel holds already into the staged block's folder: a snapshot as a base, a chain as a delta.
 
         Files of the blocks that are read may be part of what is written as they are, where nothing in them changes.
+        Gives by which way it was done, too.
         """
 
     def in_partition(self, frame: Frame, channel: Channel, scope: str, schema: Schema | None) -> Frame:

@@ -21,6 +21,7 @@ from nova_assets.model.reads import FromPort, Port, Read
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.plan.way import ways
 
 Handover = Literal["stage", "pass"]
 """How an output reaches its readers: written to staging, or handed on as a frame that is not evaluated yet."""
@@ -288,7 +289,7 @@ def _input_json(given: Input) -> dict[str, Any]:
         "channel": given.channel,
         "mode": given.mode,
         **({} if given.keys_of is None else {"keys_of": given.keys_of}),
-        "by": {m: reads.as_json(r) for m, r in given.reads.items()},
+        "by": {m: {**reads.as_json(r), "ways": [e.as_json() for e in ways(r)]} for m, r in given.reads.items()},
     }
 
 

@@ -7,20 +7,15 @@ the cheaper, and by how much.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from nova_assets.model.block import Block
 from nova_assets.model.layout import HASHED_TYPES
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Port, Read, Snapshot, Together, sources
-from nova_assets.plan.layout import folds, laid
-
-Way: TypeAlias = Literal["memory", "cells", "frame"]
-"""``memory``: computed in this process, without Spark. ``cells``: bucket by bucket in Spark's Python workers, with no
-shuffle. ``frame``: by Spark's own joins, the general one."""
-
-WAYS: tuple[Way, ...] = ("memory", "cells", "frame")
+from nova_assets.model.way import WAYS, Estimate, Way
+from nova_assets.plan.cells import cells
+from nova_assets.plan.layout import folds, laid, ranking_of
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
 """What the rows are for: a frame of Spark's, a table in this process, or a block that is written."""
@@ -44,27 +39,6 @@ _COLLECTED = {"memory": 0.0, "cells": 400e-9, "frame": 300e-9}
 _WRITTEN = {"memory": 500e-9, "cells": 400e-9, "frame": 900e-9}
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What one way would cost.
-
-    Args:
-        rows, bytes: of the files that are opened.
-        seconds: of CPU.
-    """
-
-    way: Way
-    rows: int
-    bytes: int
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.way}, about {self.seconds:.1f} s of CPU"
-
-    def as_json(self) -> dict[str, Any]:
-        return {"way": self.way, "rows": self.rows, "bytes": self.bytes, "seconds": round(self.seconds, 3)}
-
-
 def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
     """The ways that lead to a read's rows, the cheapest first.
 
@@ -82,11 +56,14 @@ def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
 
 def chosen(read: Read, purpose: Purpose = "frame", forced: Way | None = None) -> Way:
     """The way to take: the forced one where it leads there, otherwise the cheapest."""
-    found = ways(read, purpose)
-    if any(e.way == forced for e in found):
-        assert forced is not None
-        return forced
-    return found[0].way if found else "frame"
+    found = best(ways(read, purpose), forced)
+    return "frame" if found is None else found.way
+
+
+def best(estimates: Sequence[Estimate], forced: Way | None = None) -> Estimate | None:
+    """Of several ways the forced one, otherwise the cheapest; None where nothing has to be read."""
+    of_forced = [e for e in estimates if e.way == forced]
+    return next(iter([*of_forced, *estimates]), None)
 
 
 def _together(parts: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:
@@ -120,6 +97,8 @@ def _fits(read: Snapshot | Chain | Diff) -> bool:
 def _estimate(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> Estimate:
     if isinstance(read, Diff):
         return _diff(read, way, purpose)
+    if purpose == "block" and way == "cells" and isinstance(read, Snapshot):
+        return _rewritten(read)
     base = [b for b in (read.bases if isinstance(read, Snapshot) else ()) if isinstance(b, Block)]
     deltas = [d for d in read.deltas if isinstance(d, Block)]
     in_base, in_deltas = sum(b.rows for b in base), sum(d.rows for d in deltas)
@@ -128,6 +107,23 @@ def _estimate(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> Esti
     if read.merge.keyed and deltas:
         cost += _put_together(way, in_base, in_deltas, len(deltas))
     return Estimate(way, in_base + in_deltas, size, cost + _handed(way, purpose, in_base + in_deltas))
+
+
+def _rewritten(read: Snapshot) -> Estimate:
+    """Of cells without a change the files stay as they are."""
+    how, rows, size = laid(read), 0, 0
+    assert how is not None
+    blocks = _blocks(read)
+    for partition in {b.partition for b in blocks}:
+        base, deltas = (
+            [b for b in some if isinstance(b, Block) and b.partition == partition] for some in (read.bases, read.deltas)
+        )
+        for work in cells(base, deltas, how.layout, ranking_of(how.layout, how.schema)) or ():
+            if work.deltas:
+                rows, size = rows + sum(f.rows for _, f in work.base), size + work.bytes
+    rows += sum(b.rows for b in read.deltas if isinstance(b, Block))
+    seconds = _START["cells"] + (_ROW + _FOLDED + _WRITTEN["cells"]) * rows + _BYTE * size
+    return Estimate("cells", rows, size, seconds)
 
 
 def _put_together(way: Way, base: int, deltas: int, several: int) -> float:

@@ -15,9 +15,10 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.buckets import worker
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.rewrite import Rewriter, Way
+from nova_assets.engine.rewrite import Rewriter
 from nova_assets.model.block import Manifest, StagedBlock
 from nova_assets.model.layout import Hashed, Ranged
+from nova_assets.model.way import Way
 from nova_assets.plan import layout, modes
 from nova_assets.store import Store
 
@@ -75,7 +76,8 @@ def check(store: Store, channel: nova.Channel) -> None:
         rewriter = Rewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
         block = uuid.uuid4().hex
         staged = StagedBlock(block, "e", "c", "c", "base", f"blocks/{block}", 1)
-        written = rewriter.rewrite(snapshot, staged, channel, snapshot.schema)
+        written, went = rewriter.rewrite(snapshot, staged, channel, snapshot.schema)
+        assert went == way
         rows = rows_of(engine, written)
         assert multiset(rows) == expected, way
         assert written.layout is not None and written.rows == len(rows)

@@ -15,8 +15,9 @@ from nova_assets.engine.buckets import worker
 from nova_assets.engine.engine import SparkEngine
 from nova_assets.engine.ways import Ways
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together
+from nova_assets.model.way import Way
 from nova_assets.plan import layout
-from nova_assets.plan.way import Way, ways
+from nova_assets.plan.way import ways
 from nova_assets.store import Store
 
 pytestmark = pytest.mark.spark
