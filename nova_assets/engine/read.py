@@ -25,6 +25,7 @@ from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source, Together
 from nova_assets.model.schema import DELETED, Schema
+from nova_assets.plan.layout import apart
 
 BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
@@ -88,6 +89,11 @@ class Reader:
             return self._custom_snapshot(read, base, deltas, model)
         if not deltas or not model.keyed:
             return self.rows([*base, *deltas], schema)  # a bag is one read of everything
+        untouched, rest = (_blocks(s.bases) for s in apart(read))
+        merged = self._merged(rest, deltas, schema, model)
+        return self.rows(untouched, schema).union(merged) if untouched else merged
+
+    def _merged(self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel) -> DataFrame:
         changes = self._changes(deltas, schema)
         if not base:
             return live(fold(changes, model) if len(deltas) > 1 else changes, schema.names)

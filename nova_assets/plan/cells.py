@@ -8,6 +8,7 @@ whoever merges opens, cell by cell, only what belongs together, and a cell of wh
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -122,6 +123,49 @@ def compared(old: Side, new: Side, layout: Layout, ranking: Ranking) -> tuple[tu
         grid += [Bucket(of, n) for n in range(of)]
     pairs = ((old.within(cell, ranking), new.within(cell, ranking)) for cell in grid)
     return tuple((a, b) for a, b in pairs if a.paths != b.paths)
+
+
+def touched(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranking: Ranking) -> frozenset[str]:
+    """The files of a partition's base that may have rows of keys that deltas change."""
+    there = [f for b in bases for f in b.manifest.files]
+    later = [f for d in deltas for f in d.manifest.files]
+    meets = _meeting_ranges(later, ranking) if layout.clustered else _meeting_buckets(later)
+    return frozenset(f.path for f in there if meets(f.place))
+
+
+def _meeting_buckets(files: Sequence[DataFile]) -> Callable[[Place | None], bool]:
+    """Whether a place has a bucket of which some of the files have rows."""
+    finest = max((f.place.of for f in files if isinstance(f.place, Hashed)), default=1)
+    full = bytearray(finest)
+    for file in files:
+        assert isinstance(file.place, Hashed)
+        width = finest // file.place.of
+        for n, rows in enumerate(file.place.rows, start=file.place.first):
+            if rows:
+                full[n * width : (n + 1) * width] = b"\1" * width
+
+    def meets(place: Place | None) -> bool:
+        bucket = _whole(place)
+        if bucket is None:
+            return True
+        start, end = bucket.number * finest // bucket.of, -(-(bucket.number + 1) * finest // bucket.of)
+        return any(full[start:end])
+
+    return meets
+
+
+def _meeting_ranges(files: Sequence[DataFile], ranking: Ranking) -> Callable[[Place | None], bool]:
+    """Whether a place may have a key that lies within one of the files."""
+    spans = sorted(((ranking(p.least), ranking(p.greatest)) for p in map(_ranged, files)), key=lambda s: s[0])
+    starts = [least for least, _ in spans]
+    furthest = list(itertools.accumulate((greatest for _, greatest in spans), max))
+
+    def meets(place: Place | None) -> bool:
+        assert isinstance(place, Ranged)
+        n = bisect_right(starts, ranking(place.greatest))
+        return n > 0 and bool(furthest[n - 1] >= ranking(place.least))
+
+    return meets
 
 
 def _alike(blocks: Iterable[Block], layout: Layout) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from nova_assets.model.block import Block
@@ -11,7 +11,7 @@ from nova_assets.model.layout import HASHED_TYPES, Key, Layout
 from nova_assets.model.merge import COMBINERS, Custom, Keyed, MergeModel
 from nova_assets.model.reads import Chain, Diff, Snapshot, sources
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.plan.cells import Ranking
+from nova_assets.plan.cells import Ranking, touched
 
 COMPARED_TYPES = HASHED_TYPES | {"float", "double", "decimal"}
 """Types whose values Arrow puts into Spark's order, as long as NaN is looked after."""
@@ -70,6 +70,29 @@ def laid(read: Snapshot | Chain | Diff) -> Laid | None:
     return Laid(layout, model, schema) if here and alike and all(b.manifest.layout == layout for b in full) else None
 
 
+def apart(read: Snapshot) -> tuple[Snapshot, Snapshot]:
+    """A snapshot in two: the files of its bases that no delta changes, and the rest with the deltas on top.
+
+    Where blocks are laid out alike and keys come in ranges, most of a big table is in the first, and is read bare.
+    """
+    how = laid(read)
+    bases = [b for b in read.bases if isinstance(b, Block)]
+    if how is None or not bases or not read.deltas:
+        return replace(read, bases=(), deltas=()), read
+    found: set[str] = set()
+    for partition in {b.partition for b in bases}:
+        mine, deltas = (
+            [b for b in some if isinstance(b, Block) and b.partition == partition] for some in (bases, read.deltas)
+        )
+        found |= touched(mine, deltas, how.layout, ranking_of(how.layout, how.schema))
+
+    def some(of: bool) -> tuple[Block, ...]:
+        kept = ((b, tuple(f for f in b.manifest.files if (f.path in found) == of)) for b in bases)
+        return tuple(replace(b, manifest=replace(b.manifest, files=files)) for b, files in kept if files)
+
+    return replace(read, bases=some(False), deltas=()), replace(read, bases=some(True))
+
+
 def folds(model: MergeModel, schema: Schema) -> bool:
     """Whether changes under a model can be composed outside Spark; functions of the user's are of Spark's columns."""
     if isinstance(model, Custom) or not model.keyed:
@@ -98,8 +121,8 @@ def bucket_bytes(total: int) -> int:
 
 def buckets_for(total: int) -> int:
     """Into how many buckets a partition of this size is laid out: a power of two."""
-    least = -(-total // bucket_bytes(total))
-    return 1 << max(0, (least - 1).bit_length())
+    least = max(1, -(-total // bucket_bytes(total)))
+    return 1 << (least - 1).bit_length()
 
 
 def ranking_of(layout: Layout, schema: Schema) -> Ranking:
