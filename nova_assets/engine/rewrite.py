@@ -27,7 +27,7 @@ from nova_assets.model.reads import Chain, Read, Snapshot, sources
 from nova_assets.model.schema import Schema
 from nova_assets.model.way import Way
 from nova_assets.plan.cells import Bucket, Work, cells
-from nova_assets.plan.layout import bucket_bytes, laid, layout_of, ranking_of
+from nova_assets.plan.layout import bucket_bytes, buckets_for, laid, layout_of, ranking_of
 from nova_assets.plan.way import chosen
 
 FILE_BYTES = 128 * 1024 * 1024
@@ -76,7 +76,7 @@ class Rewriter:
         way = chosen(read, "block", self.way)
         if way == "memory" and (rows := self._computed(read)) is not None:
             return self.writer.write(rows, staged, channel, schema, known=True), "memory"
-        if way != "frame" and isinstance(read, Snapshot) and self.session.has_workers:
+        if way != "frame" and self.session.has_workers:
             parts = _parts(read, channel, schema)
             if parts is not None:
                 return self._by_cells(parts, staged, channel, schema), "cells"
@@ -123,7 +123,7 @@ def _is_older(work: Work, schema: Schema) -> bool:
     return any(b.manifest.schema != schema for b, _ in work.base)
 
 
-def _parts(read: Snapshot, channel: Channel, schema: Schema) -> list[_Part] | None:
+def _parts(read: Snapshot | Chain, channel: Channel, schema: Schema) -> list[_Part] | None:
     """The cells of all partitions; None where some block is not laid out as blocks of the channel are now."""
     how = laid(read)
     if how is None or how.layout != layout_of(channel, schema) or how.model.as_json() != channel.merge.as_json():
@@ -131,9 +131,11 @@ def _parts(read: Snapshot, channel: Channel, schema: Schema) -> list[_Part] | No
     blocks = [s for s in sources(read) if isinstance(s, Block)]
     found: list[_Part] = []
     for partition in sorted({b.partition for b in blocks}):
-        bases = [b for b in read.bases if isinstance(b, Block) and b.partition == partition]
+        there = read.bases if isinstance(read, Snapshot) else ()
+        bases = [b for b in there if isinstance(b, Block) and b.partition == partition]
         deltas = [b for b in read.deltas if isinstance(b, Block) and b.partition == partition]
-        works = cells(bases, deltas, how.layout, ranking_of(how.layout, schema))
+        least = buckets_for(sum(b.bytes for b in deltas))
+        works = cells(bases, deltas, how.layout, ranking_of(how.layout, schema), least=least)
         if works is None:
             return None
         found += [_Part(partition, w) for w in works if w.base or w.deltas]

@@ -73,12 +73,14 @@ def cells(
         bases: at most one.
         deltas: in their order.
         ranking: of keys in the layout's order.
-        least: buckets into which what is in no file of the base is divided, at least; a power of two.
+        least: cells into which everything is divided where there is no base; a power of two.
     """
     if not _alike([*bases, *deltas], layout):
         return None
     base = [(b, f) for b in bases for f in b.manifest.files]
     found = _spans(base, ranking) if layout.clustered else _buckets(base, least)
+    if layout.clustered and not base:
+        found = [(span, []) for span in _cut([f for d in deltas for f in d.manifest.files], least, ranking)]
     if found is None:
         return None
     later = [(n, d, f) for n, d in enumerate(deltas) for f in d.manifest.files]
@@ -215,6 +217,14 @@ def _spans(
     if not ordered:
         return [(Span(None, None), [])]
     return [(Span(s, e), [of]) for s, e, of in zip(starts, ends, ordered, strict=True)]
+
+
+def _cut(files: Sequence[DataFile], pieces: int, ranking: Ranking) -> list[Span]:
+    """So many spans, at most, with about as many files in each."""
+    by_rank = {ranking(p.least): p.least for p in map(_ranged, files)}
+    starts = [by_rank[rank] for rank in sorted(by_rank)]
+    cuts = [starts[n] for n in sorted({len(starts) * k // pieces for k in range(1, pieces)}) if n]
+    return [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
 def _ranged(file: DataFile) -> Ranged:

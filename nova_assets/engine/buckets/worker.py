@@ -19,7 +19,7 @@ from nova_assets.engine.partition import split
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.cells import Bucket
 
 RUN_BYTES = 256 * 2**20
@@ -121,14 +121,16 @@ def giving(pieces: Sequence[Piece], schema: Schema, model: MergeModel, layout: L
 
 
 def merge_cell(work: Cellwork, schema: Schema, model: MergeModel, target: Target) -> list[Written] | None:
-    """Write a cell anew; None, and nothing is written, where no change is in it and the base's files stay."""
-    changes = changes_in(work, schema, model, target.layout)
-    if not changes.num_rows and work.base and not work.anew:
-        return None
-    rows = merged(work, changes, schema, model, target.layout)
+    """Write a cell anew, or a delta's rows of it; None, and nothing is written, where no change is in it and the base's
+    files stay."""
+    rows = changes_in(work, schema, model, target.layout)
+    if DELETED not in target.schema.names:
+        if not rows.num_rows and work.base and not work.anew:
+            return None
+        rows = merged(work, rows, schema, model, target.layout)
     stem = f"{target.folder}/part-{uuid.uuid4().hex[:12]}"
     return [
-        write(piece, Path(f"{stem}-{n:03d}-{target.id}.zstd.parquet"), target.layout, cell=cell)
+        write(piece, Path(f"{stem}-{n:03d}-{target.id}.zstd.parquet"), target.layout, cell=cell, both=target.both)
         for n, (piece, cell) in enumerate(_cut(rows, work, target.layout))
     ]
 

@@ -16,9 +16,11 @@ import nova_assets as nova
 from nova_assets.engine.buckets import worker
 from nova_assets.engine.engine import SparkEngine
 from nova_assets.engine.rewrite import Rewriter
-from nova_assets.model.block import Manifest, StagedBlock
+from nova_assets.engine.ways import Ways
+from nova_assets.model.block import Kind, Manifest, StagedBlock
 from nova_assets.model.layout import Hashed, Ranged
-from nova_assets.model.way import Way
+from nova_assets.model.reads import Chain, Snapshot
+from nova_assets.model.way import WAYS, Way
 from nova_assets.plan import layout, modes
 from nova_assets.store import Store
 
@@ -64,6 +66,7 @@ def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypat
             if n == 2:
                 store.compact("c")  # what follows is merged into what was merged
         check(store, channel)
+        check_chain(store, channel)
 
 
 def check(store: Store, channel: nova.Channel) -> None:
@@ -71,19 +74,37 @@ def check(store: Store, channel: nova.Channel) -> None:
     assert isinstance(engine, SparkEngine) and snapshot.schema is not None
     expected = multiset(engine.to_arrow(engine.read(snapshot)))
     places = set()
-    ways: tuple[Way, ...] = ("memory", "cells", "frame")
-    for way in ways:
-        rewriter = Rewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
-        block = uuid.uuid4().hex
-        staged = StagedBlock(block, "e", "c", "c", "base", f"blocks/{block}", 1)
-        written, went = rewriter.rewrite(snapshot, staged, channel, snapshot.schema)
-        assert went == way
+    for way in WAYS:
+        written = rewritten(engine, way, snapshot, "base", channel)
         rows = rows_of(engine, written)
         assert multiset(rows) == expected, way
         assert written.layout is not None and written.rows == len(rows)
         in_files(engine, written, channel)
         places |= {type(f.place) for f in written.files}
     assert places == {Ranged if channel.cluster_by else Hashed}
+
+
+def check_chain(store: Store, channel: nova.Channel) -> None:
+    engine, chain = store.engine, store.read("c", since=1).plan
+    assert isinstance(engine, SparkEngine) and isinstance(chain, Chain) and chain.schema is not None
+    expected = multiset(engine.to_arrow(Ways(engine._session, engine.warehouse, "frame").frame(chain)))
+    for way in WAYS:
+        written = rewritten(engine, way, chain, "delta", channel)
+        rows = rows_of(engine, written)
+        assert multiset(rows) == expected, way
+        assert written.layout is not None and written.deletes == sum(rows["_deleted"].to_pylist()) > 0
+        seen = [f.place.of for f in written.files if isinstance(f.place, Hashed)]
+        assert channel.cluster_by or way != "cells" or max(seen) > 1, "by several tasks"
+
+
+def rewritten(engine: SparkEngine, way: Way, read: Snapshot | Chain, kind: Kind, channel: nova.Channel) -> Manifest:
+    rewriter = Rewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
+    block = uuid.uuid4().hex
+    assert read.schema is not None
+    staged = StagedBlock(block, "e", "c", "c", kind, f"blocks/{block}", 1)
+    written, went = rewriter.rewrite(read, staged, channel, read.schema)
+    assert went == way
+    return written
 
 
 def in_files(engine: SparkEngine, manifest: Manifest, channel: nova.Channel) -> None:
