@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets.arrange import Numbers, arranged
@@ -28,6 +29,8 @@ GROUP_ROWS = 1 << 17
 
 GROUP_BYTES = 16 * 2**20
 """Nor so many bytes, before they are compressed."""
+
+_SAMPLED, _FEW = 4000, 100
 
 FEW_ROWS = 1 << 14
 """Buckets of fewer rows share a row group."""
@@ -76,7 +79,7 @@ def write(
         both: a key may have a deletion and a live row.
     """
     table, counts = arranged(one_chunk(table), layout, buckets)
-    with pq.ParquetWriter(path, table.schema, **_options(table.schema, layout)) as writer:
+    with pq.ParquetWriter(path, table.schema, **_options(table)) as writer:
         for start, end in _groups(counts, _group_rows(table)):
             writer.write_table(table.slice(start, end - start), row_group_size=end - start)
     deletes = int(np.sum(table[DELETED].to_numpy())) if DELETED in table.column_names else 0
@@ -89,10 +92,18 @@ def unordered(table: pa.Table, path: Path) -> Written:
     return Written(path, None, table.num_rows, 0, False)
 
 
-def _options(schema: pa.Schema, layout: Layout) -> dict[str, object]:
-    """Keys are all different: a dictionary of them would be as long as they are."""
-    others = [name for name in schema.names if name not in layout.order[-1:]]
-    return {"compression": "zstd", "use_dictionary": others or False, "store_schema": False, "write_page_index": True}
+def _options(table: pa.Table) -> dict[str, object]:
+    """How a file is written: with dictionaries where values come again and again, by a sample. To begin one that is
+    given up costs as much as the rest of a column's writing."""
+    step = max(1, table.num_rows // _SAMPLED)
+    sample = table.take(pa.array(np.arange(0, table.num_rows, step)))
+    repeated = [name for name in table.column_names if _repeats_itself(sample[name])]
+    return {"compression": "zstd", "use_dictionary": repeated or False, "store_schema": False, "write_page_index": True}
+
+
+def _repeats_itself(sample: pa.ChunkedArray) -> bool:
+    nested = pa.types.is_nested(sample.type)
+    return nested or len(sample) < _FEW or pc.count_distinct(sample).as_py() <= len(sample) // 2
 
 
 def _group_rows(table: pa.Table) -> int:
