@@ -27,13 +27,16 @@ from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.plan.cells import Bucket, Side, Work, cells, compared
+from nova_assets.plan.cells import Bucket, Side, Work, cells, compared, split
 from nova_assets.plan.layout import Laid, buckets_for, laid, ranking_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _THREADS = 4
+
+MOST_BYTES = 512 * 2**20
+"""What is put together at once has no more bytes of files, or about: it has to fit into memory several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,10 @@ class Cellwise:
             there = cells(base, then, layout, ranking_of(layout, schema), least=least)
             if there is None:
                 return None
-            works += [w for w in there if w.base or w.deltas]
+            here = [w for w in there if w.base or w.deltas]
+            works += here if wanted is not None else [s for w in here for s in split(w, MOST_BYTES)]
+        if wanted is None and any(w.bytes > 2 * MOST_BYTES for w in works):
+            return None
         marked = isinstance(read, Chain)
         some = [(w, asked) for w in works if (asked := keys.of(w)) is None or asked.num_rows]
         pieces = tuple(Piece(replace(self.work(w, schema), wanted=asked), marked) for w, asked in some)
@@ -121,6 +127,8 @@ class Cellwise:
             old, new = (Side(*(tuple(b for b in some if b.partition == partition) for some in side)) for side in sides)
             found = compared(old, new, layout, ranking_of(layout, schema))
             if found is None:
+                return None
+            if any(a.bytes + b.bytes > 2 * MOST_BYTES for a, b in found):
                 return None
             pieces += [Piece(self.work(b, schema), True, self.work(a, schema)) for a, b in found]
             size += sum(a.bytes + b.bytes for a, b in found)

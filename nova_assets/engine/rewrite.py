@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.engine.buckets.content import Cellwork
+from nova_assets.engine.buckets.cuts import cuts, spans
 from nova_assets.engine.buckets.files import Written
 from nova_assets.engine.cellwise import Cellwise
 from nova_assets.engine.files import Warehouse
@@ -26,12 +27,15 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.reads import Chain, Read, Snapshot, sources
 from nova_assets.model.schema import Schema
 from nova_assets.model.way import Way
-from nova_assets.plan.cells import Bucket, Work, cells
+from nova_assets.plan.cells import Bucket, Span, Work, cells, reaches, split
 from nova_assets.plan.layout import bucket_bytes, buckets_for, laid, layout_of, ranking_of
 from nova_assets.plan.way import chosen
 
 FILE_BYTES = 128 * 1024 * 1024
 """Of a file that is neither small nor unwieldy."""
+
+_MANY = 4
+"""A cell with so many times as much as a bucket should have is taken apart before it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ class Rewriter:
 
         touched = [p for p in parts if p.work.deltas or _is_older(p.work, schema)]
         total = sum(p.work.bytes for p in parts)
-        works = [self._cellwork(p.work, schema, total) for p in touched]
+        pieces = [(p, works) for p in touched if (works := self._cellworks(p.work, channel, schema, total))]
+        works = [w for _, some in pieces for w in some]
         outcome: list[list[Written] | None] = []
 
         def job(target: Any) -> Iterable[Written]:
@@ -104,9 +109,31 @@ class Rewriter:
 
         manifest = self.writer.write_by(job, staged, channel, schema)
         kept = [p for p in parts if p not in touched]
-        kept += [p for p, files in zip(touched, outcome, strict=True) if files is None]
+        whose = [p for p, some in pieces for _ in some]
+        kept += [p for p, files in zip(whose, outcome, strict=True) if files is None]
         files = [replace(f, partition=p.partition) for p in kept for _, f in p.work.base]
         return replace(manifest, files=(*manifest.files, *files))
+
+    def _cellworks(self, work: Work, channel: Channel, schema: Schema, total: int) -> list[Cellwork]:
+        """A cell; in several where it has more than fits into memory: a base that is small beside what comes on top."""
+        some = split(work, _MANY * bucket_bytes(total))
+        if isinstance(work.cell, Span) and work.bytes > _MANY * bucket_bytes(total):
+            some = self._cut(work, channel, schema, -(-work.bytes // bucket_bytes(total)))
+        found = [self._cellwork(w, schema, total) for w in some]
+        return found if len(some) == 1 else [replace(w, anew=True) for w in found]
+
+    def _cut(self, work: Work, channel: Channel, schema: Schema, pieces: int) -> tuple[Work, ...]:
+        layout = layout_of(channel, schema)
+        assert layout is not None and isinstance(work.cell, Span)
+        ranking = ranking_of(layout, schema)
+        paths = self.warehouse.paths([*(f for _, f in work.base), *(f for _, _, f in work.deltas)])
+        keys = cuts([(p, layout.order) for p in paths], layout.order, pieces, ranking)
+
+        def within(span: Span) -> Work:
+            base = tuple(b for b in work.base if reaches(b[1].place, span, ranking))
+            return Work(span, base, tuple(d for d in work.deltas if reaches(d[2].place, span, ranking)))
+
+        return tuple(within(s) for s in spans(work.cell, keys, ranking))
 
     def _cellwork(self, work: Work, schema: Schema, total: int) -> Cellwork:
         size, wanted = work.bytes, bucket_bytes(total)

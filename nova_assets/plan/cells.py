@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from nova_assets.model.block import Block, DataFile
@@ -47,21 +48,18 @@ class Work:
         base: files of the base that are of this cell, and of no other.
         deltas: delta for delta, in their order, the files that may have rows of it; those that have none are left out.
             Each with its place among all deltas.
+        bytes: of what has to be read: of a file that is of several cells, its share, about.
     """
 
     cell: Cell
     base: tuple[tuple[Block, DataFile], ...]
     deltas: tuple[tuple[int, Block, DataFile], ...]
+    bytes: int = 0
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Of the files, in their order."""
         return (*(f.path for _, f in self.base), *(f.path for _, _, f in self.deltas))
-
-    @property
-    def bytes(self) -> int:
-        """Of what has to be read: of a delta's file, its share."""
-        return sum(f.bytes for _, f in self.base) + sum(_share(f, self.cell) for _, _, f in self.deltas)
 
 
 def cells(
@@ -88,7 +86,16 @@ def cells(
     def work(cell: Cell, of: Sequence[tuple[Block, DataFile]]) -> Work:
         return Work(cell, tuple(of), tuple(some for some in later if reaches(some[2].place, cell, ranking)))
 
-    return tuple(work(cell, of) for cell, of in found)
+    return _sized([work(cell, of) for cell, of in found])
+
+
+def split(work: Work, most: int) -> tuple[Work, ...]:
+    """A bucket with more bytes than that, in several finer ones; its base's files are then opened for each of them."""
+    if not isinstance(work.cell, Bucket) or work.bytes <= most:
+        return (work,)
+    n = 1 << (-(-work.bytes // most) - 1).bit_length()
+    finer = [Bucket(work.cell.of * n, work.cell.number * n + k) for k in range(n)]
+    return _sized([Work(b, work.base, tuple(d for d in work.deltas if _has(d[2].place, b))) for b in finer])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +130,8 @@ def compared(old: Side, new: Side, layout: Layout, ranking: Ranking) -> tuple[tu
             return None
         of = min((b.of for b in wholes if b is not None), default=1)
         grid += [Bucket(of, n) for n in range(of)]
-    pairs = ((old.within(cell, ranking), new.within(cell, ranking)) for cell in grid)
-    return tuple((a, b) for a, b in pairs if a.paths != b.paths)
+    sides = (_sized([side.within(cell, ranking) for cell in grid]) for side in (old, new))
+    return tuple((a, b) for a, b in zip(*sides, strict=True) if a.paths != b.paths)
 
 
 def touched(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranking: Ranking) -> frozenset[str]:
@@ -235,11 +242,15 @@ def _ranged(file: DataFile) -> Ranged:
 def reaches(place: Place | None, cell: Cell, ranking: Ranking) -> bool:
     """Whether a file of that place may have rows of a cell."""
     if isinstance(cell, Bucket):
-        return isinstance(place, Hashed) and rows_in(place, cell) > 0
+        return _has(place, cell)
     assert isinstance(place, Ranged)
     after = cell.least is not None and ranking(place.greatest) < ranking(cell.least)
     before = cell.below is not None and ranking(place.least) >= ranking(cell.below)
     return not after and not before
+
+
+def _has(place: Place | None, bucket: Bucket) -> bool:
+    return isinstance(place, Hashed) and rows_in(place, bucket) > 0
 
 
 def rows_in(place: Hashed, bucket: Bucket) -> int:
@@ -248,10 +259,19 @@ def rows_in(place: Hashed, bucket: Bucket) -> int:
     return sum(place.rows[start:end])
 
 
-def _share(file: DataFile, cell: Cell) -> int:
-    if isinstance(cell, Span) or not isinstance(file.place, Hashed):
-        return file.bytes
-    return file.bytes * rows_in(file.place, cell) // max(1, file.rows)
+def _sized(works: Sequence[Work]) -> tuple[Work, ...]:
+    """With their bytes. How a file's rows are spread over ranges is not known: evenly, it is taken."""
+    reached = Counter(path for w in works for path in w.paths)
+
+    def share(file: DataFile, cell: Cell) -> int:
+        if isinstance(cell, Bucket) and isinstance(file.place, Hashed):
+            return file.bytes * rows_in(file.place, cell) // max(1, file.rows)
+        return file.bytes // reached[file.path]
+
+    def size(work: Work) -> int:
+        return sum(share(f, work.cell) for f in (*(f for _, f in work.base), *(f for _, _, f in work.deltas)))
+
+    return tuple(replace(w, bytes=size(w)) for w in works)
 
 
 def slice_of(place: Hashed, bucket: Bucket) -> tuple[int, int]:

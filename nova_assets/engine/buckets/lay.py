@@ -16,14 +16,13 @@ import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.content import Cellwork, Source
+from nova_assets.engine.buckets.cuts import cuts, spans
 from nova_assets.engine.buckets.files import Written, write
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.engine.buckets.worker import Target, lay_out
-from nova_assets.engine.footers import plain
 from nova_assets.engine.partition import split
 from nova_assets.engine.session import Session, using
 from nova_assets.model.arrow_types import from_arrow
-from nova_assets.model.layout import Key
 from nova_assets.model.merge import Upsert
 from nova_assets.plan.cells import Bucket, Cell, Ranking, Span, reaches
 from nova_assets.plan.layout import BUCKET_BYTES, bucket_bytes, buckets_for, ranking_of
@@ -36,9 +35,6 @@ TOGETHER_BYTES = 64 * 2**20
 
 PACKED = 0.4
 """About what is left of rows in memory when they are written."""
-
-_SAMPLED = 64
-"""Of a run, so many keys for each range that a base is cut into."""
 
 
 class Layer:
@@ -113,21 +109,9 @@ class Layer:
         if not self.target.layout.clustered:
             of = buckets_for(size)
             return [Bucket(of, n) for n in range(of)]
-        cuts = self._cuts(runs, max(1, -(-size // bucket_bytes(size))))
-        return [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
-
-    def _cuts(self, runs: Sequence[Written], pieces: int) -> list[Key]:
-        """Keys between which about equally many rows lie."""
-        order = list(self.target.layout.order)
-        sample = []
-        for run in runs:
-            keys = pq.ParquetFile(run.path).read(order)
-            step = max(1, sum(r.rows for r in runs) // (_SAMPLED * pieces))
-            sample.append(keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64())))
-        found = pa.concat_tables(sample).select(order).to_pylist()
-        keys_in_order = sorted({tuple(plain(v) for v in row.values()) for row in found}, key=self._ranking)
-        places = [len(keys_in_order) * n // pieces for n in range(1, pieces)]
-        return [keys_in_order[n] for n in sorted(set(places)) if 0 < n < len(keys_in_order)]
+        order, pieces = self.target.layout.order, max(1, -(-size // bucket_bytes(size)))
+        found = cuts([(str(r.path), order) for r in runs], order, pieces, self._ranking)
+        return list(spans(Span(None, None), found, self._ranking))
 
     def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[object, ...], list[Written]]:
         found: dict[tuple[object, ...], list[Written]] = {}

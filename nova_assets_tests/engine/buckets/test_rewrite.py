@@ -58,6 +58,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, channel = random.Random(name), CHANNELS[name]
     monkeypatch.setattr("nova_assets.engine.buckets.lay.TOGETHER_BYTES", rng.choice([0, 2**30]))
+    monkeypatch.setattr("nova_assets.engine.rewrite._MANY", rng.choice([1, 4]))
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
         store.insert("c", frame_of(given(rng, 300, None), spark, rng), kind="base")
@@ -67,6 +68,17 @@ def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypat
                 store.compact("c")  # what follows is merged into what was merged
         check(store, channel)
         check_chain(store, channel)
+
+
+@pytest.mark.parametrize("name", ["upsert", "clustered", "clustered-two", "clustered-partitioned"])
+def test_a_base_that_is_small_beside_its_deltas(name: str, tmp_path: Path, spark: Any) -> None:
+    rng, channel = random.Random(name), CHANNELS[name]
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(channel)
+        store.insert("c", given(rng, 3, None), kind="base")
+        for n in range(3):
+            store.insert("c", frame_of(given(rng, 300, n), spark, rng))
+        check(store, channel)
 
 
 def check(store: Store, channel: nova.Channel) -> None:

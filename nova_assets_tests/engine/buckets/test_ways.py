@@ -41,6 +41,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nova_assets.engine.buckets.lay.BUCKET_BYTES", 3000)
     monkeypatch.setattr("nova_assets.engine.ways.SCANNED_BYTES", 0)
     monkeypatch.setattr(worker, "FINE_ROWS", 8)
+    monkeypatch.setattr("nova_assets.engine.cellwise.MOST_BYTES", 8000)
 
 
 @pytest.fixture(params=sorted(CHANNELS))

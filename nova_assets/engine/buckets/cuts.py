@@ -1,0 +1,45 @@
+"""Keys between which about equally many rows lie, by a sample of the files that have them. Arrow alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.engine.footers import plain
+from nova_assets.model.layout import Key
+from nova_assets.plan.cells import Ranking, Span
+
+_SAMPLED = 64
+"""Of all files together, so many keys for each range that is wanted."""
+
+
+def cuts(files: Sequence[tuple[str, Sequence[str]]], order: Sequence[str], pieces: int, ranking: Ranking) -> list[Key]:
+    """At most ``pieces - 1`` keys, in order.
+
+    Args:
+        files: their paths, and what they call the columns of the key.
+        order: the columns of the key.
+    """
+    opened = [(pq.ParquetFile(path), list(names)) for path, names in files]
+    step = max(1, sum(f.metadata.num_rows for f, _ in opened) // (_SAMPLED * pieces))
+    found: set[Key] = set()
+    for file, names in opened:
+        keys = file.read(names).select(names)
+        for row in keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64())).to_pylist():
+            found.add(tuple(plain(row[name]) for name in names))
+    known = sorted((k for k in found if None not in k), key=ranking)
+    places = sorted({len(known) * n // pieces for n in range(1, pieces)})
+    return [known[n] for n in places if 0 < n < len(known)]
+
+
+def spans(within: Span, keys: Sequence[Key], ranking: Ranking) -> list[Span]:
+    """A span, cut at those of the keys that lie within it."""
+    inside = [
+        k
+        for k in keys
+        if (within.least is None or ranking(k) > ranking(within.least))
+        and (within.below is None or ranking(k) < ranking(within.below))
+    ]
+    return [Span(a, b) for a, b in zip([within.least, *inside], [*inside, within.below], strict=True)]
