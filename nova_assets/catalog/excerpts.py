@@ -112,12 +112,11 @@ def after(c: Connection, part: Part, since: int) -> Excerpt:
     """What the changes after a number need."""
     found = _above(c, part, since)
     tracks = list(found.tracks())
-    dropped = {b.partition for b in found.blocks if b.origin == "drop"}  # it is told of as if it had not been
-    compared = {t.partition for t in tracks if _is_compared(t, since, part.head)} - dropped
-    if dropped or compared:
-        found = found.without(dropped | compared)
-        found.add(_of(c, part, dropped))
-        found.add(_reaching(c, part, since, compared))
+    dropped = {b.partition for b in found.blocks if b.origin == "drop"}
+    compared = {t.partition for t in tracks if _is_compared(t, since, part.head)} | dropped
+    if compared:
+        found = found.without(compared)
+        found.add(_of(c, part, compared) if dropped else _reaching(c, part, since, compared))
         found.earlier = _schema(c, part, since)
     return found
 
@@ -156,18 +155,25 @@ def _reaching(c: Connection, part: Part, oldest: int, names: Collection[str] | N
             found.add(_from(c, part, _floors_of(part, oldest, some)))
         found.add(_of(c, part, set(names) - set(found.floors)))
     found.floors = {p: n for p, n in found.floors.items() if n}
-    astray = {t.partition for t in found.tracks() if t.floor and not _is_enough(t, oldest, part.head)}
+    dropped = any(b.origin == "drop" and b.hi > oldest for b in found.blocks)
+    astray = {t.partition for t in found.tracks() if t.floor and not _is_enough(t, oldest, part.head, dropped)}
     if astray:
         found = found.without(astray)
         found.add(_of(c, part, astray))
     return found
 
 
-def _is_enough(track: Track, oldest: int, head: int) -> bool:
-    """Whether what is asked for at two numbers, and between them, does not need what is older than a floor. A drop is
-    told of as if it had not been; then bases are left out that would do otherwise."""
-    dropped = any(b.origin == "drop" and b.hi > oldest for b in track.blocks)
-    return not dropped and is_told(track, oldest) and is_told(track, head)
+def _is_enough(track: Track, oldest: int, head: int, dropped: bool) -> bool:
+    """Whether what is asked for at two numbers, and between them, does not need what is older than a floor.
+
+    Args:
+        dropped: a partition was, after the first. That is told of as if it had not been (R19): without bases that would
+            do otherwise, and at numbers in between.
+    """
+    if dropped and path(track, oldest, head) is None:
+        return False
+    ends = any(b.origin == "drop" and b.hi > oldest for b in track.blocks)
+    return not ends and is_told(track, oldest) and is_told(track, head)
 
 
 def _of(c: Connection, part: Part, names: Collection[str]) -> Excerpt:

@@ -135,9 +135,9 @@ def write(catalog: SqlCatalog, timeline: Timeline) -> str:
     return name
 
 
-def answer(how: Callable[[], Any]) -> Any:
+def answer(how: Callable[..., Any], *of: Any) -> Any:
     try:
-        return how()
+        return how(*of)
     except BlockCollected:
         return "collected"
 
@@ -155,16 +155,16 @@ def test_an_excerpt_plans_as_the_whole(catalog: SqlCatalog, timeline: Timeline) 
         i, j = sorted((a, b))
         whole = catalog.history(name, j, scope)
         now = catalog.history(name, j, scope, back_to=j)
-        assert answer(lambda: modes.snapshot(now)) == answer(lambda: modes.snapshot(whole)), "all"
+        assert answer(modes.snapshot, now) == answer(modes.snapshot, whole), "all"
         assert newest(now) == newest(whole) and now.last_merge == whole.last_merge and now.schema == whole.schema
-        told = answer(lambda: modes.changes(whole, i))
+        told = answer(modes.changes, whole, i)
         since = catalog.history(name, j, scope, i)
         then = catalog.history(name, j, scope, back_to=i)
         if i:
-            assert answer(lambda: modes.changes(since, i)) == told, "new"
-            assert answer(lambda: modes.changes(then, i)) == told, "new, beside old"
-        assert answer(lambda: modes.snapshot(then, i)) == answer(lambda: modes.snapshot(whole, i)), "old"
-        assert answer(lambda: modes.snapshot(then)) == answer(lambda: modes.snapshot(whole)), "all, beside old"
+            assert answer(modes.changes, since, i) == told, "new"
+            assert answer(modes.changes, then, i) == told, "new, beside old"
+        assert answer(modes.snapshot, then, i) == answer(modes.snapshot, whole, i), "old"
+        assert answer(modes.snapshot, then) == answer(modes.snapshot, whole), "all, beside old"
 
 
 def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: SqlCatalog) -> None:
