@@ -87,11 +87,17 @@ def interleaved(rounds: int, *works: Callable[[], object]) -> list[list[Cost]]:
     return costs
 
 
-def options(about: str) -> argparse.Namespace:
-    """``--quick`` and ``--json FILE``, which every benchmark takes."""
+def options(about: str, **more: str) -> argparse.Namespace:
+    """``--quick`` and ``--json FILE``, which every benchmark takes.
+
+    Args:
+        more: other options of one value, with what is said of them.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="less data and fewer rounds, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    for name, said in more.items():
+        parser.add_argument(f"--{name}", metavar="URL", help=said)
     return parser.parse_args()
 
 
