@@ -166,7 +166,8 @@ def _headline(of: Mapping[str, Any], size: catalogs.Size) -> str:
     slowest, seconds = max(((w, max(by.values())) for w, by in flat.items()), key=lambda found: found[1])
     shortest, longest = (sum(by[n] for by in flat.values()) for n in (size.lengths[0], size.lengths[-1]))
     kept = "within" if seconds <= LIMIT else "beyond"
-    return f"{kept} {LIMIT * 1e3:.0f} ms ({slowest} {seconds * 1e3:.1f} ms), longest / shortest history {longest / shortest:.2f}"
+    most = f"{slowest} {seconds * 1e3:.1f} ms"
+    return f"{kept} {LIMIT * 1e3:.0f} ms ({most}), longest / shortest history {longest / shortest:.2f}"
 
 
 if __name__ == "__main__":
