@@ -87,14 +87,20 @@ def interleaved(rounds: int, *works: Callable[[], object]) -> list[list[Cost]]:
     return costs
 
 
-def options(about: str, *, rows: int | None = None) -> argparse.Namespace:
-    """``--quick`` and ``--json FILE``, which every benchmark takes; and ``--rows`` with its default, where there is
-    one."""
+def options(about: str, *, rows: int | None = None, **more: str) -> argparse.Namespace:
+    """``--quick`` and ``--json FILE``, which every benchmark takes.
+
+    Args:
+        rows: the default of ``--rows``, where there is that.
+        more: other options of one value, with what is said of them.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="less data and fewer rounds, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     if rows is not None:
         parser.add_argument("--rows", type=int, default=rows, help=f"of the (smaller) table; {rows:,} by default")
+    for name, said in more.items():
+        parser.add_argument(f"--{name}", metavar="URL", help=said)
     return parser.parse_args()
 
 

@@ -79,7 +79,7 @@ class Inserts:
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
         """
         now = self.catalog.history(channel, None, WHOLE, self.catalog.channel(channel).head)
-        then = modes.snapshot(self.catalog.history(channel, at), at)
+        then = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
         frame = self.engine.read(replace(then, schema=now.schema))  # with the columns that it has now
         return self._until_it_takes(channel, WHOLE, frame, "base", None, "restore")
 
@@ -134,7 +134,7 @@ class Inserts:
         self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
     ) -> CommitRequest:
         head, scope = execution.pins[channel].head, execution.pins[channel].partition
-        history = self.catalog.history(channel, head, scope, head if kind == "delta" else None)
+        history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
         definition = self.catalog.channel(channel).channel
         manifest = self.runtime.staging.write(execution, channel, kind, definition, history, frame)
         block = self.runtime.staging.complete(execution)[channel]

@@ -9,13 +9,15 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Pin
 from nova_assets.model.ports import Catalog
 from nova_assets.model.timeline import History
-from nova_assets.plan.run import RunPlan, channels_to_pin, plan_run, scopes, since_needed
+from nova_assets.plan.run import RunPlan, channels_to_pin, oldest_needed, plan_run, scopes, since_needed
 
 
 def history_of(catalog: Catalog, binding: Binding, pin: Pin) -> History:
     """What a plan needs of a channel; of one that is not registered yet, the empty history."""
     with suppress(ChannelNotFound):
-        return catalog.history(pin.channel, pin.head, pin.partition, since_needed(binding, pin))
+        since = since_needed(binding, pin)
+        back_to = oldest_needed(pin) if since is None else None
+        return catalog.history(pin.channel, pin.head, pin.partition, since, back_to=back_to)
     definition = next(c for c in binding.channels.values() if c.name == pin.channel)
     return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
 
@@ -24,7 +26,7 @@ def plan_now(catalog: Catalog, binding: Binding, partition: str) -> RunPlan:
     """What an execution that began now would do. Opens nothing and pins nothing."""
     heads, cursors = channels_to_pin(binding)
     within = scopes(binding, partition)
-    at = {(c.channel, c.channel_partition): c.seq for c in catalog.cursors(binding.name) if c.partition == partition}
+    at = catalog.positions(binding.name, partition)
     pins = {}
     for c in heads:
         cursor = at.get((c, within[c]), 0) if c in cursors else None

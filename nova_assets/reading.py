@@ -34,9 +34,9 @@ class Reading:
         keys: Any = None,
     ) -> Selection:
         """Select data of a channel; see ``Store.read``."""
-        dimensions = self.catalog.channel(channel).channel.partitions
-        scope = parse_partition(dimensions, partition, partly=True) if partition else WHOLE
-        history = self.catalog.history(channel, at, scope, since)
+        state = self.catalog.channel(channel)
+        scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
+        history = self.catalog.history(channel, at, scope, since, back_to=state.head if at is None else at)
         try:
             read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
         except BlockCollected:

@@ -166,18 +166,20 @@ class Staging:
                 continue
             head = histories[channel].head
             if head and self.catalog.has_consumers(channel) and self.somebody_cannot_compare(channel, head):
-                history = self.catalog.history(channel, head, histories[channel].scope)
+                history = self.catalog.history(channel, head, histories[channel].scope, back_to=head)
                 self.tell(execution, self.catalog.channel(channel).channel, history, block.manifest)
 
     def somebody_cannot_compare(self, channel: str, head: int) -> bool:
         """Whether a consumer lags behind of which the snapshot at the cursor is gone."""
-        facts = self.catalog.upkeep(channel)
-        for reader in facts.readers:
-            if 0 < reader.cursor < head:
-                try:
-                    modes.snapshot(scoped(facts.history, reader.scope), reader.cursor)
-                except BlockCollected:
-                    return True
+        lagging = self.catalog.lagging(channel, head)
+        if not lagging:
+            return False
+        history = self.catalog.history(channel, head, back_to=min(seq for seq, _ in lagging))
+        for seq, scope in lagging:
+            try:
+                modes.snapshot(scoped(history, scope), seq)
+            except BlockCollected:
+                return True
         return False
 
     def tell(self, execution: Execution, channel: Channel, history: History, base: Manifest) -> StagedBlock:

@@ -9,6 +9,7 @@ PostgreSQL refuses to run as root. For root the server runs as the user ``postgr
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -44,10 +45,13 @@ class NoPostgres(Exception):
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server(**settings: str) -> Iterator[str]:
     """Run a PostgreSQL server and give its SQLAlchemy URL.
 
     It listens on a Unix socket only: no port to clash over, and nobody else can connect.
+
+    Args:
+        settings: of the server, where they are other than in ``SETTINGS``.
 
     Raises:
         NoPostgres: the server programs are not installed, or they do not start.
@@ -57,7 +61,7 @@ def server() -> Iterator[str]:
         raise NoPostgres("initdb and postgres were not found on PATH, by pg_config or in the usual folders")
     # A group of its own, so that Ctrl-C reaches the tests only and the server outlives their last statement.
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "nova_assets_tests.postgres", str(programs)],
+        [sys.executable, "-m", "nova_assets_tests.postgres", str(programs), json.dumps(settings)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -130,7 +134,7 @@ def _version(folder: Path) -> int:
 # From here on: the keeper's side.
 
 
-def keep(programs: Path) -> None:
+def keep(programs: Path, settings: dict[str, str]) -> None:
     """Run a server in a temporary folder until standard input ends, then remove both."""
     # Not root's own TMPDIR, into which no other user may look; nor a long one: a socket's name has 100 characters.
     own = tempfile.gettempdir()
@@ -139,7 +143,7 @@ def keep(programs: Path) -> None:
         signal.signal(stop, lambda *_: sys.exit(1))
     running = None
     try:
-        running = _start(programs, folder)
+        running = _start(programs, folder, settings)
         print(READY, folder, flush=True)
         sys.stdin.read()
     except NoPostgres as error:
@@ -155,7 +159,7 @@ def keep(programs: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(programs: Path, folder: Path) -> subprocess.Popen[bytes]:
+def _start(programs: Path, folder: Path, given: dict[str, str]) -> subprocess.Popen[bytes]:
     user = _server_user()
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
@@ -164,7 +168,7 @@ def _start(programs: Path, folder: Path) -> subprocess.Popen[bytes]:
         initdb = [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
         if _popen(initdb, folder, user, output).wait() != 0:
             raise NoPostgres(f"{programs / 'initdb'} failed: {log.read_text(errors='replace')}")
-        settings = {**SETTINGS, "unix_socket_directories": str(folder)}
+        settings = {**SETTINGS, **given, "unix_socket_directories": str(folder)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         running = _popen([programs / "postgres", "-D", data, *options], folder, user, output)
     for _ in range(600):
@@ -217,4 +221,4 @@ def _answers(folder: Path) -> bool:
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]))
+    keep(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -44,6 +44,8 @@ class SqlCatalog:
         self.unread = histories.unread
         self.timeline = histories.timeline
         self.cursors = histories.cursors
+        self.positions = histories.positions
+        self.lagging = histories.lagging
         self.has_consumers = histories.has_consumers
         self.outlines = Outlines(database, histories).outlines
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
+from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution
-from nova_assets.catalog.history import consumers, read_blocks
+from nova_assets.catalog.history import consumers
 from nova_assets.catalog.tables import (
     blocks,
     channels,

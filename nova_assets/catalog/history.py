@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, case, func, or_, select
+from sqlalchemy import Connection, case, func, or_, select
 
+from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, files, numbers, pins, staged
+from nova_assets.catalog.excerpts import Excerpt, Part, after, back_to, narrowed, whole
+from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, numbers, pins, staged
 from nova_assets.errors import VersionNotFound
-from nova_assets.model.block import Block, DataFile, Manifest
+from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.layout import Layout, place_from_json
 from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
 from nova_assets.model.ports import Cursor, PartitionState, Unread
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Action, History, Instant
-
-_AT_ONCE = 500
-"""Partitions asked for in one statement."""
 
 
 class Histories:
@@ -31,18 +28,26 @@ class Histories:
         self.database = database
         self.definitions = definitions
 
-    def history(self, channel: str, at: int | None = None, scope: str = WHOLE, since: int | None = None) -> History:
-        """Blocks up to a number.
+    def history(
+        self,
+        channel: str,
+        at: int | None = None,
+        scope: str = WHOLE,
+        since: int | None = None,
+        *,
+        back_to: int | None = None,
+    ) -> History:
+        """Blocks up to a number; all of them, unless it is said what for.
 
         Args:
             scope: the partitions wanted.
-            since: leave out what came no later, except in partitions where a plan from there on needs it: those with a
-                base, or a delta that begins earlier.
+            since: only the changes after this number are asked for.
+            back_to: only snapshots at this number and later, and changes after it, are asked for.
 
         Raises:
             ChannelNotFound, VersionNotFound.
         """
-        found = self.database.read(lambda c: self.history_in(c, channel, at, scope, since or 0))
+        found = self.database.read(lambda c: self.history_in(c, channel, at, scope, since or 0, back_to or 0))
         if found is None:
             raise self.definitions.not_found(channel)
         return found
@@ -56,6 +61,18 @@ class Histories:
         """How far each binding has read; the head of a cursor of some partitions is where these last changed."""
         return self.database.read(lambda c: self.cursors_in(c, binding))
 
+    def positions(self, binding: str, partition: str = WHOLE) -> dict[tuple[str, str], int]:
+        """(channel, its partition) -> how far a binding has read it in a partition of its own."""
+        query = select(cursors.c.channel, cursors.c.channel_partition, cursors.c.seq)
+        query = query.where(cursors.c.binding == binding, cursors.c.partition == partition)
+        return self.database.read(lambda c: {(r[0], r[1]): r[2] for r in c.execute(query)})
+
+    def lagging(self, channel: str, head: int) -> list[tuple[int, str]]:
+        """The cursors on a channel that stand between 0 and a number: each with its partition of the channel."""
+        query = select(cursors.c.seq, cursors.c.channel_partition).distinct()
+        query = query.where(cursors.c.channel == channel, cursors.c.seq > 0, cursors.c.seq < head)
+        return self.database.read(lambda c: [(r[0], r[1]) for r in c.execute(query.order_by(cursors.c.seq))])
+
     def has_consumers(self, channel: str) -> bool:
         """Whether somebody has consumed changes of the channel, or is about to (R10)."""
         return self.database.read(lambda c: consumers(c, channel, None))
@@ -67,7 +84,7 @@ class Histories:
         there = blocks.c.collected_at.is_(None)
         sizes = (func.sum(case((there, n))) for n in (blocks.c.rows, blocks.c.bytes, 1))
         query = select(blocks.c.partition, func.max(blocks.c.hi), func.max(given), *sizes)
-        query = query.where(blocks.c.channel == channel, *_narrowed(scope)).group_by(blocks.c.partition)
+        query = query.where(blocks.c.channel == channel, *narrowed(scope)).group_by(blocks.c.partition)
         rows = self.database.read(lambda c: c.execute(query).all())
         found = [
             PartitionState(p, seq, int(n or 0), int(size or 0), int(count or 0), int(news or 0))
@@ -93,7 +110,7 @@ class Histories:
             blocks.c.hi > after,
             blocks.c.origin.not_in(("compact", "drop")),
             (blocks.c.kind == "delta") | ~with_diff.exists(),
-            *_narrowed(scope),
+            *narrowed(scope),
         )
         rows = self.database.read(lambda c: c.execute(query.group_by(blocks.c.partition)).all())
         found = [r for r in rows if within(r[0], scope)]
@@ -122,7 +139,9 @@ class Histories:
             found.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"]))
         return found
 
-    def history_in(self, c: Connection, channel: str, at: int | None, scope: str, since: int) -> History | None:
+    def history_in(
+        self, c: Connection, channel: str, at: int | None = None, scope: str = WHOLE, since: int = 0, oldest: int = 0
+    ) -> History | None:
         """The same within a transaction; None where there is no such channel."""
         row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
         if row is None:
@@ -130,67 +149,36 @@ class Histories:
         if at is not None and not 0 <= at <= row["head"]:
             raise VersionNotFound.of(channel, at, row["head"])
         head = row["head"] if at is None else at
-        found = self._blocks(c, channel, head, scope, since)
         schema = None if row["schema"] is None else Schema.from_json(row["schema"])
         if at is not None and at < row["head"] and schema is not None:
             schema = self._schema_at(c, channel, at) or schema
-        merge = Channel.from_json(row["definition"]).merge
+        definition = Channel.from_json(row["definition"])
+        part = Part(channel, head, scope, definition.partition_columns)
+        found = _excerpt(c, part, since, min(oldest, head))
         return History(
             channel,
             scope,
             head,
-            tuple(found),
+            tuple(sorted(found.blocks, key=lambda b: (b.hi, b.kind, b.id))),
             schema,
-            merge,
-            numbers=self._collected(c, channel, head, scope, since, _whole(found, since)),
-            since=since,
+            definition.merge,
+            numbers={p: tuple(sorted(n)) for p, n in found.numbers.items()},
+            since=since or min(oldest, head),
             last_merge=self._last_merge(c, channel, head),
+            floors=found.floors,
+            earlier=found.earlier,
         )
-
-    def _blocks(self, c: Connection, channel: str, head: int, scope: str, since: int) -> list[Block]:
-        where = (
-            blocks.c.channel == channel,
-            blocks.c.hi <= head,
-            blocks.c.hi > since,
-            blocks.c.collected_at.is_(None),
-            *_narrowed(scope),
-        )
-        found = [b for b in read_blocks(c, select(blocks).where(*where)) if within(b.partition, scope)]
-        whole = sorted(_whole(found, since))
-        for some in (whole[n : n + _AT_ONCE] for n in range(0, len(whole), _AT_ONCE)):
-            earlier = (blocks.c.channel == channel, blocks.c.hi <= since, blocks.c.collected_at.is_(None))
-            found += read_blocks(c, select(blocks).where(*earlier, blocks.c.partition.in_(some)))
-        return sorted(found, key=lambda b: (b.hi, b.kind, b.id))
-
-    def _collected(
-        self, c: Connection, channel: str, head: int, scope: str, since: int, whole: set[str]
-    ) -> dict[str, tuple[int, ...]]:
-        """Partition -> numbers whose blocks are gone: they still are numbers at which it changed.
-
-        Args:
-            whole: partitions of which what came before ``since`` was loaded, too.
-        """
-        query = select(blocks.c.partition, blocks.c.hi).where(
-            blocks.c.channel == channel,
-            blocks.c.hi <= head,
-            blocks.c.collected_at.is_not(None),
-            blocks.c.origin != "compact",
-            *_narrowed(scope),
-        )
-        found: dict[str, set[int]] = {}
-        for partition, hi in c.execute(query if whole else query.where(blocks.c.hi > since)):
-            if within(partition, scope) and (hi > since or partition in whole):
-                found.setdefault(partition, set()).add(hi)
-        return {p: tuple(sorted(n)) for p, n in found.items()}
 
     def _schema_at(self, c: Connection, channel: str, at: int) -> Schema | None:
         """The schema of that number (R18): that of the newest block, where a delta tells it."""
         newest = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
             blocks.c.channel == channel, blocks.c.hi <= at, blocks.c.origin != "compact"
         )
-        for schema, kind, merge in c.execute(newest.order_by(blocks.c.hi.desc())):
-            if kind == "base" or merge["kind"] != "custom":
-                return Schema.from_json(schema)
+        newest = newest.order_by(blocks.c.hi.desc())
+        for some in (newest.limit(20), newest):
+            for schema, kind, merge in c.execute(some):
+                if kind == "base" or merge["kind"] != "custom":
+                    return Schema.from_json(schema)
         return None
 
     def _last_merge(self, c: Connection, channel: str, head: int) -> MergeModel | None:
@@ -251,14 +239,10 @@ def _action(added: Iterable[Block]) -> Action:
     return "drop" if origins == {"drop"} else "restore" if "restore" in origins else "commit"
 
 
-def _whole(found: Iterable[Block], since: int) -> set[str]:
-    """Partitions in which what came after a number cannot be told by it alone: a base, or a delta from before."""
-    return {b.partition for b in found if b.hi > since > 0 and (b.kind == "base" or b.lo < since)}
-
-
-def _narrowed(scope: str) -> tuple[Any, ...]:
-    """Conditions that every partition of a scope meets; a partition of other dimensions may meet them, too."""
-    return tuple(blocks.c.partition.contains(part, autoescape=True) for part in scope.split("/") if part)
+def _excerpt(c: Connection, part: Part, since: int, oldest: int) -> Excerpt:
+    if since:
+        return after(c, part, since)
+    return back_to(c, part, oldest) if oldest else whole(c, part)
 
 
 def _heads(c: Connection, channel: str, columns: set[tuple[str, ...]]) -> dict[str, int]:
@@ -277,47 +261,13 @@ def consumers(c: Connection, channel: str, own_execution: str | None) -> bool:
     moved = select(cursors.c.binding).where(cursors.c.channel == channel, cursors.c.seq > 0).limit(1)
     if c.execute(moved).first() is not None:
         return True
-    live = select(pins.c.channel).join(executions, executions.c.id == pins.c.execution_id)
-    live = live.where(
-        pins.c.channel == channel,
-        pins.c.cursor.is_not(None),
+    # Those that live are few, whatever was pinned in former times.
+    alive = select(executions.c.id).where(
         executions.c.binding.is_not(None),  # a reader's pin moves no cursor
         executions.c.state.in_(["running", "failed"]),
     )
     if own_execution is not None:
-        live = live.where(executions.c.id != own_execution)
-    return c.execute(live.where(or_(pins.c.cursor > 0, pins.c.head > 0)).limit(1)).first() is not None
-
-
-def read_blocks(c: Connection, query: Select[Any]) -> list[Block]:
-    """Blocks with their files, by (hi, kind); two statements, however many there are."""
-    rows = c.execute(query.order_by(blocks.c.hi, blocks.c.kind, blocks.c.id)).mappings().all()
-    wanted = query.with_only_columns(blocks.c.id).subquery()
-    found = c.execute(
-        select(files).join(wanted, wanted.c.id == files.c.block_id).order_by(files.c.block_id, files.c.ordinal)
-    )
-    by_block: dict[str, list[DataFile]] = {}
-    for f in found.mappings():
-        ranges = {k: (v[0], v[1]) for k, v in f["ranges"].items()}
-        by_block.setdefault(f["block_id"], []).append(
-            DataFile(f["path"], f["rows"], f["bytes"], ranges, place_from_json(f["place"]))
-        )
-    return [_block(r, by_block.get(r["id"], ())) for r in rows]
-
-
-def _block(row: RowMapping, found: Iterable[DataFile]) -> Block:
-    layout = None if row["layout"] is None else Layout.from_json(row["layout"])
-    of = (row["deletes"], row["format"], row["keeps_all"], layout)
-    manifest = Manifest(tuple(found), Schema.from_json(row["schema"]), *of)
-    return Block(
-        row["id"],
-        row["channel"],
-        row["partition"],
-        row["kind"],
-        row["lo"],
-        row["hi"],
-        manifest,
-        model_from_json(row["merge"]),
-        row["origin"],
-        row["commit_id"],
-    )
+        alive = alive.where(executions.c.id != own_execution)
+    live = select(pins.c.channel).where(pins.c.execution_id.in_(alive), pins.c.channel == channel)
+    live = live.where(pins.c.cursor.is_not(None), or_(pins.c.cursor > 0, pins.c.head > 0))
+    return c.execute(live.limit(1)).first() is not None

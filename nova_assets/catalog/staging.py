@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, update
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.executions import SKIPPED, Executions, read_executions
@@ -97,10 +97,11 @@ class StagingArea:
         ended = executions.c.state.in_(["aborted", "committed"]) & (
             (executions.c.finished_at < before) | (executions.c.lease_until < before)
         )
+        # What is staged is little, and there are as many executions as there ever were.
+        of = exists().where(executions.c.id == staged.c.execution_id, ended)
         query = (
             select(staged)
-            .join(executions, executions.c.id == staged.c.execution_id)
-            .where(ended, staged.c.folder != SKIPPED)
+            .where(of, staged.c.folder != SKIPPED)
             .where(staged.c.swept_at.is_(None) | (staged.c.swept_at < self.database.clock() - timedelta(seconds=again)))
         )
         return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]

@@ -98,6 +98,7 @@ executions = Table(
     Column("failures", Integer, nullable=False, server_default="0"),
     Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
     Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
+    Index("ix_nova_executions_binding_partition_state", "binding", "partition", "state"),
     Index("ix_nova_executions_run_id", "run_id"),
     # R6: one live execution per binding and partition.
     Index(
@@ -164,6 +165,9 @@ numbers = Table(
     UniqueConstraint("channel", "seq"),  # R1
 )
 
+_LIVE = text("collected_at IS NULL")
+_BASES = text("kind = 'base' AND collected_at IS NULL")
+
 blocks = Table(
     "nova_blocks",
     metadata,
@@ -188,6 +192,9 @@ blocks = Table(
     Index("ix_nova_blocks_channel_partition_hi", "channel", "partition", "hi"),
     Index("ix_nova_blocks_channel_hi", "channel", "hi"),
     Index("ix_nova_blocks_commit_id", "commit_id"),
+    # What a plan looks for is there still, and begins with a base.
+    Index("ix_nova_blocks_live", "channel", "hi", sqlite_where=_LIVE, postgresql_where=_LIVE),
+    Index("ix_nova_blocks_bases", "channel", "partition", "hi", sqlite_where=_BASES, postgresql_where=_BASES),
 )
 
 files = Table(

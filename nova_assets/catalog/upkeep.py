@@ -120,7 +120,7 @@ class Upkeep:
 
     def facts_in(self, c: Connection, channel: str, retain: float) -> Facts:
         """The same within a transaction."""
-        history = self.histories.history_in(c, channel, None, "", 0)
+        history = self.histories.history_in(c, channel)
         assert history is not None
         bases = bool(c.execute(select(channels.c.bases).where(channels.c.name == channel)).scalar())
         keep = self._kept_from(c, channel, self.database.clock() - timedelta(seconds=retain)) if retain > 0 else None

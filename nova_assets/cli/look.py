@@ -50,7 +50,7 @@ def channels(deployment: Deployment) -> Answer:
 
 
 def _head(store: Store, state: ChannelState) -> Snapshot:
-    return modes.snapshot(store.catalog.history(state.channel.name, state.head))
+    return modes.snapshot(store.catalog.history(state.channel.name, state.head, back_to=state.head))
 
 
 def _channel_json(state: ChannelState, head: Snapshot) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from nova_assets.model.execution import Pin
 from nova_assets.model.reads import Read
 from nova_assets.model.view import View
 from nova_assets.plan import modes
+from nova_assets.plan.run import oldest_needed
 from nova_assets.store import Store
 
 
@@ -78,7 +79,8 @@ class NovaIOManager(ConfigurableIOManager):
 
 
 def _read(store: Store, pin: Pin, mode: str) -> Read:
-    history = store.catalog.history(pin.channel, pin.head, pin.partition)
+    back_to = pin.head if mode == "all" else oldest_needed(pin)
+    history = store.catalog.history(pin.channel, pin.head, pin.partition, back_to=back_to)
     if mode == "all":
         return modes.snapshot(history, pin.head)
     if mode == "old":

@@ -44,18 +44,21 @@ class Track:
     Args:
         blocks: by (hi, kind).
         numbers: at which the partition changed.
+        floor: the number of a base; what is older is left out. 0 where nothing is.
     """
 
     partition: str
     blocks: tuple[Block, ...]
     numbers: tuple[int, ...]
+    floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """Everything about a channel that a plan needs: its blocks up to a head, in order.
 
-    Planning is pure: it gets this from the catalog and asks nothing more.
+    Planning is pure: it gets this from the catalog and asks nothing more. It may be an excerpt, that leaves out what no
+    plan from some number on can need; within that it answers as the whole would.
 
     Args:
         scope: the partitions concerned: the name of one, of some dimensions, or ``""`` for all.
@@ -64,8 +67,10 @@ class History:
         schema: the channel's schema now; None while nothing has given one.
         merge: the channel's merge model now.
         numbers: partition -> numbers at which it changed and whose blocks were collected since.
-        since: blocks up to this number are left out, wherever they are not needed to tell what came after it.
+        since: of an excerpt: from which number on it answers; up to it, blocks are left out that this does not need.
         last_merge: the model of the newest block that was given, whatever its partition; None where there is none.
+        floors: of an excerpt: partition -> the number of a base; of the partition everything older is left out.
+        earlier: of an excerpt: the schema at ``since``; None where it is not needed.
     """
 
     channel: str
@@ -77,11 +82,16 @@ class History:
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
     since: int = 0
     last_merge: MergeModel | None = None
+    floors: Mapping[str, int] = field(default_factory=dict, hash=False)
+    earlier: Schema | None = None
 
     def only(self, partitions: Collection[str]) -> History:
         """The history of some partitions."""
         blocks = tuple(b for b in self.blocks if b.partition in partitions)
-        return replace(self, blocks=blocks, numbers={p: n for p, n in self.numbers.items() if p in partitions})
+        numbers = {p: n for p, n in self.numbers.items() if p in partitions}
+        # Of partitions that are here whole the schema is told by their own blocks.
+        earlier = self.earlier if any(self.floors.get(p) for p in partitions) else None
+        return replace(self, blocks=blocks, numbers=numbers, earlier=earlier)
 
     @property
     def tracks(self) -> tuple[Track, ...]:
@@ -90,6 +100,11 @@ class History:
         for block in self.blocks:
             found.setdefault(block.partition, []).append(block)
         return tuple(
-            Track(p, tuple(blocks), tuple(sorted({b.hi for b in blocks} | set(self.numbers.get(p, ())))))
+            Track(
+                p,
+                tuple(blocks),
+                tuple(sorted({b.hi for b in blocks} | set(self.numbers.get(p, ())))),
+                self.floors.get(p, 0),
+            )
             for p, blocks in sorted(found.items())
         )

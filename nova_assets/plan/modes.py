@@ -158,12 +158,23 @@ def _snapshot(history: History, tracks: Iterable[Track], at: int) -> Snapshot:
 
 def state(history: History, track: Track, at: int) -> tuple[Block | None, tuple[Block, ...]]:
     """The newest base of a partition that deltas lead on from, and those deltas."""
-    bases = sorted((b for b in track.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True)
-    for base in (*bases, None):
+    for base in _starts(track, at):
         deltas = path(track, base.hi if base is not None else 0, at)
         if deltas is not None:
             return base, deltas
     raise _collected(history, at)
+
+
+def is_told(track: Track, at: int) -> bool:
+    """Whether it can be told what was in a partition at a number."""
+    return any(path(track, 0 if base is None else base.hi, at) is not None for base in _starts(track, at))
+
+
+def _starts(track: Track, at: int) -> Iterator[Block | None]:
+    """Bases, newest first; and last the beginning, unless it is left out."""
+    yield from sorted((b for b in track.blocks if b.kind == "base" and b.hi <= at), key=lambda b: b.hi, reverse=True)
+    if not track.floor:
+        yield None
 
 
 def _in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
@@ -184,19 +195,29 @@ def path(track: Track, start: int, end: int) -> tuple[Block, ...] | None:
     commits take numbers, too (R13).
     """
     numbers = track.numbers
-    first = effective(numbers, start)
-    reached: dict[int, tuple[Block, ...]] = {first: ()}
+    first, last = effective(numbers, start), effective(numbers, end)
+    steps = {first: 0}  # number -> with how many deltas it is reached
+    by: dict[int, tuple[int, Block]] = {}  # number -> from which number, and with which delta
     for delta in sorted((b for b in track.blocks if b.kind == "delta" and b.hi <= end), key=lambda b: (b.hi, b.lo)):
-        before = reached.get(effective(numbers, delta.lo))
-        if before is not None and (delta.hi not in reached or len(before) + 1 < len(reached[delta.hi])):
-            reached[delta.hi] = (*before, delta)
-    return reached.get(effective(numbers, end))
+        lo = effective(numbers, delta.lo)
+        if lo in steps and (delta.hi not in steps or steps[lo] + 1 < steps[delta.hi]):
+            steps[delta.hi], by[delta.hi] = steps[lo] + 1, (lo, delta)
+    if last not in steps:
+        return None
+    found: list[Block] = []
+    while last != first:
+        last, delta = by[last]
+        found.append(delta)
+    return tuple(reversed(found))
 
 
 def schema_at(history: History, at: int) -> Schema | None:
     """The schema of that number (R18): that of the newest block up to it."""
     if at >= history.head:
         return history.schema
+    if history.earlier is not None:
+        newer = [b for b in history.blocks if history.since < b.hi <= at and b.origin != "compact"]
+        return max(newer, key=lambda b: b.hi).manifest.schema.without("_deleted") if newer else history.earlier
     there = [b for b in history.blocks if b.hi <= at]
     blocks = [b for b in there if b.origin != "compact"] or there
     return max(blocks, key=lambda b: b.hi).manifest.schema.without("_deleted") if blocks else history.schema

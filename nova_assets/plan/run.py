@@ -143,7 +143,7 @@ def scopes(binding: Binding, partition: str) -> dict[str, str]:
 
 
 def since_needed(binding: Binding, pin: Pin) -> int | None:
-    """From which number on a plan needs a channel's blocks; None for all that answer its head.
+    """After which number a plan needs a channel's blocks; None where it needs snapshots, too.
 
     A channel may have very many: who only reads what is new, or only adds, need not look at the others.
     """
@@ -155,6 +155,11 @@ def since_needed(binding: Binding, pin: Pin) -> int | None:
         return pin.head
     written = pin.channel in {c.name for c in binding.writes}
     return pin.cursor if modes_read == {"new"} and pin.cursor and not written else None
+
+
+def oldest_needed(pin: Pin) -> int:
+    """The oldest number of which a plan needs a snapshot: that of the cursor, for who reads what was there before."""
+    return pin.cursor or pin.head
 
 
 def plan_run(

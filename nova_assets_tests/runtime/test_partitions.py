@@ -39,8 +39,8 @@ def test_a_run_that_touches_three_of_many_partitions_looks_at_three(
     looked: list[int] = []
     history = store.catalog.history
 
-    def watched(*args: Any) -> History:
-        found = history(*args)
+    def watched(*args: Any, **how: Any) -> History:
+        found = history(*args, **how)
         looked.append(len(found.blocks))
         return found
 
