@@ -20,7 +20,7 @@ help:  ## Show this list
 		printf '%-16s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "Another Python:  make setup PYTHON=python3.12"
-	@echo "Another Spark:   make test SPARK='4.0.*'"
+	@echo "Another Spark:   make test SPARK='4.0.*', or '3.5.*'"
 
 setup: $(STAMP)  ## Install everything into .venv/ (the first time downloads about half a gigabyte)
 

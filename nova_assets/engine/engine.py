@@ -117,7 +117,9 @@ class SparkEngine:
     def to_arrow(self, frame: Any) -> pa.Table:
         if isinstance(frame, pa.Table):
             return frame
-        table = frame.toArrow()
+        from nova_assets.engine.versions import collected
+
+        table = collected(frame)
         wanted = to_arrow(self.schema_of(frame))  # the session's own time zone is no part of the data
         return table if table.schema.equals(wanted) else table.cast(wanted)
 
@@ -207,4 +209,8 @@ class SparkEngine:
         return self.warehouse.check()
 
     def _frame(self, data: Any) -> Any:
-        return self.session.createDataFrame(data) if isinstance(data, pa.Table) else data
+        if not isinstance(data, pa.Table):
+            return data
+        from nova_assets.engine.versions import frame_of
+
+        return frame_of(self.session, data)

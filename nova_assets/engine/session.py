@@ -113,7 +113,21 @@ class Session:
                     self._session = self._given()
                 else:
                     self._session = self._given
+                _check(self._session)
             return self._session
+
+
+def _check(spark: SparkSession) -> None:
+    if is_connect(spark):
+        from nova_assets.engine.versions import SPARK_4
+
+        if not SPARK_4:
+            raise EngineUnavailable(
+                "Spark Connect needs PySpark 4",
+                found="a session of Spark Connect, and PySpark 3.5",
+                expected="a classic session",
+                next="pip install 'pyspark>=4.0', or spark=\"local\"",
+            )
 
 
 def is_connect(spark: Any) -> bool:
