@@ -25,12 +25,15 @@ from benchmarks.peers import chart, markdown, registry, tables, workloads
 from benchmarks.peers.results import Key, Result, Results
 from benchmarks.peers.workloads import Sizes
 
-FULL, QUICK = Sizes(10_000_000), Sizes(1_000_000, series=3, small=5)
+FULL, QUICK = Sizes(10_000_000), Sizes(1_000_000, series=2, small=3)
+
+QUICK_ONES = ("upsert-uniform-1", "upsert-clustered-1", "series", "compact", "changes", "delete", "small")
+"""What is enough to see that everything works; the others differ by the size of their batch."""
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="nova beside other table formats.")
-    parser.add_argument("--quick", action="store_true", help="1 M rows and two repeats, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="1 M rows, fewer workloads, two repeats")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results there, a line each, and go on")
     parser.add_argument("--systems", default="", help=f"some of {','.join(registry.NAMES)}")
     parser.add_argument("--workloads", default="", help=f"some of {','.join(w.name for w in workloads.ALL)}")
@@ -46,7 +49,7 @@ def options() -> argparse.Namespace:
 def keys(given: argparse.Namespace, sizes: Sizes) -> list[Key]:
     """All that is to be run, in turn. The order of the systems rotates from repeat to repeat."""
     systems = registry.named(_listed(given.systems))
-    chosen = workloads.named(_listed(given.workloads))
+    chosen = workloads.named(_listed(given.workloads) or (QUICK_ONES if given.quick else ()))
     repeats = given.repeats or (2 if given.quick else 3)
     return [
         Key(system, workload.name, repeat, sizes.rows, sizes.series, sizes.small)

@@ -21,6 +21,7 @@ from benchmarks.peers.system import CannotDo, Layout, System
 from benchmarks.peers.workloads import CLUSTERED, Run, Sizes, Workload, named
 
 WARM_ROWS = 2_000
+WARM_UPSERTS = 3
 
 
 class Worker:
@@ -39,14 +40,14 @@ class Worker:
         table.clear()
         run = Run(table, tiny, Sizes(WARM_ROWS), Expected(tiny))
         table.load(tiny.base)
-        batches = run.series()[:3]
-        for batch in batches[:2]:
+        batches = run.series()[: WARM_UPSERTS + 1]
+        for batch in batches[:WARM_UPSERTS]:
             table.upsert(batch)
             table.read()
         try:
             table.plan()
             since = table.position()
-            table.upsert(batches[2])
+            table.upsert(batches[-1])
             table.changes(since)
         except CannotDo:
             pass

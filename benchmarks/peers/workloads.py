@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from benchmarks.peers.data import Data
 from benchmarks.peers.expected import Expected
@@ -159,13 +158,18 @@ ALL: tuple[Workload, ...] = (
     Workload("small", "Commits of 1,000 rows in a row", UNIFORM, ("write", "upkeep", "plan", "read"), _small),
 )
 
-Digest = Literal["spark", "plain"]
+
+_GROUPS = ("upsert", "upsert-uniform", "upsert-clustered")
 
 
 def named(names: Sequence[str]) -> list[Workload]:
-    """Workloads by their names; ``upsert`` means all whose name begins so."""
-    found = [w for w in ALL if any(w.name == n or w.name.startswith(f"{n}-") for n in names)] if names else list(ALL)
-    unknown = [n for n in names if not any(w.name == n or w.name.startswith(f"{n}-") for w in ALL)]
+    """Workloads by their names; those of a group by its name, such as ``upsert``."""
+    found = [w for w in ALL if any(_is(w, n) for n in names)] if names else list(ALL)
+    unknown = [n for n in names if not any(_is(w, n) for w in ALL)]
     if unknown:
         raise SystemExit(f"no workload {', '.join(unknown)}; there are {', '.join(w.name for w in ALL)}")
     return found
+
+
+def _is(workload: Workload, name: str) -> bool:
+    return workload.name == name or (workload.name.startswith(f"{name}-") and name in _GROUPS)
