@@ -18,7 +18,7 @@ from benchmarks.peers.expected import Expected
 from benchmarks.peers.meter import metered, on_disk
 from benchmarks.peers.results import Key, Result, Results
 from benchmarks.peers.system import CannotDo, Layout, System
-from benchmarks.peers.workloads import CLUSTERED, Run, Sizes, Workload, named
+from benchmarks.peers.workloads import UNIFORM, Run, Sizes, Workload, named
 
 WARM_ROWS = 2_000
 WARM_UPSERTS = 3
@@ -36,7 +36,7 @@ class Worker:
     def warm_up(self) -> None:
         """Everything once, on a tiny table."""
         tiny = Data(self.work / "data" / str(WARM_ROWS), WARM_ROWS)
-        table = self._table("warm", CLUSTERED, WARM_ROWS)
+        table = self._table("warm", UNIFORM, WARM_ROWS)
         table.clear()
         run = Run(table, tiny, Sizes(WARM_ROWS), Expected(tiny))
         table.load(tiny.base)
