@@ -149,13 +149,13 @@ class MergeOnRead(Hudi):
         return {**super()._options(), "hoodie.compact.inline": "false"}
 
     def _upkeep(self) -> str:
-        return "CALL run_compaction (scheduleAndExecute) after every fifth commit"
+        return "CALL run_compaction (schedule, then run) after every fifth commit"
 
     def upkeep(self, *, force: bool = False) -> None:
         # https://hudi.apache.org/docs/procedures#run_compaction
         if self.is_due(force):
-            for option in ("schedule", "run"):
-                self.spark.sql(
-                    f"CALL run_compaction(op => '{option}', path => '{self._path}', "
-                    "options => 'hoodie.compact.inline.max.delta.commits=1')"
-                ).collect()
+            # What the table does not remember of its writer has to be said again.
+            options = "hoodie.compact.inline.max.delta.commits=1,hoodie.parquet.compression.codec=zstd"
+            for step in ("schedule", "run"):
+                call = f"CALL run_compaction(op => '{step}', path => '{self._path}', options => '{options}')"
+                self.spark.sql(call).collect()
