@@ -116,12 +116,12 @@ def _rows(numbers: Any, rows: int, rng: np.random.Generator) -> pa.Table:
         {
             "id": pa.array(ids.astype(np.int64)),
             "day": pa.array(days.astype(np.int32), pa.int32()).cast(pa.date32()),
-            "name": pc.binary_join_element_wise("name", some(hexes), some(hexes), some(hexes), ""),
+            "name": pc.binary_join_element_wise("customer", some(hexes), some(hexes), ""),
             "price": pa.array(rng.random(count) * 1000),
             "quantity": pa.array(rng.integers(0, 1000, count).astype(np.int32)),
             "amount": amount,
             "at": pa.array(at, pa.timestamp("us", "UTC")),
-            "note": pc.binary_join_element_wise(some(words), some(words), some(words), some(words), " "),
+            "note": pc.binary_join_element_wise(some(words), some(words), some(words), " "),
         }
     )
 

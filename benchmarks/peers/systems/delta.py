@@ -26,8 +26,8 @@ class Delta(Sparked):
             "spark.jars.packages": f"io.delta:delta-spark_2.12:{VERSION}",
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # A table's log is read in so many tasks. The default, 50, is for clusters: with two cores each write and the
-            # read after it would take seconds longer.
+            # A table's log is read in so many tasks. The default, 50, is for clusters: with two cores each write, and
+            # the read after it, would take seconds longer.
             "spark.databricks.delta.snapshotPartitions": "2",
         }
 
