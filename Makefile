@@ -8,7 +8,7 @@ STAMP := $(VENV)/.nova-setup
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-fast soak check reference clean distclean
+.PHONY: help setup demo ui test test-fast soak check reference peers clean distclean
 
 help:  ## Show this list
 	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
@@ -20,7 +20,7 @@ help:  ## Show this list
 		printf '%-16s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "Another Python:  make setup PYTHON=python3.12"
-	@echo "Another Spark:   make test SPARK='4.0.*'"
+	@echo "Another Spark:   make test SPARK='4.0.*', or '3.5.*'"
 
 setup: $(STAMP)  ## Install everything into .venv/ (the first time downloads about half a gigabyte)
 
@@ -58,10 +58,19 @@ check: $(STAMP)  ## Check style, format, types and the direction of imports
 reference: $(STAMP)  ## Write docs/api.md from the docstrings
 	@$(PY) tools/reference.py
 
+PEERS := .venv-peers
+
+$(PEERS)/.nova-setup: pyproject.toml benchmarks/peers/requirements.txt benchmarks/peers/setup.sh
+	@PYTHON='$(PYTHON)' VENV='$(PEERS)' sh benchmarks/peers/setup.sh
+	@touch $@
+
+peers: $(PEERS)/.nova-setup  ## Measure beside Delta, Hudi, Iceberg and others (hours; ARGS=--quick: 15 minutes)
+	@$(PEERS)/bin/python -m benchmarks.peers $(ARGS)
+
 clean:  ## Remove what the demo and the tools have left, but not .venv/
 	rm -rf .nova build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf spark-warehouse metastore_db derby.log .tmp_dagster_home_*
 	find nova_assets nova_assets_tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean  ## Remove .venv/ too
-	rm -rf .venv .venv-spark-*
+	rm -rf .venv .venv-spark-* .venv-peers

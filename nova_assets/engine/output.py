@@ -74,9 +74,10 @@ def _save(rows: DataFrame, target: Target) -> None:
     from pyspark.sql import functions as F
 
     from nova_assets.engine.columns import struct
+    from nova_assets.engine.versions import rebalanced
 
     mark = F.sha2(F.to_json(struct(target.spread)), 256)
-    marked = rows.withColumn(_PARTITION, mark).hint("rebalance", _PARTITION)  # few files, and none for several
+    marked = rebalanced(rows.withColumn(_PARTITION, mark), _PARTITION)  # few files, and none for several
     marked.write.mode("append").partitionBy(_PARTITION).parquet(str(target.folder))
     flatten(target.folder, _PARTITION)
 

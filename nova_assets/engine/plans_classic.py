@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from nova_assets.engine.versions import datasets
+
 # Operators that give the same rows for the same input, whatever the order and the partitions they come in.
 _PLAIN = frozenset(
     "LogicalRelation LocalRelation OneRowRelation Range EmptyRelation Project Filter SubqueryAlias View Union Join "
@@ -149,5 +151,4 @@ def _patterns(frame: DataFrame) -> dict[str, Any]:
 
 def _frame_of(plan: Any, like: DataFrame) -> DataFrame:
     session: Any = like.sparkSession
-    dataset = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
-    return DataFrame(dataset, session)
+    return DataFrame(datasets(session).ofRows(session._jsparkSession, plan), session)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from nova_assets.engine.columns import col
@@ -16,15 +17,16 @@ from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.fit import custom_base
 from nova_assets.engine.merge import SEQ, fold, live, merge
-from nova_assets.engine.names import names_in
+from nova_assets.engine.names import names_in, types_in
 from nova_assets.engine.session import READING, Session, is_connect, using
 from nova_assets.engine.types import to_spark, to_struct
+from nova_assets.engine.versions import WIDENS, metadata
 from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source, Together
-from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.plan.layout import apart
 
 BROADCAST_ROWS = 2_000_000
@@ -44,6 +46,9 @@ _LITERAL_FILES = 200
 _FILE = "__nova_file"
 _GLOB = re.compile(r"[{}\[\]*?\\]")
 _NO_COLUMNS = Schema(())
+
+_Names: TypeAlias = tuple[str | None, ...]
+_Types: TypeAlias = tuple[DataType | None, ...]
 
 
 class Reader:
@@ -167,19 +172,22 @@ class Reader:
     def rows(self, blocks: Sequence[Block], schema: Schema, order: Mapping[str, int] | None = None) -> DataFrame:
         """The rows of some blocks in the columns of a schema, in one read for all blocks that are alike.
 
-        Columns that a block is too old to have are null, types are widened (Spark's Parquet reader does every widening
-        that ``model.schema.widens`` admits), and a column is found under whatever name the block has it (R18).
+        Columns that a block is too old to have are null, types are widened (Spark 4's Parquet reader does every one
+        that ``model.schema.widens`` admits; with 3.5, blocks of other types are read apart, and cast), and a column is
+        found under whatever name the block has it (R18).
 
         Args:
             order: file -> its place, to be added as ``SEQ``.
         """
-        alike: dict[tuple[str, tuple[str | None, ...]], list[DataFile]] = {}
+        alike: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
         for b in blocks:
             if b.manifest.files:
-                alike.setdefault((b.manifest.format, names_in(b, schema)), []).extend(b.manifest.files)
+                names = names_in(b, schema)
+                types = (None,) * len(names) if WIDENS else types_in(b, names)
+                alike.setdefault((b.manifest.format, names, types), []).extend(b.manifest.files)
         if not alike:
             return self._empty(schema)
-        frames = [self._read_files(f, files, schema, names, order) for (f, names), files in alike.items()]
+        frames = [self._read_files(f, files, schema, names, types, order) for (f, names, types), files in alike.items()]
         return reduce(DataFrame.unionByName, frames)
 
     def _read_files(
@@ -187,13 +195,18 @@ class Reader:
         format_: str,
         files: Sequence[DataFile],
         schema: Schema,
-        names: Sequence[str | None],
+        names: _Names,
+        types: _Types,
         order: Mapping[str, int] | None,
     ) -> DataFrame:
         if format_ not in FORMATS:
             raise NotSupported(f"blocks of format {format_!r} cannot be read", expected=" or ".join(FORMATS))
         relaxed = schema.relaxed().fields
-        there = Schema(tuple(replace(f, name=n) for f, n in zip(relaxed, names, strict=True) if n is not None))
+        own = [
+            None if n is None else replace(f, name=n, type=t or f.type)
+            for f, n, t in zip(relaxed, names, types, strict=True)
+        ]
+        there = Schema(tuple(f for f in own if f is not None))
         reader = self.session.get().read.format(format_).schema(to_struct(there))
         # No file is passed over in silence.
         reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
@@ -210,12 +223,9 @@ class Reader:
             ) from error
         if order:
             rows = self._in_order(rows, order)
-        if all(n == f.name for f, n in zip(relaxed, names, strict=True)):
+        if all(o == f for f, o in zip(relaxed, own, strict=True)):
             return rows
-        found = [
-            (F.lit(None).cast(to_spark(f.type)) if n is None else col(n)).alias(f.name)
-            for f, n in zip(relaxed, names, strict=True)
-        ]
+        found = [_as(f, o).alias(f.name) for f, o in zip(relaxed, own, strict=True)]
         return rows.select(*found, *([col(SEQ)] if order else []))
 
     def _in_order(self, rows: DataFrame, order: Mapping[str, int]) -> DataFrame:
@@ -227,7 +237,7 @@ class Reader:
         places = {"/".join(path.split("/")[-2:]): n for path, n in order.items()}
         # Asked for by name, it costs nothing where it is not needed; but a user's column may have that name.
         taken = any(c.lower() == "_metadata" for c in rows.columns)
-        path = rows.metadataColumn("_metadata").getField("file_path") if taken else F.col("_metadata.file_path")
+        path = metadata(rows).getField("file_path") if taken else F.col("_metadata.file_path")
         name = F.substring_index(path, "/", -2)
         if len(places) <= _LITERAL_FILES:
             pairs = [F.lit(part) for item in places.items() for part in item]
@@ -240,6 +250,13 @@ class Reader:
         columns = [F.lit(None).cast(to_spark(f.type)).alias(f.name) for f in schema.fields if f.name != DELETED]
         marks = [F.lit(False).alias(DELETED)] if DELETED in schema else []
         return self.session.get().range(0).select(*columns, *marks)
+
+
+def _as(field: Field, own: Field | None) -> Column:
+    """A column as it is called now, of what a file has."""
+    if own is None:
+        return F.lit(None).cast(to_spark(field.type))
+    return col(own.name) if own.type == field.type else col(own.name).cast(to_spark(field.type))
 
 
 def load(reader: DataFrameReader, spark: SparkSession, paths: list[str]) -> DataFrame:

