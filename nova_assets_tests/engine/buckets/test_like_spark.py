@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
+from nova_assets.engine.buckets import compare
 from nova_assets.engine.buckets import fold as kernel
 from nova_assets.engine.buckets.hashing import hashes
 from nova_assets.engine.buckets.order import is_sorted, sorted_by
+from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import DELETED
 
@@ -112,6 +114,44 @@ def test_chains_and_merges(model: str, spark: Any) -> None:
     half = kernel.merge(sorted_by(base, key), fold_of(deltas[:2], merge), merge, key)
     in_two = kernel.merge(half, fold_of(deltas[2:], merge), merge, key)
     assert counted(in_two) == counted(merged), "R10"
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_diffs(model: str, spark: Any) -> None:
+    from nova_assets.engine import diff as by_spark
+    from nova_assets.engine.versions import collected, frame_of
+
+    rng, merge = random.Random(model), MODELS[model]
+    old = random_base(rng).drop_columns(["list"])  # Arrow compares none
+    new = mostly(old, rng)
+    order = Layout(merge.key)
+
+    found = compare.diff(sorted_by(old, merge.key), sorted_by(new, merge.key), merge, order)
+
+    assert counted(found) == counted(collected(by_spark.diff(frame_of(spark, old), frame_of(spark, new), merge)))
+    assert is_sorted(found, merge.key) and 50 < found.num_rows < new.num_rows
+    same = compare.diff(sorted_by(old, merge.key), sorted_by(old, merge.key), merge, order)
+    assert same.num_rows == 0, "NaN is equal to itself, and so is null"
+
+
+def mostly(rows: pa.Table, rng: random.Random) -> pa.Table:
+    """The same rows, but for some: gone, new, or with another value in one column."""
+    found = []
+    for row in rows.to_pylist():
+        other = random_row(rng, row["case"], rng.randrange(KEYS))
+        change = rng.random()
+        if change < 0.1:
+            continue
+        if change < 0.4:
+            column = rng.choice([c for c in row if c not in ("case", "name")])
+            row[column] = other[column]
+        found.append(row)
+    known = {(r["case"], r["name"]) for r in found}
+    more = (random_row(rng, case, key) for case in range(CASES) for key in range(KEYS))
+    found += [r for r in more if (r["case"], r["name"]) not in known and rng.random() < 0.2]
+    for row in found:
+        row.pop("list", None)
+    return pa.Table.from_pylist(found, schema=rows.schema)
 
 
 def fold_of(deltas: Sequence[pa.Table], merge: MergeModel) -> pa.Table:
