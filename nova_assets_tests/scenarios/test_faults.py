@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Any:
         (
             "return source.withColumn('k', (F.col('k') / 0).cast('int'))",
             "rows were computed: .*DIVIDE_BY_ZERO",
-            r"line \d+",
+            r"line \d+" if version("pyspark") >= "4" else "",  # which Spark 3.5 does not tell
         ),
     ],
 )
