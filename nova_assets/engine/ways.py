@@ -58,10 +58,8 @@ class Ways:
             parts = [self.frame(p) for p in read.parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         if isinstance(read, Snapshot | Chain | Diff):
-            way = chosen(read, "frame", self.forced)
-            if way == "memory" and (table := self._computed(read)) is not None:
-                return self.session.frame_of(table)
-            if way == "cells" and self.session.has_workers and (pieces := self.cellwise.of(read)) is not None:
+            cells = chosen(read, "frame", self.forced) == "cells" and self.session.has_workers
+            if cells and (pieces := self.cellwise.of(read)) is not None:
                 return self.cellwise.frame(pieces)
         return Reader(self.session, self.warehouse).read(read)
 

@@ -42,6 +42,8 @@ _WRITTEN = {"memory": 500e-9, "cells": 400e-9, "frame": 900e-9}
 def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
     """The ways that lead to a read's rows, the cheapest first.
 
+    A snapshot as a frame is always a scan of Spark's, which reads no column and no row group that the query has no use
+    for; and no frame is computed before it is known that somebody wants it.
     Of changes of several kinds side by side (``Together``), each part goes its own way; what is given is the sum.
     """
     if isinstance(read, Inserts):
@@ -50,7 +52,7 @@ def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
         return _together([ways(p, purpose) for p in read.parts])
     if isinstance(read, Empty | Port) or any(not isinstance(s, Block) for s in sources(read)):
         return ()
-    found = [_estimate(read, way, purpose) for way in WAYS if _leads(read, way)]
+    found = [_estimate(read, way, purpose) for way in WAYS if _leads(read, way, purpose)]
     return tuple(sorted(found, key=lambda e: e.seconds))
 
 
@@ -74,9 +76,11 @@ def _together(parts: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:
     return (Estimate(way, sum(e.rows for e in best), sum(e.bytes for e in best), sum(e.seconds for e in best)),)
 
 
-def _leads(read: Snapshot | Chain | Diff, way: Way) -> bool:
+def _leads(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> bool:
     if way == "frame":
         return True
+    if purpose == "frame" and (way == "memory" or isinstance(read, Snapshot)):
+        return False
     return laid(read) is not None if way == "cells" else _fits(read)
 
 

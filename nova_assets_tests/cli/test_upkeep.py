@@ -30,6 +30,7 @@ def test_a_dry_run_says_what_and_why_and_changes_nothing(nova: Nova, counted: St
                 "partitions": [{"partition": "", "at": 3, "range": "B3", "why": "asked for"}],
                 "commit": None,
                 "blocks": [],
+                "ways": [],
             }
         ],
     }

@@ -180,7 +180,8 @@ def test_the_cheapest_way_is_taken_unless_one_is_forced() -> None:
     small, large = read(1000, 1), read(50_000_000, 1)
     assert chosen(small, "here") == "memory" and chosen(large, "here") == "frame"
     assert [e.way for e in ways(large, "block")] == ["cells", "frame"], "there is too much for memory"
-    assert chosen(large, "frame", "cells") == "cells" and chosen(large, "frame", "memory") == "frame"
+    assert chosen(large, "block", "frame") == "frame" and chosen(large, "block", "memory") == "cells"
+    assert [e.way for e in ways(small)] == ["frame"], "Spark prunes what it scans"
     assert chosen(Diff(large, read(50_000_000, 2))) == "cells"
     found = best(ways(large))
     assert found is not None and found.rows == 50_000_009 and found.seconds > 1

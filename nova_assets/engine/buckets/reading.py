@@ -69,7 +69,7 @@ def _of_keys(file: pq.ParquetFile, layout: Layout, columns: list[str], wanted: p
     """The rows of some keys: first the key's own columns are read, and the others where a key was found."""
     order = list(layout.order)
     wanted = wanted.cast(pa.schema([file.schema_arrow.field(name) for name in order]))
-    found = [pa.table({name: pa.array([], file.schema_arrow.field(name).type) for name in columns})]
+    found = [file.schema_arrow.empty_table().select(columns)]
     for group in _with_keys(file, order[0], wanted):
         keys = one_chunk(file.read_row_group(group, order).select(order))
         places = _places(keys, wanted, order)

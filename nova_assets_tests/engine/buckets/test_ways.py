@@ -73,21 +73,21 @@ def test_every_way_gives_the_same_rows(store: Store) -> None:
             assert multiset(rows(store, plan, way)) == expected, (way, plan)
             led[way] += 1
         table = forced(store, "memory").here(plan)
-        assert table is None or multiset(table) == expected
+        assert table is not None and multiset(table) == expected
         kinds[type(plan)] += 1
     assert kinds.keys() >= {Snapshot, Chain, Inserts} and (kinds[Diff] or kinds[Together])
-    assert min(led[way] for way in ("memory", "cells", "frame")) >= 4, led
+    assert led["cells"] >= 3 and led["frame"] == len(plans)
 
 
 def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = store.read("c").plan
     everything = store.engine.to_arrow(store.engine.read(plan))
     key = list(store.catalog.history("c").merge.key)
-    some = everything.select(key).slice(5, 3)
+    some = everything.select(key).slice(5, 90)
     strange = some.set_column(key.index("k"), "k", pa.array([-1, 10**9, None], pa.int64()))
     asked = pa.concat_tables([some, some.slice(0, 1), strange])
     expected = multiset(store.engine.to_arrow(store.engine.matching(store.engine.read(plan), asked, key)))
-    assert sum(expected.values()) == 3
+    assert sum(expected.values()) == 90
     for here in (True, False):
         for here_bytes in (0, 2**40):
             monkeypatch.setattr("nova_assets.engine.ways.HERE_BYTES", here_bytes)
