@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from nova_assets.engine.buckets.arrange import numbers
 from nova_assets.engine.buckets.content import Cellwork, Piece, Source, content
 from nova_assets.engine.buckets.order import firsts, one_chunk, sorted_by
+from nova_assets.engine.buckets.reading import inside
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.names import names_in
 from nova_assets.engine.session import Session
@@ -173,7 +174,8 @@ class _Wanted:
         """Those that may be in a cell; None where no key is looked for but all are."""
         if self.keys is None:
             return None
-        found = self._bucket(work.cell) if isinstance(work.cell, Bucket) else self.keys
+        cell = work.cell
+        found = self._bucket(cell) if isinstance(cell, Bucket) else inside(self.keys, cell, self.layout)
         if not found.num_rows:
             return found
         return found.filter(self._any(found, [*(f for _, f in work.base), *(f for _, _, f in work.deltas)]))

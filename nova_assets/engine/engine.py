@@ -74,8 +74,6 @@ class SparkEngine:
         return self.read(read) if table is None else table
 
     def matching(self, snapshot: Any, keys: Any, on: Sequence[str], *, here: bool = False) -> Any:
-        from nova_assets.engine.columns import col
-
         have = keys.column_names if isinstance(keys, pa.Table) else keys.columns
         lacking = [c for c in on if c not in have]
         if lacking:
@@ -92,6 +90,8 @@ class SparkEngine:
             ):
                 return found
             snapshot = self.read(snapshot)
+        from nova_assets.engine.columns import col
+
         snapshot, keys = self._frame(snapshot), self._frame(keys)
         wanted = keys.select(*map(col, on))
         if not snapshot.columns:  # a channel that nothing was ever put on: no row matches, and its keys are like these

@@ -82,7 +82,10 @@ def _nulls(chunks: list[Any] | None) -> int | None:
 def _range(chunks: list[Any] | None) -> tuple[Any, Any] | None:
     if not chunks:
         return None
-    bounds = list(_bounds(chunks))
+    try:
+        bounds = list(_bounds(chunks))
+    except (ValueError, OverflowError):  # dates that Python does not have
+        return None
     if not bounds:
         return None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,8 +28,9 @@ def cuts(files: Sequence[tuple[str, Sequence[str]]], order: Sequence[str], piece
     found: set[Key] = set()
     for file, names in opened:
         keys = file.read(names).select(names)
-        for row in keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64())).to_pylist():
-            found.add(tuple(plain(row[name]) for name in names))
+        some = keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64()))
+        with suppress(ValueError, OverflowError):  # dates that Python does not have
+            found |= {tuple(plain(row[name]) for name in names) for row in some.to_pylist()}
     known = sorted((k for k in found if None not in k), key=ranking)
     places = sorted({len(known) * n // pieces for n in range(1, pieces)})
     return [known[n] for n in places if 0 < n < len(known)]

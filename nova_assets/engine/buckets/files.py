@@ -126,7 +126,7 @@ def _place(table: pa.Table, layout: Layout, counts: Numbers, cell: Bucket | None
         ends = table.select(list(layout.order)).take([0, table.num_rows - 1])
         try:
             least, greatest = (tuple(plain(v) for v in row.values()) for row in ends.to_pylist())
-        except ValueError:  # a date that Python does not have
+        except (ValueError, OverflowError):  # a date that Python does not have
             return None
         return None if None in (*least, *greatest) else Ranged(least, greatest)
     if cell is not None:

@@ -81,16 +81,27 @@ def _of_keys(file: pq.ParquetFile, layout: Layout, columns: list[str], wanted: p
 
 def _with_keys(file: pq.ParquetFile, name: str, wanted: pa.Table) -> list[int]:
     """The row groups that may have some of the keys, by the first column of their order."""
-    values = wanted.column(name).to_pylist()
-    found = []
-    for n in range(file.metadata.num_row_groups if values else 0):
-        statistics = _statistics(file.metadata.row_group(n), name)
-        if statistics is not None and statistics.has_min_max:
-            first = bisect_left(values, statistics.min)
-            if first == len(values) or values[first] > statistics.max:
-                continue
-        found.append(n)
-    return found
+    groups = list(range(file.metadata.num_row_groups if wanted.num_rows else 0))
+    try:
+        values = wanted.column(name).to_pylist()
+    except (ValueError, OverflowError):  # dates that Python does not have
+        return groups
+
+    def may_have(low: Any, high: Any) -> bool:
+        first = bisect_left(values, low)
+        return first < len(values) and bool(values[first] <= high)
+
+    return [n for n in groups if (found := _bounds(file, n, name)) is None or may_have(*found)]
+
+
+def _bounds(file: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a column in a row group; None where they are not known."""
+    statistics = _statistics(file.metadata.row_group(group), name)
+    try:
+        known = statistics is not None and statistics.has_min_max
+        return (statistics.min, statistics.max) if known else None
+    except (ValueError, OverflowError):  # dates that Python does not have
+        return None
 
 
 def _places(keys: pa.Table, wanted: pa.Table, order: list[str]) -> Places:
@@ -109,12 +120,13 @@ def _places(keys: pa.Table, wanted: pa.Table, order: list[str]) -> Places:
 
 def _within(file: pq.ParquetFile, span: Span, layout: Layout, columns: list[str]) -> pa.Table:
     """The rows from one key up to another: of sorted rows, some that are side by side."""
-    rows = one_chunk(file.read_row_groups(_reaching(file, span, layout), columns))
-    start, end = 0, rows.num_rows
-    if span.least is not None:
-        start = _first_from(rows, span.least, layout)
-    if span.below is not None:
-        end = _first_from(rows, span.below, layout)
+    return inside(one_chunk(file.read_row_groups(_reaching(file, span, layout), columns)), span, layout)
+
+
+def inside(rows: pa.Table, span: Span, layout: Layout) -> pa.Table:
+    """Of sorted rows those of a span."""
+    start = 0 if span.least is None else _first_from(rows, span.least, layout)
+    end = rows.num_rows if span.below is None else _first_from(rows, span.below, layout)
     return rows.slice(start, end - start)
 
 
@@ -123,15 +135,12 @@ def _reaching(file: pq.ParquetFile, span: Span, layout: Layout) -> list[int]:
     name = layout.order[0]
     meant = spark_type(file.schema_arrow.field(name).type, name)
     least, below = (None if key is None else coerced(key[0], meant) for key in (span.least, span.below))
-    found = []
-    for n in range(file.metadata.num_row_groups):
-        statistics = _statistics(file.metadata.row_group(n), name)
-        if statistics is not None and statistics.has_min_max:
-            outside = (least is not None and statistics.max < least) or (below is not None and statistics.min > below)
-            if outside:
-                continue
-        found.append(n)
-    return found
+
+    def outside(low: Any, high: Any) -> bool:
+        return (least is not None and high < least) or (below is not None and low > below)
+
+    groups = range(file.metadata.num_row_groups)
+    return [n for n in groups if (found := _bounds(file, n, name)) is None or not outside(*found)]
 
 
 def _statistics(group: Any, name: str) -> Any:

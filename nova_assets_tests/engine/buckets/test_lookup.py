@@ -1,0 +1,110 @@
+"""Keys of every type that blocks are laid out by are found, through bases and deltas, and without Spark."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import nova_assets as nova
+from nova_assets.engine.buckets import files, worker
+from nova_assets.model.arrow_types import arrow_type
+from nova_assets.model.layout import HASHED_TYPES
+from nova_assets.model.schema import schema_of
+from nova_assets.plan import layout
+
+VALUES: dict[str, list[Any]] = {
+    "boolean": [True, False],
+    "tinyint": list(range(-100, 100)),
+    "smallint": list(range(-300, 300)),
+    "int": list(range(-300, 300)),
+    "bigint": [n * 10**12 for n in range(-300, 300)],
+    "date": [date(1900, 1, 1) + timedelta(days=37 * n) for n in range(600)],
+    "timestamp": [
+        datetime(1950, 1, 1, tzinfo=UTC) + timedelta(seconds=9876 * n, microseconds=n % 3) for n in range(600)
+    ],
+    "timestamp_ntz": [datetime(1950, 1, 1) + timedelta(seconds=9876 * n, microseconds=n % 3) for n in range(600)],
+    "string": [f"é{n:04d}" * (1 + n % 3) for n in range(500)] + ["x" * 5000, "", "日本"],
+    "binary": [bytes([n % 256, n // 256]) for n in range(500)],
+}
+CLUSTERED = HASHED_TYPES - {"boolean", "binary"}
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "GROUP_ROWS", 50)
+    monkeypatch.setattr(files, "FEW_ROWS", 20)
+    monkeypatch.setattr(worker, "FINE_ROWS", 8)
+    monkeypatch.setattr(layout, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(layout, "LARGEST_BYTES", 3000)
+    monkeypatch.setattr("nova_assets.engine.buckets.lay.BUCKET_BYTES", 3000)
+
+
+@pytest.mark.parametrize(
+    ("type_", "by"), [*((t, ()) for t in sorted(HASHED_TYPES)), *((t, ("k",)) for t in sorted(CLUSTERED))]
+)
+def test_keys_of_each_type_are_found(type_: str, by: tuple[str, ...], tmp_path: Path) -> None:
+    assert VALUES.keys() == HASHED_TYPES
+    rng = random.Random(type_)
+    channel = nova.Channel(
+        "c", merge=nova.Upsert(key=["k", "j"]), schema=f"k {type_}, j bigint, v bigint", cluster_by=by
+    )
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(channel)
+        store.insert("c", table(type_, given(rng, type_, 400)), kind="base")
+        for _ in range(3):
+            rows = [{**r, "_deleted": rng.random() < 0.3} for r in given(rng, type_, 60)]
+            store.insert("c", table(type_, rows))
+        there = {(r["k"], r["j"]): r["v"] for r in store.read("c").to_arrow().to_pylist()}
+        some = rng.sample(sorted(there, key=str), min(50, len(there)))
+        asked = table(type_, [{"k": k, "j": j, "v": 0} for k, j in [*some, (VALUES[type_][0], 99)]]).select(["k", "j"])
+        found = store.read("c", keys=asked).to_arrow().to_pylist()
+        assert {(r["k"], r["j"]): r["v"] for r in found} == {k: there[k] for k in some} and len(found) == len(some)
+
+
+def test_dates_that_python_does_not_have(tmp_path: Path) -> None:
+    days = pa.array([0, 1, 4_000_000, -2_000_000], pa.int32()).cast(pa.date32())
+    for by in ((), ("k",)):
+        channel = nova.Channel(f"c{len(by)}", merge=nova.Upsert(key="k"), schema="k date, v bigint", cluster_by=by)
+        with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+            store.register(channel)
+            store.insert(channel, pa.table({"k": days, "v": pa.array([0, 1, 2, 3], pa.int64())}), kind="base")
+            store.insert(channel, pa.table({"k": days.slice(2), "v": pa.array([4, 5], pa.int64())}))
+            assert sorted(store.read(channel.name).to_arrow()["v"].to_pylist()) == [0, 1, 4, 5]
+            store.compact(channel.name)
+            assert sorted(store.read(channel.name).to_arrow()["v"].to_pylist()) == [0, 1, 4, 5]
+            if not by:
+                found = store.read(channel.name, keys=pa.table({"k": days.slice(1, 2)})).to_arrow()
+                assert sorted(found["v"].to_pylist()) == [1, 4]
+
+
+def test_it_takes_no_spark(tmp_path: Path) -> None:
+    code = f"""
+import sys, pyarrow as pa, nova_assets as nova
+with nova.open(catalog="sqlite:///{tmp_path}/c.db", warehouse="{tmp_path}/wh") as store:
+    store.register(nova.Channel("c", merge=nova.Upsert(key="k")))
+    store.insert("c", pa.table({{"k": [1, 2], "v": [1, 2]}}), kind="base")
+    store.insert("c", pa.table({{"k": [2, 3], "v": [3, 4]}}))
+    store.compact("c")
+    assert store.read("c", keys=pa.table({{"k": [2, 9]}})).to_arrow().to_pylist() == [{{"k": 2, "v": 3}}]
+    assert store.read("c", since=1).to_arrow().num_rows == 2 and store.read("c").to_arrow().num_rows == 3
+assert "pyspark" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def given(rng: random.Random, type_: str, count: int) -> list[dict[str, Any]]:
+    keys = {(rng.choice(VALUES[type_]), rng.randrange(3)) for _ in range(count)}
+    return [{"k": k, "j": j, "v": rng.randrange(1000)} for k, j in sorted(keys, key=str)]
+
+
+def table(type_: str, rows: list[dict[str, Any]]) -> pa.Table:
+    marks = [("_deleted", pa.bool_())] if "_deleted" in rows[0] else []
+    key = arrow_type(schema_of(f"k {type_}").field("k").type)
+    return pa.Table.from_pylist(rows, schema=pa.schema([("k", key), ("j", pa.int64()), ("v", pa.int64()), *marks]))
