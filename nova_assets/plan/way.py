@@ -42,7 +42,7 @@ _WRITTEN = {"memory": 500e-9, "cells": 400e-9, "frame": 900e-9}
 def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
     """The ways that lead to a read's rows, the cheapest first.
 
-    A snapshot as a frame is always a scan of Spark's, which reads no column and no row group that the query has no use
+    A snapshot that is not computed in memory is a scan of Spark's, which reads no column and no row group that the query has no use
     for; and no frame is computed before it is known that somebody wants it.
     Of changes of several kinds side by side (``Together``), each part goes its own way; what is given is the sum.
     """
@@ -79,7 +79,9 @@ def _together(parts: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:
 def _leads(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> bool:
     if way == "frame":
         return True
-    if purpose == "frame" and (way == "memory" or isinstance(read, Snapshot)):
+    if (way == "memory" and purpose == "frame") or (
+        way == "cells" and purpose != "block" and isinstance(read, Snapshot)
+    ):
         return False
     return laid(read) is not None if way == "cells" else _fits(read)
 
