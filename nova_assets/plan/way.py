@@ -42,9 +42,9 @@ _WRITTEN = {"memory": 500e-9, "cells": 400e-9, "frame": 900e-9}
 def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
     """The ways that lead to a read's rows, the cheapest first.
 
-    A snapshot that is not computed in memory is a scan of Spark's, which reads no column and no row group that the query has no use
-    for; and no frame is computed before it is known that somebody wants it.
-    Of changes of several kinds side by side (``Together``), each part goes its own way; what is given is the sum.
+    A snapshot that is not computed in memory is a scan of Spark's, which reads no column and no row group that the
+    query has no use for; and no frame is computed before it is known that somebody wants it. Of changes of several
+    kinds side by side (``Together``), each part goes its own way; what is given is the sum.
     """
     if isinstance(read, Inserts):
         return ways(read.snapshot, purpose)
