@@ -22,7 +22,7 @@ from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.cells import Bucket
 
-RUN_BYTES = 256 * 2**20
+RUN_BYTES = 128 * 2**20
 """Rows of a task are written whenever they are so many bytes."""
 
 FINE_ROWS = 1 << 14
