@@ -169,8 +169,8 @@ class TaskRun:
     # the call
 
     def _evaluate(self, step: Step, task: Task) -> Mapping[str, Frame]:
-        arguments = self.arguments(step.inputs, task.wants_context)
-        with self.calling(task.name):
+        with self.calling(task.name):  # keys to be looked up are computed by what a task before gave
+            arguments = self.arguments(step.inputs, task.wants_context)
             result = task.function(**arguments)
         return self._outputs(step, task, result)
 

@@ -167,6 +167,8 @@ class _Wanted:
         self._by_bucket: dict[int, list[pa.Table]] = {}
         if keys is not None:
             kind = pa.schema([(name, arrow_type(self.types[name])) for name in layout.order])
+            if strange := [f.name for f in kind if not _means_same(keys.schema.field(f.name).type, f.type)]:
+                raise pa.ArrowInvalid(f"keys of other types: {', '.join(strange)}")
             ordered = one_chunk(sorted_by(one_chunk(keys.select(layout.order).cast(kind).drop_null()), layout.order))
             self.keys = ordered.filter(pa.array(firsts(ordered, layout.order)))
 
@@ -206,6 +208,22 @@ class _Wanted:
                 column = one_chunk(keys.select([name])).column(0).chunk(0)
                 found = pc.and_(found, pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)))
         return found
+
+
+def _means_same(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast that fails where a value does not fit keeps every value as it is."""
+    same = (pa.types.is_integer, pa.types.is_timestamp, _is_text, _is_bytes)
+    alike = any(of(given) and of(wanted) for of in same)
+    zones = pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted) and (given.tz is None) != (wanted.tz is None)
+    return given == wanted or (alike and not zones)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_))
 
 
 def _blocks(sources: Sequence[object]) -> tuple[Block, ...]:

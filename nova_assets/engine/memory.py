@@ -94,4 +94,4 @@ def _rows(block: Block, files: Sequence[pq.ParquetFile], schema: Schema) -> pa.T
 
 
 def _all(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
-    return pa.concat_tables(tables) if tables else arrow.fit(pa.table({}), schema)
+    return pa.concat_tables(tables) if tables else arrow.fit(pa.table({}), schema.relaxed())

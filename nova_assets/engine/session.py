@@ -129,7 +129,10 @@ class Session:
         Arrow, where they are. Found out once."""
         spark = self.get()
         if self._workers is None or self._workers[0] != id(spark):
-            self._workers = id(spark), _know_us(spark)
+            known = _know_us(spark)
+            if known is None:
+                return False
+            self._workers = id(spark), known
         return self._workers[1]
 
     def frame_of(self, table: pa.Table) -> DataFrame:
@@ -148,14 +151,16 @@ class Session:
         return table if table.schema.equals(wanted) else table.cast(wanted)
 
 
-def _know_us(spark: SparkSession) -> bool:
+def _know_us(spark: SparkSession) -> bool | None:
+    """None where that could not be found out this time."""
     from nova_assets.engine.buckets.jobs import workers_answer
 
     try:
         return workers_answer(spark)
     except Exception as error:
+        lacking = any(word in str(error) for word in ("ModuleNotFoundError", "ImportError", "PythonException"))
         log.warning("Spark's Python workers cannot run nova_assets, so blocks are not laid out: %s", error)
-        return False
+        return False if lacking else None
 
 
 def _check(spark: SparkSession) -> None:

@@ -88,6 +88,8 @@ class Ways:
         if not isinstance(read, Snapshot) or self.forced == "frame" or (how := laid(read)) is None:
             return None
         order = list(how.layout.order)
+        if set(order) != set(read.merge.key):  # of another model (R18)
+            return None
         if not isinstance(keys, pa.Table):
             size = sum(b.bytes for b in sources(read) if isinstance(b, Block))
             keys = self._collected(keys, order) if size >= SCANNED_BYTES else None
@@ -97,9 +99,10 @@ class Ways:
             pieces = self.cellwise.of(read, keys)
         except pa.ArrowException:  # keys of another type: Spark knows what it makes of them
             return None
-        if pieces is None:
+        try:
+            return None if pieces is None else self._looked_up(pieces, here=here)
+        except OverflowError:  # of a combined value: Spark says it as it does elsewhere
             return None
-        return self._looked_up(pieces, here=here)
 
     def _looked_up(self, pieces: Pieces, *, here: bool) -> Any:
         if not here and pieces.bytes > HERE_BYTES and self.session.has_workers:

@@ -141,8 +141,9 @@ class Writer:
         ranged = () if model is None else tuple(dict.fromkeys((*model.key, *model.order_by)))
         kept = []
         for path in parquet_files(target.folder):
-            footer = read_footer(path, ranged, never_null(target))
-            if footer.rows and (places is None or path.name in places):
+            known = places is None or path.name in places  # half a file of a task that died has no footer
+            footer = read_footer(path, ranged, never_null(target)) if known else None
+            if footer is not None and footer.rows:
                 kept.append(footer)
             else:
                 path.unlink()

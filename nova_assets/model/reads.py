@@ -3,12 +3,13 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 
 
@@ -120,25 +121,31 @@ ReadT = TypeVar("ReadT", bound=Read)
 
 
 def resolved(read: ReadT, staged: Mapping[str, Block]) -> ReadT:
-    """The read with every ``FromPort`` replaced by the block staged on that port."""
+    """The read with every ``FromPort`` replaced by what is staged on that port: as it will be committed, a block for
+    each partition (R13)."""
 
-    def one(source: Source) -> Source:
-        return staged[source.port] if isinstance(source, FromPort) else source
+    def all_of(some: Iterable[Source]) -> tuple[Source, ...]:
+        return tuple(b for s in some for b in (_apart(staged[s.port]) if isinstance(s, FromPort) else (s,)))
 
     if isinstance(read, Snapshot):
-        return replace(
-            read,
-            bases=tuple(map(one, read.bases)),
-            deltas=tuple(map(one, read.deltas)),
-            schema=_schema(read.schema, read, staged),
-        )
+        schema = _schema(read.schema, read, staged)
+        return replace(read, bases=all_of(read.bases), deltas=all_of(read.deltas), schema=schema)
     if isinstance(read, Inserts):
         return replace(read, snapshot=resolved(read.snapshot, staged))
     if isinstance(read, Chain):
-        return replace(read, deltas=tuple(map(one, read.deltas)), schema=_schema(read.schema, read, staged))
+        return replace(read, deltas=all_of(read.deltas), schema=_schema(read.schema, read, staged))
     if isinstance(read, Diff):
         return replace(read, new=resolved(read.new, staged))
     return read
+
+
+def _apart(block: Block) -> tuple[Block, ...]:
+    """A staged block by partition. One without rows stays one."""
+    parts = block.manifest.by_partition()
+    if not parts or parts.keys() <= {WHOLE, block.partition}:
+        return (block,)
+    each = enumerate(parts.items())
+    return tuple(replace(block, id=f"{block.id}-{n}", partition=p, manifest=m) for n, (p, m) in each)
 
 
 def _schema(schema: Schema | None, read: Read, staged: Mapping[str, Block]) -> Schema | None:

@@ -9,6 +9,7 @@ from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.layout import HASHED_TYPES, Key, Layout
 from nova_assets.model.merge import COMBINERS, Custom, Keyed, MergeModel
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.reads import Chain, Diff, Snapshot, sources
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.plan.cells import Ranking, touched
@@ -65,6 +66,8 @@ def laid(read: Snapshot | Chain | Diff) -> Laid | None:
         return None
     if layout.order != tuple(c for c in layout.order if c in schema) or set(layout.order) != set(model.key):
         return None
+    if any(f.partition not in (WHOLE, b.partition) for b in full for f in b.manifest.files):
+        return None  # not taken apart by partition
     here = tuple(str(schema.field(c).type) for c in layout.order) == layout.types
     alike = all(b.merge.as_json() == model.as_json() and b.manifest.format == "parquet" for b in blocks)
     return Laid(layout, model, schema) if here and alike and all(b.manifest.layout == layout for b in full) else None

@@ -93,7 +93,7 @@ def changes_in(work: Cellwork, schema: Schema, model: MergeModel, layout: Layout
     """What all deltas together change in a cell."""
     marked = schema.with_deleted()
     each = [_together(delta, work, marked, layout) for delta in work.deltas]
-    return fold.fold(each, model, layout.order) if each else arrow.fit(pa.table({}), marked)
+    return fold.fold(each, model, layout.order) if each else arrow.fit(pa.table({}), marked.relaxed())
 
 
 def _together(sources: Sequence[Source], work: Cellwork, schema: Schema, layout: Layout) -> pa.Table:

@@ -16,8 +16,8 @@ from nova_assets.engine.buckets.order import Mask, Places, firsts, lasts, one_ch
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
-_LIMIT = 2.0**63 - 2.0**10
-"""From here on a sum of whole numbers may not fit into 64 bits; it is as exact as a float can tell."""
+_SURE = 2.0**62
+"""Up to here a sum of whole numbers fits into 64 bits, however rough it is; beyond, it is computed exactly."""
 
 
 def combines(model: MergeModel) -> bool:
@@ -34,7 +34,7 @@ def fold(deltas: Sequence[pa.Table], model: MergeModel, key: Sequence[str]) -> p
     """
     if len(deltas) == 1:
         return deltas[0]
-    rows = one_chunk(pa.concat_tables(deltas))
+    rows = one_chunk(pa.concat_tables(deltas, promote_options="permissive"))
     places = np.repeat(np.arange(len(deltas)), [d.num_rows for d in deltas])
     rows = rows.append_column(_SEQ, pa.array(places))
     rows = one_chunk(sorted_by(rows, key))  # stable: of one key in the order of the deltas
@@ -172,15 +172,26 @@ def _sums(rows: pa.Table, column: str, type_: pa.DataType) -> tuple[pa.Array, Pl
     if not len(starts):
         return pa.array([], type_), of
     if pa.types.is_decimal(type_):
+        _refuse_great(rows[column], starts, type_, column)
         summed = rows.group_by(_GROUP).aggregate([(column, "sum")]).sort_by(_GROUP)
         return _as(summed[f"{column}_sum"].combine_chunks(), type_, column), of
     values = rows[column].to_numpy()
     rough = np.add.reduceat(values.astype(np.float64), starts)
     if pa.types.is_floating(type_):
         return pa.array(rough).cast(type_, safe=False), of
-    if (np.abs(rough) > _LIMIT).any():
-        raise OverflowError(f"a sum of column {column!r} is too great for {type_}")
+    ends = np.append(starts[1:], len(values))
+    for n in np.flatnonzero(np.abs(rough) > _SURE):
+        exact = sum(map(int, values[starts[n] : ends[n]]))
+        if not -(2**63) <= exact < 2**63:
+            raise OverflowError(f"a sum of column {column!r} is too great for {type_}")
     return _as(pa.array(np.add.reduceat(values.astype(np.int64), starts)), type_, column), of
+
+
+def _refuse_great(values: pa.ChunkedArray, starts: Places, type_: pa.DataType, column: str) -> None:
+    """Arrow's sums of decimals wrap round where they have more than 38 digits."""
+    rough = np.add.reduceat(np.abs(values.cast(pa.float64()).to_numpy()), starts)
+    if (rough >= 0.99 * 10.0 ** (38 - type_.scale)).any():
+        raise OverflowError(f"a sum of column {column!r} may be too great for {type_}")
 
 
 def _as(values: pa.Array, type_: pa.DataType, column: str) -> pa.Array:

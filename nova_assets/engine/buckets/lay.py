@@ -18,7 +18,7 @@ from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.content import Cellwork, Source
 from nova_assets.engine.buckets.cuts import cuts, spans
 from nova_assets.engine.buckets.files import Written, write
-from nova_assets.engine.buckets.order import one_chunk
+from nova_assets.engine.buckets.order import one_chunk, pieces
 from nova_assets.engine.buckets.worker import Target, lay_out
 from nova_assets.engine.partition import split
 from nova_assets.engine.session import Session, using
@@ -35,6 +35,8 @@ TOGETHER_BYTES = 64 * 2**20
 
 PACKED = 0.4
 """About what is left of rows in memory when they are written."""
+
+_PARTITION = "__nova_partition"
 
 
 class Layer:
@@ -62,7 +64,7 @@ class Layer:
         from nova_assets.engine.buckets.jobs import SENDING, write_runs
 
         with using(self.session.get(), SENDING):
-            runs = write_runs(frame, self.target)
+            runs = write_runs(self._together(frame), self.target)
         if any(w.place is None for w in runs):
             return runs
         if (self.base or len(runs) > 1) and sum(w.path.stat().st_size for w in runs) <= TOGETHER_BYTES:
@@ -70,15 +72,25 @@ class Layer:
             return self._instead(runs, self.table(pa.concat_tables(rows)) if rows else [])
         return self._instead(runs, self._merged(runs)) if self.base and runs else runs
 
+    def _together(self, frame: DataFrame) -> DataFrame:
+        """On a partitioned channel, rows of one partition: otherwise every task would write a file for each."""
+        if not self.target.spread:
+            return frame
+        from pyspark.sql import functions as F
+
+        from nova_assets.engine.columns import struct
+        from nova_assets.engine.versions import rebalanced
+
+        mark = F.xxhash64(struct(self.target.spread))
+        return rebalanced(frame.withColumn(_PARTITION, mark), _PARTITION).drop(_PARTITION)
+
     def _base(self, rows: pa.Table) -> Iterator[Written]:
         """The rows of one partition, a file for each bucket."""
         layout, size = self.target.layout, int(rows.nbytes * PACKED)
         if layout.clustered:
             rows, _ = arranged(one_chunk(rows), layout)
-            pieces = max(1, -(-size // BUCKET_BYTES))
-            for n in range(pieces):
-                start, end = (rows.num_rows * k // pieces for k in (n, n + 1))
-                yield write(rows.slice(start, end - start), self._path(n), layout)
+            for n, piece in enumerate(pieces(rows, layout.order, max(1, -(-size // BUCKET_BYTES)))):
+                yield write(piece, self._path(n), layout)
             return
         of = buckets_for(size)
         rows, counts = arranged(one_chunk(rows), layout, of)
@@ -109,8 +121,8 @@ class Layer:
         if not self.target.layout.clustered:
             of = buckets_for(size)
             return [Bucket(of, n) for n in range(of)]
-        order, pieces = self.target.layout.order, max(1, -(-size // bucket_bytes(size)))
-        found = cuts([(str(r.path), order) for r in runs], order, pieces, self._ranking)
+        order, count = self.target.layout.order, max(1, -(-size // bucket_bytes(size)))
+        found = cuts([(str(r.path), order) for r in runs], order, count, self._ranking)
         return list(spans(Span(None, None), found, self._ranking))
 
     def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[object, ...], list[Written]]:

@@ -6,6 +6,7 @@ which is Spark's for every type that blocks are laid out by.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -42,6 +43,14 @@ def firsts(table: pa.Table, key: Sequence[str]) -> Mask:
 def lasts(table: pa.Table, key: Sequence[str]) -> Mask:
     """Of sorted rows, those with another key than the row after."""
     return np.append(firsts(table, key)[1:], True) if table.num_rows else np.zeros(0, np.bool_)
+
+
+def pieces(rows: pa.Table, key: Sequence[str], count: int) -> list[pa.Table]:
+    """Sorted rows in so many pieces of about one size, at most; all of one key are in one."""
+    starts = np.append(np.flatnonzero(firsts(rows, key)), rows.num_rows)
+    wanted = [rows.num_rows * n // count for n in range(count + 1)]
+    bounds = sorted(set(starts[np.searchsorted(starts, wanted)].tolist()))
+    return [rows.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
 
 
 def search(there: pa.Table, wanted: pa.Table, key: Sequence[str]) -> tuple[Places, Mask]:
@@ -104,8 +113,22 @@ class Keys:
 
 
 def one_chunk(table: pa.Table) -> pa.Table:
-    """The same rows, each column in one piece: what is taken out of several pieces is searched for in each."""
+    """The same rows, each column in one piece: what is taken out of several pieces is searched for in each.
+
+    Of so much text that it needs longer offsets, with those.
+    """
+    if table.nbytes >= _LARGE:
+        table = table.cast(pa.schema([_large(f) for f in table.schema]))
     return table if all(c.num_chunks == 1 for c in table.columns) else table.combine_chunks()
+
+
+_LARGE = 2**31 - 1
+
+
+def _large(field: pa.Field) -> pa.Field:
+    if pa.types.is_string(field.type):
+        return field.with_type(pa.large_string())
+    return field.with_type(pa.large_binary()) if pa.types.is_binary(field.type) else field
 
 
 def bisected(known: Keys, asked: Keys) -> Places:

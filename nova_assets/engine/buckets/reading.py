@@ -96,10 +96,11 @@ def _with_keys(file: pq.ParquetFile, name: str, wanted: pa.Table) -> list[int]:
 
 def _bounds(file: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
     """The least and the greatest value of a column in a row group; None where they are not known."""
-    statistics = _statistics(file.metadata.row_group(group), name)
+    statistics = _statistics(file, group, name)
     try:
-        known = statistics is not None and statistics.has_min_max
-        return (statistics.min, statistics.max) if known else None
+        if statistics is None or not statistics.has_min_max or statistics.max < statistics.min:
+            return None  # a bound that is too long is left out, by older versions of Arrow without a word
+        return statistics.min, statistics.max
     except (ValueError, OverflowError):  # dates that Python does not have
         return None
 
@@ -143,12 +144,21 @@ def _reaching(file: pq.ParquetFile, span: Span, layout: Layout) -> list[int]:
     return [n for n in groups if (found := _bounds(file, n, name)) is None or not outside(*found)]
 
 
-def _statistics(group: Any, name: str) -> Any:
-    for n in range(group.num_columns):
-        column = group.column(n)
-        if column.path_in_schema == name:
-            return column.statistics
+def _statistics(file: pq.ParquetFile, group: int, name: str) -> Any:
+    """Of a column of the rows; a field of a struct may be called alike."""
+    place = 0
+    for field in file.schema_arrow:
+        if field.name == name:
+            return file.metadata.row_group(group).column(place).statistics
+        place += _leaves(field.type)
     return None
+
+
+def _leaves(type_: pa.DataType) -> int:
+    """How many columns a file has for one of a type."""
+    if not pa.types.is_nested(type_):
+        return 1
+    return sum(_leaves(type_.field(n).type) for n in range(type_.num_fields))
 
 
 def _first_from(rows: pa.Table, key: Key, layout: Layout) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.content import Cellwork, Piece, changes_in, content, merged
 from nova_assets.engine.buckets.files import Written, unordered, write
-from nova_assets.engine.buckets.order import one_chunk
+from nova_assets.engine.buckets.order import one_chunk, pieces
 from nova_assets.engine.partition import split
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.layout import Layout
@@ -108,14 +108,14 @@ def answering(batches: Batches) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"known": [True]})
 
 
-def giving(pieces: Sequence[Piece], schema: Schema, model: MergeModel, layout: Layout, columns: Schema) -> Job:
+def giving(wanted: Sequence[Piece], schema: Schema, model: MergeModel, layout: Layout, columns: Schema) -> Job:
     """Spark's task: numbers of pieces in, their rows out."""
     kind = to_arrow(columns.relaxed())
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for n in batch.column(0).to_pylist():
-                yield from content(pieces[n], schema, model, layout).cast(kind).to_batches(_GIVEN_ROWS)
+                yield from content(wanted[n], schema, model, layout).cast(kind).to_batches(_GIVEN_ROWS)
 
     return run
 
@@ -151,10 +151,8 @@ def _cut(rows: pa.Table, work: Cellwork, layout: Layout) -> Iterator[tuple[pa.Ta
                 yield by_bucket.slice(start, count), Bucket(of, number)
             start += count
         return
-    pieces = max(1, -(-rows.num_rows // work.into))
-    for n in range(pieces):
-        start, end = (rows.num_rows * k // pieces for k in (n, n + 1))
-        yield rows.slice(start, end - start), None
+    for piece in pieces(rows, layout.order, max(1, -(-rows.num_rows // work.into))):
+        yield piece, None
 
 
 def said(written: Sequence[Written] | None, work: int = 0) -> pa.RecordBatch:
