@@ -92,16 +92,22 @@ def without_drops(history: History, since: int, at: int) -> History:
     """The history as it is told to who has read ``since``: as if retention had dropped nothing after that (R19).
 
     Bases made by compaction hold what was left after a drop, so they are left out as well, up to the next that is
-    given.
+    given. What was committed with a base that is given (R15) tells what this changed after the drop, so it is left out,
+    too, where the base can be compared with what there was at ``since``.
     """
     drops = [(b.partition, b.hi) for b in history.blocks if b.origin == "drop" and since < b.hi <= at]
     if not drops:
         return history
 
+    compared = {t.partition for t in history.tracks if is_told(t, since)}
+    given_at = {(b.partition, b.hi) for b in history.blocks if replaces(b)}
+
     def told(block: Block) -> bool:
         before = [n for partition, n in drops if partition == block.partition and n <= block.hi]
-        if not before or block.kind == "delta":
+        if not before:
             return True
+        if block.kind == "delta":
+            return block.partition not in compared or (block.partition, block.hi) not in given_at
         if block.origin == "compact":
             given = [b.hi for b in history.blocks if b.partition == block.partition and replaces(b)]
             return any(max(before) < n <= block.hi for n in given)
