@@ -185,3 +185,25 @@ def test_hashes(spark: Any) -> None:
     for key in [*([c] for c in schema.names), schema.names, ["s", "i64"]]:
         expected = [r[0] for r in frame.select(F.xxhash64(*key)).collect()]
         assert hashes(table, key).view("int64").tolist() == expected, key
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "total"),
+    [
+        (pa.int64(), [2**62, 2**62 - 1], 2**63 - 1),
+        (pa.int64(), [2**62, 2**62], None),
+        (pa.int32(), [2**31 - 1, 1], None),
+        (pa.decimal128(38, 2), [Decimal(9 * 10**35), Decimal(9 * 10**35)], None),
+        (pa.decimal128(5, 2), [Decimal("500.5"), Decimal("400.25")], Decimal("900.75")),
+        (pa.decimal128(5, 2), [Decimal(500), Decimal(500)], None),
+    ],
+)
+def test_sums_are_exact_or_refused(type_: pa.DataType, values: list[Any], total: Any) -> None:
+    model = nova.Keyed(key="k", combine={"v": "sum"})
+    schema = pa.schema([("k", pa.int64()), ("v", type_), pa.field(DELETED, pa.bool_(), False)])
+    deltas = [pa.table({"k": [1], "v": pa.array([v], type_), DELETED: [False]}, schema=schema) for v in values]
+    if total is None:
+        with pytest.raises(OverflowError):
+            kernel.fold(deltas, model, ["k"])
+    else:
+        assert kernel.fold(deltas, model, ["k"])["v"].to_pylist() == [total]

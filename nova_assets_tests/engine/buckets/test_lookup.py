@@ -108,3 +108,64 @@ def table(type_: str, rows: list[dict[str, Any]]) -> pa.Table:
     marks = [("_deleted", pa.bool_())] if "_deleted" in rows[0] else []
     key = arrow_type(schema_of(f"k {type_}").field("k").type)
     return pa.Table.from_pylist(rows, schema=pa.schema([("k", key), ("j", pa.int64()), ("v", pa.int64()), *marks]))
+
+
+def opened(tmp_path: Path, *channels: nova.Channel) -> nova.Store:
+    store = nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh")
+    for channel in channels:
+        store.register(channel)
+    return store
+
+
+def test_columns_that_may_not_be_null(tmp_path: Path) -> None:
+    channel = nova.Channel("c", merge=nova.Upsert(key="k"), schema="k bigint NOT NULL, v bigint NOT NULL")
+    empty = nova.Channel("e", merge=nova.Append(), schema="k bigint NOT NULL")
+    with opened(tmp_path, channel, empty) as store:
+        assert store.read("c").to_arrow().num_rows == store.read("e").to_arrow().num_rows == 0
+        store.insert("c", [{"k": 1, "v": 1}])
+        store.insert("c", [{"k": 2, "v": 2}])
+        assert store.read("c").to_arrow().num_rows == 2 and store.read("c", keys=[{"k": 2}]).to_arrow().num_rows == 1
+        store.compact("c")
+        assert store.read("c", keys=[{"k": 2}]).to_arrow().to_pylist() == [{"k": 2, "v": 2}]
+        store.insert("c", [{"k": 2, "v": 3}], kind="base")
+        assert store.read("c", since=2).to_arrow().num_rows == 2, "one gone, one changed"
+
+
+@pytest.mark.spark
+def test_keys_after_the_key_was_changed(tmp_path: Path, spark: Any) -> None:
+    ddl = "a bigint, b bigint"
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(nova.Channel("c", merge=nova.Upsert(key="a"), schema=ddl))
+        store.insert("c", [{"a": 1, "b": 1}])
+        store.register(nova.Channel("c", merge=nova.Upsert(key=["a", "b"]), schema=ddl), replace=True)
+        assert store.read("c", keys=[{"a": 1, "b": 99}]).to_arrow().num_rows == 0
+        store.register(nova.Channel("c", merge=nova.Upsert(key="b"), schema=ddl), replace=True)
+        assert store.read("c", keys=[{"b": 1}]).to_arrow().num_rows == 1
+
+
+def test_a_column_that_is_called_like_a_field_of_another(tmp_path: Path) -> None:
+    channel = nova.Channel("c", merge=nova.Upsert(key="a.b"), schema="a struct<b: bigint>, `a.b` bigint")
+    with opened(tmp_path, channel) as store:
+        store.insert("c", [{"a": {"b": 1000 + n}, "a.b": n} for n in range(200)], kind="base")
+        found = store.read("c", keys=[{"a.b": 7}]).to_arrow().to_pylist()
+        assert found == [{"a": {"b": 1007}, "a.b": 7}]
+
+
+def test_a_base_in_which_a_key_comes_twice_is_refused_wherever_files_end(tmp_path: Path) -> None:
+    channel = nova.Channel("c", merge=nova.Upsert(key="k"), schema="k bigint, v string", cluster_by="k")
+    rows = [{"k": n // 2, "v": f"{n * 7919 % 10007:08d}" * 5} for n in range(400)]
+    with opened(tmp_path, channel) as store:
+        with pytest.raises(nova.BadKey, match="200 keys"):
+            store.insert("c", rows, kind="base")
+        store.insert("c", rows[::2], kind="base")
+        [base] = store.catalog.history("c").blocks
+        assert len(base.manifest.files) > 1
+
+
+def test_keys_of_another_type_are_left_to_spark() -> None:
+    from nova_assets.engine.cellwise import _means_same
+
+    zone = pa.timestamp("us", "Europe/Rome")
+    assert _means_same(pa.int32(), pa.int64()) and _means_same(pa.timestamp("ns", "UTC"), zone)
+    assert not _means_same(pa.timestamp("us"), pa.date32()) and not _means_same(pa.string(), pa.int64())
+    assert not _means_same(pa.timestamp("us"), pa.timestamp("us", "UTC")) and not _means_same(pa.float64(), pa.int64())
