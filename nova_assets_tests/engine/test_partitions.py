@@ -174,3 +174,44 @@ def test_an_unpartitioned_execution_writes_the_partitions_that_it_finds(tmp_path
         store.run("rank", partition="2024-01-02")
         assert rows_of(store.read("top")) == [{"dt": date(2024, 1, 2), "n": 5}]
         assert [(c.binding, c.partition) for c in store.cursors()] == [("split", "")]
+
+
+def test_what_a_task_staged_in_several_partitions_is_merged_with_what_is_there(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R5: the next task reads it as if it were committed; by whole, by key and as what is new."""
+    monkeypatch.setattr("nova_assets.engine.ways.SCANNED_BYTES", 0)
+    by = nova.dynamic("p")
+    ddl = "p string, k bigint, v bigint"
+    table = nova.Channel("table", merge=nova.Upsert(key=["p", "k"]), schema=ddl, partitions=by)
+    asked = nova.Channel("asked", merge=nova.Append(), schema="p string, k bigint")
+    whole, found, told = (nova.Channel(n, merge=nova.Append(), schema=ddl) for n in ("whole", "found", "told"))
+
+    @nova.task(consumes=nova.all(asked), produces=nova.delta(table))
+    def change(ctx: nova.Context, asked: Any) -> Any:
+        rows = [("a", 1, 10, False), ("a", 2, None, True), ("b", 1, None, True), ("b", 3, 30, False)]
+        return ctx.spark.createDataFrame(rows, f"{ddl}, _deleted boolean")
+
+    @nova.task(consumes=nova.all(table), produces=nova.base(whole))
+    def copy(table: Any) -> Any:
+        return table
+
+    @nova.task(consumes=[nova.all(asked), nova.matching(table, keys_of=asked, as_="known")], produces=nova.base(found))
+    def look_up(asked: Any, known: Any) -> Any:
+        return known
+
+    @nova.task(consumes=nova.new(table), produces=nova.base(told))
+    def tell(table: Any) -> Any:
+        return table.where("NOT _deleted").drop("_deleted")
+
+    flow = nova.Workflowette("flow", [change, copy, look_up, tell])
+    project = nova.Project([nova.bind(flow, partitions=[])])
+    with nova.open(project, f"sqlite:///{tmp_path}/c.db", tmp_path / "wh", spark) as store:
+        store.register(project)
+        store.insert("table", [{"p": p, "k": k, "v": k} for p in "ab" for k in (1, 2)], kind="base")
+        store.insert("asked", [{"p": "a", "k": 1}, {"p": "a", "k": 2}, {"p": "b", "k": 3}])
+        store.run("flow")
+        rows = {n: sorted((r["p"], r["k"], r["v"]) for r in rows_of(store.read(n))) for n in ("whole", "found", "told")}
+    assert rows["whole"] == [("a", 1, 10), ("b", 2, 2), ("b", 3, 30)]
+    assert rows["found"] == [("a", 1, 10), ("b", 3, 30)]
+    assert rows["told"] == rows["whole"], "the first run is told of everything"
