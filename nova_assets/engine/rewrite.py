@@ -127,7 +127,7 @@ class Rewriter:
         assert layout is not None and isinstance(work.cell, Span)
         ranking = ranking_of(layout, schema)
         paths = self.warehouse.paths([*(f for _, f in work.base), *(f for _, _, f in work.deltas)])
-        keys = cuts([(p, layout.order) for p in paths], layout.order, pieces, ranking)
+        keys = cuts(paths, layout.order, pieces, ranking)
 
         def within(span: Span) -> Work:
             base = tuple(b for b in work.base if reaches(b[1].place, span, ranking))

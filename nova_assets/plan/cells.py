@@ -45,7 +45,7 @@ class Work:
     """What is in one cell.
 
     Args:
-        base: files of the base that are of this cell, and of no other.
+        base: files of the base that may have rows of it; and of no other cell, unless this was split.
         deltas: delta for delta, in their order, the files that may have rows of it; those that have none are left out.
             Each with its place among all deltas.
         bytes: of what has to be read: of a file that is of several cells, its share, about.
@@ -194,10 +194,10 @@ def _buckets(
             return None
         by_bucket.setdefault(bucket, []).append((block, file))
     finest = max((b.of for b in by_bucket), default=least)
-    taken = [b for b in by_bucket for _ in range(finest // b.of)]
-    if len({b.number * (finest // b.of) + n for b in by_bucket for n in range(finest // b.of)}) != len(taken):
+    taken = [b.number * (finest // b.of) + n for b in by_bucket for n in range(finest // b.of)]
+    covered = set(taken)
+    if len(covered) != len(taken):
         return None  # one lies within another
-    covered = {b.number * (finest // b.of) + n for b in by_bucket for n in range(finest // b.of)}
     between = [Bucket(finest, n) for n in range(finest) if n not in covered]
     return [*by_bucket.items(), *((b, []) for b in between)]
 

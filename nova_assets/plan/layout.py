@@ -64,7 +64,7 @@ def laid(read: Snapshot | Chain | Diff) -> Laid | None:
     layout, model = full[-1].manifest.layout, blocks[-1].merge
     if layout is None or not folds(model, schema) or (isinstance(read, Diff) and not compares(schema)):
         return None
-    if layout.order != tuple(c for c in layout.order if c in schema) or set(layout.order) != set(model.key):
+    if any(c not in schema for c in layout.order) or set(layout.order) != set(model.key):
         return None
     if any(f.partition not in (WHOLE, b.partition) for b in full for f in b.manifest.files):
         return None  # not taken apart by partition

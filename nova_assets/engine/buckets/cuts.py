@@ -16,17 +16,17 @@ _SAMPLED = 64
 """Of all files together, so many keys for each range that is wanted."""
 
 
-def cuts(files: Sequence[tuple[str, Sequence[str]]], order: Sequence[str], pieces: int, ranking: Ranking) -> list[Key]:
+def cuts(files: Sequence[str], order: Sequence[str], pieces: int, ranking: Ranking) -> list[Key]:
     """At most ``pieces - 1`` keys, in order.
 
     Args:
-        files: their paths, and what they call the columns of the key.
+        files: their paths.
         order: the columns of the key.
     """
-    opened = [(pq.ParquetFile(path), list(names)) for path, names in files]
-    step = max(1, sum(f.metadata.num_rows for f, _ in opened) // (_SAMPLED * pieces))
+    opened, names = [pq.ParquetFile(path) for path in files], list(order)
+    step = max(1, sum(f.metadata.num_rows for f in opened) // (_SAMPLED * pieces))
     found: set[Key] = set()
-    for file, names in opened:
+    for file in opened:
         keys = file.read(names).select(names)
         some = keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64()))
         with suppress(ValueError, OverflowError):  # dates that Python does not have

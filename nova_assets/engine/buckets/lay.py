@@ -122,7 +122,7 @@ class Layer:
             of = buckets_for(size)
             return [Bucket(of, n) for n in range(of)]
         order, count = self.target.layout.order, max(1, -(-size // bucket_bytes(size)))
-        found = cuts([(str(r.path), order) for r in runs], order, count, self._ranking)
+        found = cuts([str(r.path) for r in runs], order, count, self._ranking)
         return list(spans(Span(None, None), found, self._ranking))
 
     def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[object, ...], list[Written]]:

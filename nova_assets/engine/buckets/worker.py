@@ -80,11 +80,13 @@ def running(target: Target) -> Job:
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         waiting: list[pa.RecordBatch] = []
+        size = 0
         for batch in batches:
             waiting.append(batch)
-            if sum(b.nbytes for b in waiting) >= RUN_BYTES:
+            size += batch.nbytes
+            if size >= RUN_BYTES:
                 yield said(list(lay_out(_table(waiting, target.schema), target)))
-                waiting = []
+                waiting, size = [], 0
         if waiting:
             yield said(list(lay_out(_table(waiting, target.schema), target)))
 
