@@ -20,21 +20,18 @@ from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.names import names_in
 from nova_assets.model.block import Block
-from nova_assets.model.layout import HASHED_TYPES, Layout
-from nova_assets.model.merge import Append, MergeModel
+from nova_assets.model.layout import Layout
 from nova_assets.model.reads import Chain, Diff, Snapshot, Source, sources
 from nova_assets.model.schema import Schema
-from nova_assets.plan.layout import folds, laid
-
-MOST_ROWS = 1_000_000
-MOST_BYTES = 256 * 2**20
-"""Of files uncompressed."""
+from nova_assets.plan.layout import laid
+from nova_assets.plan.way import MEMORY_BYTES
 
 _Opened = list[tuple[Block, list[pq.ParquetFile]]]
 
 
 def compute(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | None:
-    """The rows of a snapshot, of a chain as one delta, or of a diff; None where they are not for here.
+    """The rows of a snapshot, of a chain as one delta, or of a diff, for which ``plan/way`` has chosen memory; None
+    where they are larger than they look.
 
     Raises:
         FileMissing: a file is gone, or was changed.
@@ -43,10 +40,10 @@ def compute(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | N
         return _diff(read, warehouse)
     blocks = [b for b in sources(read) if isinstance(b, Block)]
     model, schema = read.merge, read.schema
-    if schema is None or not _is_for_here(blocks, model, schema):
+    if schema is None:
         return None
     opened = {b.id: [pq.ParquetFile(path) for path in warehouse.paths(b.manifest.files)] for b in blocks}
-    if sum(_uncompressed(f) for some in opened.values() for f in some) > MOST_BYTES:
+    if sum(_uncompressed(f) for some in opened.values() for f in some) > MEMORY_BYTES:
         return None
 
     def rows(some: Sequence[Source], columns: Schema) -> list[pa.Table]:
@@ -70,13 +67,6 @@ def _diff(read: Diff, warehouse: Warehouse) -> pa.Table | None:
     sides = [compute(replace(s, schema=how.schema, merge=how.model), warehouse) for s in (read.old, read.new)]
     old, new = (None if s is None else arranged(one_chunk(s), how.layout)[0] for s in sides)
     return None if old is None or new is None else diff(old, new, how.model, how.layout)
-
-
-def _is_for_here(blocks: Sequence[Block], model: MergeModel, schema: Schema) -> bool:
-    ordered = bool(model.key) and all(k in schema and schema.field(k).type.name in HASHED_TYPES for k in model.key)
-    plain = isinstance(model, Append) or (model.keyed and ordered and folds(model, schema))
-    alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
-    return plain and alike and sum(b.rows for b in blocks) <= MOST_ROWS
 
 
 def _uncompressed(file: pq.ParquetFile) -> int:

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine import memory
 from nova_assets.engine.memory import compute
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.reads import Chain, Snapshot
-from nova_assets.plan import modes
+from nova_assets.plan import modes, way
 
 pytestmark = pytest.mark.spark
 DDL = "p string, k bigint, v bigint"
@@ -36,7 +35,7 @@ def test_a_compacted_channel_answers_as_before(
     channel: nova.Channel, in_memory: bool, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not in_memory:
-        monkeypatch.setattr(memory, "MOST_ROWS", -1)
+        monkeypatch.setattr(way, "MEMORY_ROWS", -1)
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
         for n in range(4):
