@@ -29,7 +29,8 @@ from nova_assets.model.merge import MergeModel
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema
 from nova_assets.plan.cells import Bucket, Side, Work, cells, compared, split
-from nova_assets.plan.layout import Laid, buckets_for, laid, ranking_of
+from nova_assets.plan.layout import Laid, laid
+from nova_assets.plan.size import buckets_for, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,18 +107,18 @@ class Cellwise:
         works: list[Work] = []
         for partition in sorted({b.partition for b in (*bases, *deltas)}):
             base, then = ([b for b in some if b.partition == partition] for some in (bases, deltas))
-            least = buckets_for(sum(b.bytes for b in then))
-            there = cells(base, then, layout, ranking_of(layout, schema), least=least)
+            least = buckets_for(size_of(then))
+            there = cells(base, then, layout, least=least)
             if there is None:
                 return None
             here = [w for w in there if w.base or w.deltas]
             works += here if wanted is not None else [s for w in here for s in split(w, MOST_BYTES)]
-        if wanted is None and any(w.bytes > 2 * MOST_BYTES for w in works):
+        if wanted is None and any(w.size.bytes > 2 * MOST_BYTES for w in works):
             return None
         marked = isinstance(read, Chain)
         some = [(w, asked) for w in works if (asked := keys.of(w)) is None or asked.num_rows]
         pieces = tuple(Piece(replace(self.work(w, schema), wanted=asked), marked) for w, asked in some)
-        return Pieces(pieces, schema, how.model, layout, marked, sum(w.bytes for w, _ in some))
+        return Pieces(pieces, schema, how.model, layout, marked, sum(w.size.bytes for w, _ in some))
 
     def _compared(self, read: Diff, how: Laid) -> Pieces | None:
         layout, schema = how.layout, how.schema
@@ -126,13 +127,13 @@ class Cellwise:
         size = 0
         for partition in sorted({b.partition for side in sides for some in side for b in some}):
             old, new = (Side(*(tuple(b for b in some if b.partition == partition) for some in side)) for side in sides)
-            found = compared(old, new, layout, ranking_of(layout, schema))
+            found = compared(old, new, layout)
             if found is None:
                 return None
-            if any(a.bytes + b.bytes > 2 * MOST_BYTES for a, b in found):
+            if any(a.size.bytes + b.size.bytes > 2 * MOST_BYTES for a, b in found):
                 return None
             pieces += [Piece(self.work(b, schema), True, self.work(a, schema)) for a, b in found]
-            size += sum(a.bytes + b.bytes for a, b in found)
+            size += sum(a.size.bytes + b.size.bytes for a, b in found)
         return Pieces(tuple(pieces), schema, how.model, layout, True, size)
 
     def work(self, work: Work, schema: Schema) -> Cellwork:

@@ -28,7 +28,8 @@ from nova_assets.model.reads import Chain, Read, Snapshot, sources
 from nova_assets.model.schema import Schema
 from nova_assets.model.way import Way
 from nova_assets.plan.cells import Bucket, Span, Work, cells, reaches, split
-from nova_assets.plan.layout import bucket_bytes, buckets_for, laid, layout_of, ranking_of
+from nova_assets.plan.layout import laid, layout_of
+from nova_assets.plan.size import NOTHING, Size, bucket_bytes, buckets_for, size_of
 from nova_assets.plan.way import chosen
 
 FILE_BYTES = 128 * 1024 * 1024
@@ -98,7 +99,7 @@ class Rewriter:
         from nova_assets.engine.buckets.jobs import merge_cells
 
         touched = [p for p in parts if p.work.deltas or _is_older(p.work, schema)]
-        total = sum(p.work.bytes for p in parts)
+        total = sum((p.work.size for p in parts), NOTHING)
         pieces = [(p, works) for p in touched if (works := self._cellworks(p.work, channel, schema, total))]
         works = [w for _, some in pieces for w in some]
         outcome: list[list[Written] | None] = []
@@ -114,29 +115,29 @@ class Rewriter:
         files = [replace(f, partition=p.partition) for p in kept for _, f in p.work.base]
         return replace(manifest, files=(*manifest.files, *files))
 
-    def _cellworks(self, work: Work, channel: Channel, schema: Schema, total: int) -> list[Cellwork]:
+    def _cellworks(self, work: Work, channel: Channel, schema: Schema, total: Size) -> list[Cellwork]:
         """A cell; in several where it has more than fits into memory: a base that is small beside what comes on top."""
-        some = split(work, _MANY * bucket_bytes(total))
-        if isinstance(work.cell, Span) and work.bytes > _MANY * bucket_bytes(total):
-            some = self._cut(work, channel, schema, -(-work.bytes // bucket_bytes(total)))
+        wanted = bucket_bytes(total)
+        some = split(work, _MANY * wanted)
+        if isinstance(work.cell, Span) and work.size.bytes > _MANY * wanted:
+            some = self._cut(work, channel, schema, -(-work.size.bytes // wanted))
         found = [self._cellwork(w, schema, total) for w in some]
         return found if len(some) == 1 else [replace(w, anew=True) for w in found]
 
     def _cut(self, work: Work, channel: Channel, schema: Schema, pieces: int) -> tuple[Work, ...]:
         layout = layout_of(channel, schema)
         assert layout is not None and isinstance(work.cell, Span)
-        ranking = ranking_of(layout, schema)
         paths = self.warehouse.paths([*(f for _, f in work.base), *(f for _, _, f in work.deltas)])
-        keys = cuts(paths, layout.order, pieces, ranking)
+        keys = cuts(paths, layout.order, pieces)
 
         def within(span: Span) -> Work:
-            base = tuple(b for b in work.base if reaches(b[1].place, span, ranking))
-            return Work(span, base, tuple(d for d in work.deltas if reaches(d[2].place, span, ranking)))
+            base = tuple(b for b in work.base if reaches(b[1].place, span))
+            return Work(span, base, tuple(d for d in work.deltas if reaches(d[2].place, span)))
 
-        return tuple(within(s) for s in spans(work.cell, keys, ranking))
+        return tuple(within(s) for s in spans(work.cell, keys))
 
-    def _cellwork(self, work: Work, schema: Schema, total: int) -> Cellwork:
-        size, wanted = work.bytes, bucket_bytes(total)
+    def _cellwork(self, work: Work, schema: Schema, total: Size) -> Cellwork:
+        size, wanted = work.size.bytes, bucket_bytes(total)
         if isinstance(work.cell, Bucket):
             into = 1 << max(0, (size // wanted).bit_length() - 1)
         else:
@@ -161,8 +162,8 @@ def _parts(read: Snapshot | Chain, channel: Channel, schema: Schema) -> list[_Pa
         there = read.bases if isinstance(read, Snapshot) else ()
         bases = [b for b in there if isinstance(b, Block) and b.partition == partition]
         deltas = [b for b in read.deltas if isinstance(b, Block) and b.partition == partition]
-        least = buckets_for(sum(b.bytes for b in deltas))
-        works = cells(bases, deltas, how.layout, ranking_of(how.layout, schema), least=least)
+        least = buckets_for(size_of(deltas))
+        works = cells(bases, deltas, how.layout, least=least)
         if works is None:
             return None
         found += [_Part(partition, w) for w in works if w.base or w.deltas]

@@ -12,10 +12,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.layout import Hashed, Key, Layout, Place, Ranged
+from nova_assets.plan.size import NOTHING, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,6 @@ class Span:
 
 Cell: TypeAlias = Bucket | Span
 
-Ranking: TypeAlias = Callable[[Key], Any]
-"""A key as JSON has it -> something that orders as the key does."""
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -48,13 +46,13 @@ class Work:
         base: files of the base that may have rows of it; and of no other cell, unless this was split.
         deltas: delta for delta, in their order, the files that may have rows of it; those that have none are left out.
             Each with its place among all deltas.
-        bytes: of what has to be read: of a file that is of several cells, its share, about.
+        size: of what has to be read: of a file that is of several cells, its share, about.
     """
 
     cell: Cell
     base: tuple[tuple[Block, DataFile], ...]
     deltas: tuple[tuple[int, Block, DataFile], ...]
-    bytes: int = 0
+    size: Size = NOTHING
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -63,37 +61,36 @@ class Work:
 
 
 def cells(
-    bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranking: Ranking, *, least: int = 1
+    bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, *, least: int = 1
 ) -> tuple[Work, ...] | None:
     """The cells of one partition; None where something is laid out otherwise.
 
     Args:
         bases: at most one.
         deltas: in their order.
-        ranking: of keys in the layout's order.
         least: cells into which everything is divided where there is no base; a power of two.
     """
     if not _alike([*bases, *deltas], layout):
         return None
     base = [(b, f) for b in bases for f in b.manifest.files]
-    found = _spans(base, ranking) if layout.clustered else _buckets(base, least)
+    found = _spans(base) if layout.clustered else _buckets(base, least)
     if layout.clustered and not base:
-        found = [(span, []) for span in _cut([f for d in deltas for f in d.manifest.files], least, ranking)]
+        found = [(span, []) for span in _cut([f for d in deltas for f in d.manifest.files], least)]
     if found is None:
         return None
     later = [(n, d, f) for n, d in enumerate(deltas) for f in d.manifest.files]
 
     def work(cell: Cell, of: Sequence[tuple[Block, DataFile]]) -> Work:
-        return Work(cell, tuple(of), tuple(some for some in later if reaches(some[2].place, cell, ranking)))
+        return Work(cell, tuple(of), tuple(some for some in later if reaches(some[2].place, cell)))
 
     return _sized([work(cell, of) for cell, of in found])
 
 
 def split(work: Work, most: int) -> tuple[Work, ...]:
     """A bucket with more bytes than that, in several finer ones; its base's files are then opened for each of them."""
-    if not isinstance(work.cell, Bucket) or work.bytes <= most:
+    if not isinstance(work.cell, Bucket) or work.size.bytes <= most:
         return (work,)
-    n = 1 << (-(-work.bytes // most) - 1).bit_length()
+    n = 1 << (-(-work.size.bytes // most) - 1).bit_length()
     finer = [Bucket(work.cell.of * n, work.cell.number * n + k) for k in range(n)]
     return _sized([Work(b, work.base, tuple(d for d in work.deltas if _has(d[2].place, b))) for b in finer])
 
@@ -105,15 +102,13 @@ class Side:
     bases: tuple[Block, ...]
     deltas: tuple[Block, ...]
 
-    def within(self, cell: Cell, ranking: Ranking) -> Work:
-        base = tuple((b, f) for b in self.bases for f in b.manifest.files if reaches(f.place, cell, ranking))
-        deltas = (
-            (n, d, f) for n, d in enumerate(self.deltas) for f in d.manifest.files if reaches(f.place, cell, ranking)
-        )
+    def within(self, cell: Cell) -> Work:
+        base = tuple((b, f) for b in self.bases for f in b.manifest.files if reaches(f.place, cell))
+        deltas = ((n, d, f) for n, d in enumerate(self.deltas) for f in d.manifest.files if reaches(f.place, cell))
         return Work(cell, base, tuple(deltas))
 
 
-def compared(old: Side, new: Side, layout: Layout, ranking: Ranking) -> tuple[tuple[Work, Work], ...] | None:
+def compared(old: Side, new: Side, layout: Layout) -> tuple[tuple[Work, Work], ...] | None:
     """The cells in which two snapshots may differ: those of which they do not list the very same files. None where
     something is laid out otherwise."""
     if not _alike([*old.bases, *old.deltas, *new.bases, *new.deltas], layout):
@@ -121,8 +116,7 @@ def compared(old: Side, new: Side, layout: Layout, ranking: Ranking) -> tuple[tu
     files = [f for side in (old, new) for b in side.bases for f in b.manifest.files]
     grid: list[Cell] = []
     if layout.clustered:
-        by_rank = {ranking(_ranged(f).least): _ranged(f).least for f in files}
-        cuts = [by_rank[rank] for rank in sorted(by_rank)][1:]
+        cuts = sorted({_ranged(f).least for f in files})[1:]
         grid += [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
     else:
         wholes = [_whole(f.place) for f in files]
@@ -130,15 +124,15 @@ def compared(old: Side, new: Side, layout: Layout, ranking: Ranking) -> tuple[tu
             return None
         of = min((b.of for b in wholes if b is not None), default=1)
         grid += [Bucket(of, n) for n in range(of)]
-    sides = (_sized([side.within(cell, ranking) for cell in grid]) for side in (old, new))
+    sides = (_sized([side.within(cell) for cell in grid]) for side in (old, new))
     return tuple((a, b) for a, b in zip(*sides, strict=True) if a.paths != b.paths)
 
 
-def touched(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, ranking: Ranking) -> frozenset[str]:
+def touched(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout) -> frozenset[str]:
     """The files of a partition's base that may have rows of keys that deltas change."""
     there = [f for b in bases for f in b.manifest.files]
     later = [f for d in deltas for f in d.manifest.files]
-    meets = _meeting_ranges(later, ranking) if layout.clustered else _meeting_buckets(later)
+    meets = _meeting_ranges(later) if layout.clustered else _meeting_buckets(later)
     return frozenset(f.path for f in there if meets(f.place))
 
 
@@ -163,16 +157,16 @@ def _meeting_buckets(files: Sequence[DataFile]) -> Callable[[Place | None], bool
     return meets
 
 
-def _meeting_ranges(files: Sequence[DataFile], ranking: Ranking) -> Callable[[Place | None], bool]:
+def _meeting_ranges(files: Sequence[DataFile]) -> Callable[[Place | None], bool]:
     """Whether a place may have a key that lies within one of the files."""
-    spans = sorted(((ranking(p.least), ranking(p.greatest)) for p in map(_ranged, files)), key=lambda s: s[0])
+    spans = sorted(((p.least, p.greatest) for p in map(_ranged, files)), key=lambda s: s[0])
     starts = [least for least, _ in spans]
     furthest = list(itertools.accumulate((greatest for _, greatest in spans), max))
 
     def meets(place: Place | None) -> bool:
         assert isinstance(place, Ranged)
-        n = bisect_right(starts, ranking(place.greatest))
-        return n > 0 and bool(furthest[n - 1] >= ranking(place.least))
+        n = bisect_right(starts, place.greatest)
+        return n > 0 and bool(furthest[n - 1] >= place.least)
 
     return meets
 
@@ -211,13 +205,11 @@ def _whole(place: Place | None) -> Bucket | None:
     return Bucket(place.of // n, place.first // n)
 
 
-def _spans(
-    base: Sequence[tuple[Block, DataFile]], ranking: Ranking
-) -> list[tuple[Cell, list[tuple[Block, DataFile]]]] | None:
+def _spans(base: Sequence[tuple[Block, DataFile]]) -> list[tuple[Cell, list[tuple[Block, DataFile]]]] | None:
     """Each file's range, up to the next one's; the first begins with the least key that there can be."""
-    ordered = sorted(base, key=lambda of: ranking(_ranged(of[1]).least))
+    ordered = sorted(base, key=lambda of: _ranged(of[1]).least)
     places = [_ranged(f) for _, f in ordered]
-    if any(ranking(a.greatest) >= ranking(b.least) for a, b in itertools.pairwise(places)):
+    if any(a.greatest >= b.least for a, b in itertools.pairwise(places)):
         return None
     ends = [*(p.least for p in places[1:]), None]
     starts = [None, *(p.least for p in places[1:])]
@@ -226,10 +218,9 @@ def _spans(
     return [(Span(s, e), [of]) for s, e, of in zip(starts, ends, ordered, strict=True)]
 
 
-def _cut(files: Sequence[DataFile], pieces: int, ranking: Ranking) -> list[Span]:
+def _cut(files: Sequence[DataFile], pieces: int) -> list[Span]:
     """So many spans, at most, with about as many files in each."""
-    by_rank = {ranking(p.least): p.least for p in map(_ranged, files)}
-    starts = [by_rank[rank] for rank in sorted(by_rank)]
+    starts = sorted({_ranged(f).least for f in files})
     cuts = [starts[n] for n in sorted({len(starts) * k // pieces for k in range(1, pieces)}) if n]
     return [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
 
@@ -239,13 +230,13 @@ def _ranged(file: DataFile) -> Ranged:
     return file.place
 
 
-def reaches(place: Place | None, cell: Cell, ranking: Ranking) -> bool:
+def reaches(place: Place | None, cell: Cell) -> bool:
     """Whether a file of that place may have rows of a cell."""
     if isinstance(cell, Bucket):
         return _has(place, cell)
     assert isinstance(place, Ranged)
-    after = cell.least is not None and ranking(place.greatest) < ranking(cell.least)
-    before = cell.below is not None and ranking(place.least) >= ranking(cell.below)
+    after = cell.least is not None and place.greatest < cell.least
+    before = cell.below is not None and place.least >= cell.below
     return not after and not before
 
 
@@ -263,15 +254,17 @@ def _sized(works: Sequence[Work]) -> tuple[Work, ...]:
     """With their bytes. How a file's rows are spread over ranges is not known: evenly, it is taken."""
     reached = Counter(path for w in works for path in w.paths)
 
-    def share(file: DataFile, cell: Cell) -> int:
+    def share(file: DataFile, cell: Cell) -> Size:
         if isinstance(cell, Bucket) and isinstance(file.place, Hashed):
-            return file.bytes * rows_in(file.place, cell) // max(1, file.rows)
-        return file.bytes // reached[file.path]
+            rows = rows_in(file.place, cell)
+            return Size(file.bytes * rows // max(1, file.rows), rows)
+        return Size(file.bytes // reached[file.path], file.rows // reached[file.path])
 
-    def size(work: Work) -> int:
-        return sum(share(f, work.cell) for f in (*(f for _, f in work.base), *(f for _, _, f in work.deltas)))
+    def size(work: Work) -> Size:
+        files = (*(f for _, f in work.base), *(f for _, _, f in work.deltas))
+        return sum((share(f, work.cell) for f in files), NOTHING)
 
-    return tuple(replace(w, bytes=size(w)) for w in works)
+    return tuple(replace(w, size=size(w)) for w in works)
 
 
 def slice_of(place: Hashed, bucket: Bucket) -> tuple[int, int]:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.layout import HASHED_TYPES, Key, Layout
+from nova_assets.model.layout import HASHED_TYPES, Layout
 from nova_assets.model.merge import COMBINERS, Custom, Keyed, MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.reads import Chain, Diff, Snapshot, sources
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.plan.cells import Ranking, touched
+from nova_assets.plan.cells import touched
 
 COMPARED_TYPES = HASHED_TYPES | {"float", "double", "decimal"}
 """Types whose values Arrow puts into Spark's order, as long as NaN is looked after."""
-
-BUCKET_BYTES = 32 * 2**20
-"""Of a bucket on disk: so small that several cores have some, and each fits into memory several times."""
-
-LARGEST_BYTES = 256 * 2**20
-"""Of a bucket of a table so large that its buckets would be too many otherwise."""
-
-MANY_BUCKETS = 1024
 
 
 def layout_of(channel: Channel, schema: Schema) -> Layout | None:
@@ -87,7 +78,7 @@ def apart(read: Snapshot) -> tuple[Snapshot, Snapshot]:
         mine, deltas = (
             [b for b in some if isinstance(b, Block) and b.partition == partition] for some in (bases, read.deltas)
         )
-        found |= touched(mine, deltas, how.layout, ranking_of(how.layout, how.schema))
+        found |= touched(mine, deltas, how.layout)
 
     def some(of: bool) -> tuple[Block, ...]:
         kept = ((b, tuple(f for f in b.manifest.files if (f.path in found) == of)) for b in bases)
@@ -115,25 +106,3 @@ def _compared(type_: DataType) -> bool:
     if type_.name == "struct":
         return all(_compared(f.type) for f in type_.fields)
     return type_.name in COMPARED_TYPES
-
-
-def bucket_bytes(total: int) -> int:
-    """What a bucket of a partition of this size should hold, in bytes on disk."""
-    return max(BUCKET_BYTES, min(LARGEST_BYTES, total // MANY_BUCKETS))
-
-
-def buckets_for(total: int) -> int:
-    """Into how many buckets a partition of this size is laid out: a power of two."""
-    least = max(1, -(-total // bucket_bytes(total)))
-    return 1 << (least - 1).bit_length()
-
-
-def ranking_of(layout: Layout, schema: Schema) -> Ranking:
-    """What orders as the keys of a layout do, of keys as JSON has them. Dates and times in ISO form order as they
-    are."""
-    decimals = [schema.field(c).type.name == "decimal" for c in layout.order]
-
-    def rank(key: Key) -> tuple[object, ...]:
-        return tuple(Decimal(v) if decimal else v for v, decimal in zip(key, decimals, strict=True))
-
-    return rank

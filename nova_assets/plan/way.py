@@ -15,7 +15,7 @@ from nova_assets.model.merge import Append, Custom
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Port, Read, Snapshot, Together, sources
 from nova_assets.model.way import WAYS, Estimate, Way
 from nova_assets.plan.cells import cells
-from nova_assets.plan.layout import folds, laid, ranking_of
+from nova_assets.plan.layout import folds, laid
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
 """What the rows are for: a frame of Spark's, a table in this process, or a block that is written."""
@@ -124,9 +124,9 @@ def _rewritten(read: Snapshot) -> Estimate:
         base, deltas = (
             [b for b in some if isinstance(b, Block) and b.partition == partition] for some in (read.bases, read.deltas)
         )
-        for work in cells(base, deltas, how.layout, ranking_of(how.layout, how.schema)) or ():
+        for work in cells(base, deltas, how.layout) or ():
             if work.deltas:
-                rows, size = rows + sum(f.rows for _, f in work.base), size + work.bytes
+                rows, size = rows + sum(f.rows for _, f in work.base), size + work.size.bytes
     rows += sum(b.rows for b in read.deltas if isinstance(b, Block))
     seconds = _START["cells"] + (_ROW + _FOLDED + _WRITTEN["cells"]) * rows + _BYTE * size
     return Estimate("cells", rows, size, seconds)

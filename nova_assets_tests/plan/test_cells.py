@@ -13,13 +13,13 @@ from nova_assets.model.merge import Keyed, Upsert
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema, schema_of
 from nova_assets.plan.cells import Bucket, Cell, Side, Span, cells, compared, touched
-from nova_assets.plan.layout import apart, buckets_for, laid, ranking_of
+from nova_assets.plan.layout import apart, laid
+from nova_assets.plan.size import BUCKET_ROWS, MANY_BUCKETS, Size, bucket_bytes, buckets_for, pieces_for
 from nova_assets.plan.way import best, chosen, ways
 
 BITS = 8
 SCHEMA = schema_of("k bigint, v string")
 HASHED, CLUSTERED = Layout(("k",), ("bigint",)), Layout(("k",), ("bigint",), clustered=True)
-RANKING = ranking_of(HASHED, SCHEMA)
 MODEL = Upsert(key="k")
 
 Keys = frozenset[int]
@@ -102,7 +102,7 @@ def inside(key: int, cell: Cell) -> bool:
 @pytest.mark.parametrize("seed", range(60))
 def test_each_key_is_in_one_cell_with_all_files_that_have_it(seed: int, clustered: bool) -> None:
     world = World(seed, clustered=clustered)
-    works = cells(world.bases, world.deltas, world.layout, RANKING, least=4)
+    works = cells(world.bases, world.deltas, world.layout, least=4)
     assert works is not None
     for key in range(1000):
         mine = [w for w in works if inside(key, w.cell)]
@@ -118,7 +118,7 @@ def test_each_key_is_in_one_cell_with_all_files_that_have_it(seed: int, clustere
 def test_files_without_a_changed_key_are_read_bare(seed: int, clustered: bool) -> None:
     world = World(seed, clustered=clustered)
     changed = {k for d in world.deltas for f in d.manifest.files for k in world.keys[f.path]}
-    found = touched(world.bases, world.deltas, world.layout, RANKING)
+    found = touched(world.bases, world.deltas, world.layout)
     for file in (f for b in world.bases for f in b.manifest.files):
         assert file.path in found or not world.keys[file.path] & changed
     bare, rest = apart(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
@@ -136,7 +136,7 @@ def test_what_two_snapshots_share_is_not_compared(seed: int, clustered: bool) ->
     old = Side(tuple(world.bases), tuple(world.deltas[:2]))
     kept = [f for b in world.bases for f in b.manifest.files if world.rng.random() < 0.7]
     new = Side((block("base", 9, kept, world.layout),), tuple(world.deltas[:1]))
-    pairs = compared(old, new, world.layout, RANKING)
+    pairs = compared(old, new, world.layout)
     assert pairs is not None
     for key in range(1000):
         opened = [pair for pair in pairs if inside(key, pair[0].cell)]
@@ -147,7 +147,7 @@ def test_what_two_snapshots_share_is_not_compared(seed: int, clustered: bool) ->
         assert len(opened) <= 1
         if sides[0] != sides[1]:
             assert sides[0] <= set(opened[0][0].paths) and sides[1] <= set(opened[0][1].paths)
-    same = compared(old, old, world.layout, RANKING)
+    same = compared(old, old, world.layout)
     assert same == ()
 
 
@@ -189,5 +189,15 @@ def test_the_cheapest_way_is_taken_unless_one_is_forced() -> None:
 
 
 def test_buckets_grow_in_number_and_then_in_size() -> None:
-    assert [buckets_for(n) for n in (0, 2**20, 2**25 + 1, 2**30)] == [1, 1, 2, 32]
-    assert buckets_for(2**40) == 4096 and all(buckets_for(n).bit_count() == 1 for n in range(0, 10**12, 10**10 + 7))
+    def wide(size: int) -> int:
+        return buckets_for(Size(size, size // 1000))
+
+    assert [wide(n) for n in (0, 2**20, 2**25 + 1, 2**30)] == [1, 1, 2, 32]
+    assert wide(2**40) == 4096 and all(wide(n).bit_count() == 1 for n in range(0, 10**12, 10**10 + 7))
+
+
+def test_rows_that_pack_well_are_in_more_buckets_but_not_in_too_many() -> None:
+    narrow = [Size(n, n // 2) for n in (2**20, 2**22, 2**25, 2**30)]
+    assert [pieces_for(s) for s in narrow] == [1, 2, 16, 512]
+    assert bucket_bytes(narrow[2]) == 2 * BUCKET_ROWS
+    assert pieces_for(Size(2**40, 2**40)) <= 4 * MANY_BUCKETS

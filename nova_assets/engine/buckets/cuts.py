@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 
 from nova_assets.engine.footers import plain
 from nova_assets.model.layout import Key
-from nova_assets.plan.cells import Ranking, Span
+from nova_assets.plan.cells import Span
 
 _SAMPLED = 64
 """Of all files together, so many keys for each range that is wanted."""
 
 
-def cuts(files: Sequence[str], order: Sequence[str], pieces: int, ranking: Ranking) -> list[Key]:
+def cuts(files: Sequence[str], order: Sequence[str], pieces: int) -> list[Key]:
     """At most ``pieces - 1`` keys, in order.
 
     Args:
@@ -31,17 +31,14 @@ def cuts(files: Sequence[str], order: Sequence[str], pieces: int, ranking: Ranki
         some = keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64()))
         with suppress(ValueError, OverflowError):  # dates that Python does not have
             found |= {tuple(plain(row[name]) for name in names) for row in some.to_pylist()}
-    known = sorted((k for k in found if None not in k), key=ranking)
+    known = sorted(k for k in found if None not in k)
     places = sorted({len(known) * n // pieces for n in range(1, pieces)})
     return [known[n] for n in places if 0 < n < len(known)]
 
 
-def spans(within: Span, keys: Sequence[Key], ranking: Ranking) -> list[Span]:
+def spans(within: Span, keys: Sequence[Key]) -> list[Span]:
     """A span, cut at those of the keys that lie within it."""
     inside = [
-        k
-        for k in keys
-        if (within.least is None or ranking(k) > ranking(within.least))
-        and (within.below is None or ranking(k) < ranking(within.below))
+        k for k in keys if (within.least is None or k > within.least) and (within.below is None or k < within.below)
     ]
     return [Span(a, b) for a, b in zip([within.least, *inside], [*inside, within.below], strict=True)]

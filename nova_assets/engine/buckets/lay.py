@@ -24,8 +24,8 @@ from nova_assets.engine.partition import split
 from nova_assets.engine.session import Session, using
 from nova_assets.model.arrow_types import from_arrow
 from nova_assets.model.merge import Upsert
-from nova_assets.plan.cells import Bucket, Cell, Ranking, Span, reaches
-from nova_assets.plan.layout import BUCKET_BYTES, bucket_bytes, buckets_for, ranking_of
+from nova_assets.plan.cells import Bucket, Cell, Span, reaches
+from nova_assets.plan.size import Size, bucket_bytes, buckets_for, pieces_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,10 +86,10 @@ class Layer:
 
     def _base(self, rows: pa.Table) -> Iterator[Written]:
         """The rows of one partition, a file for each bucket."""
-        layout, size = self.target.layout, int(rows.nbytes * PACKED)
+        layout, size = self.target.layout, Size(int(rows.nbytes * PACKED), rows.num_rows)
         if layout.clustered:
             rows, _ = arranged(one_chunk(rows), layout)
-            for n, piece in enumerate(pieces(rows, layout.order, max(1, -(-size // BUCKET_BYTES)))):
+            for n, piece in enumerate(pieces(rows, layout.order, pieces_for(size))):
                 yield write(piece, self._path(n), layout)
             return
         of = buckets_for(size)
@@ -107,23 +107,22 @@ class Layer:
         schema = from_arrow(self.target.schema)
         works = []
         for some in self._by_partition(runs).values():
-            size = sum(w.path.stat().st_size for w in some)
+            size = Size(sum(w.path.stat().st_size for w in some), sum(w.rows for w in some))
             sources = [(w, Source(str(w.path), w.place, (*schema.names, None))) for w in some if w.place is not None]
-            into = max(1, sum(w.rows for w in some) * bucket_bytes(size) // max(1, size))
+            into = max(1, size.rows * bucket_bytes(size) // max(1, size.bytes))
             for cell in self._cells(some, size):
-                mine = tuple(s for w, s in sources if reaches(s.place, cell, self._ranking))
+                mine = tuple(s for w, s in sources if reaches(s.place, cell))
                 works.append(Cellwork(cell, (), (mine,), into if isinstance(cell, Span) else 1))
         # Every row is of one base, so nothing is folded: any model will do.
         merged = merge_cells(self.session.get(), works, schema, Upsert(list(self.target.layout.order)), self.target)
         return [w for files in merged for w in files or ()]
 
-    def _cells(self, runs: Sequence[Written], size: int) -> list[Cell]:
+    def _cells(self, runs: Sequence[Written], size: Size) -> list[Cell]:
         if not self.target.layout.clustered:
             of = buckets_for(size)
             return [Bucket(of, n) for n in range(of)]
-        order, count = self.target.layout.order, max(1, -(-size // bucket_bytes(size)))
-        found = cuts([str(r.path) for r in runs], order, count, self._ranking)
-        return list(spans(Span(None, None), found, self._ranking))
+        found = cuts([str(r.path) for r in runs], self.target.layout.order, pieces_for(size))
+        return list(spans(Span(None, None), found))
 
     def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[object, ...], list[Written]]:
         found: dict[tuple[object, ...], list[Written]] = {}
@@ -134,10 +133,6 @@ class Layer:
                 values = tuple(first.to_pylist()[0].values())
             found.setdefault(values, []).append(run)
         return found
-
-    @property
-    def _ranking(self) -> Ranking:
-        return ranking_of(self.target.layout, from_arrow(self.target.schema))
 
     def _instead(self, runs: Sequence[Written], written: list[Written]) -> list[Written]:
         for run in runs:

@@ -17,7 +17,7 @@ from nova_assets.engine.buckets import files, worker
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.layout import HASHED_TYPES
 from nova_assets.model.schema import schema_of
-from nova_assets.plan import layout
+from nova_assets.plan import size
 
 VALUES: dict[str, list[Any]] = {
     "boolean": [True, False],
@@ -41,9 +41,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "GROUP_ROWS", 50)
     monkeypatch.setattr(files, "FEW_ROWS", 20)
     monkeypatch.setattr(worker, "FINE_ROWS", 8)
-    monkeypatch.setattr(layout, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(layout, "LARGEST_BYTES", 3000)
-    monkeypatch.setattr("nova_assets.engine.buckets.lay.BUCKET_BYTES", 3000)
+    monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(size, "LARGEST_BYTES", 3000)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from nova_assets.model.block import Kind, Manifest, StagedBlock
 from nova_assets.model.layout import Hashed, Ranged
 from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.model.way import WAYS, Way
-from nova_assets.plan import layout, modes
+from nova_assets.plan import modes, size
 from nova_assets.store import Store
 
 pytestmark = pytest.mark.spark
@@ -49,9 +49,8 @@ CHANNELS = {
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows make a bucket, and every task cuts what it has into several."""
-    monkeypatch.setattr(layout, "BUCKET_BYTES", 2500)
-    monkeypatch.setattr(layout, "LARGEST_BYTES", 2500)
-    monkeypatch.setattr("nova_assets.engine.buckets.lay.BUCKET_BYTES", 2500)
+    monkeypatch.setattr(size, "BUCKET_BYTES", 2500)
+    monkeypatch.setattr(size, "LARGEST_BYTES", 2500)
     monkeypatch.setattr(worker, "FINE_ROWS", 8)
 
 

@@ -16,7 +16,7 @@ from nova_assets.engine.engine import SparkEngine
 from nova_assets.engine.ways import Ways
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together
 from nova_assets.model.way import Way
-from nova_assets.plan import layout
+from nova_assets.plan import size
 from nova_assets.plan.way import ways
 from nova_assets.store import Store
 
@@ -36,9 +36,8 @@ CHANNELS = {
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(layout, "LARGEST_BYTES", 3000)
-    monkeypatch.setattr("nova_assets.engine.buckets.lay.BUCKET_BYTES", 3000)
+    monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(size, "LARGEST_BYTES", 3000)
     monkeypatch.setattr("nova_assets.engine.ways.SCANNED_BYTES", 0)
     monkeypatch.setattr(worker, "FINE_ROWS", 8)
     monkeypatch.setattr("nova_assets.engine.cellwise.MOST_BYTES", 8000)
