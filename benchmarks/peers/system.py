@@ -94,6 +94,10 @@ class System(ABC):
         """The rows that were inserted or changed after a position, as they are now."""
         raise CannotDo
 
+    def collected(self, since: Any) -> int:
+        """The same rows, handed to this process as Arrow; how many they are."""
+        raise CannotDo
+
     def merge_at_once(self, batches: Sequence[Path]) -> None:
         """All batches merged into the base in one go: the limit of what a compaction can cost."""
         raise CannotDo

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.peers.data import Data
 from benchmarks.peers.expected import Expected
@@ -12,6 +13,9 @@ from benchmarks.peers.meter import Step, metered
 from benchmarks.peers.system import Answer, Layout, System
 
 UNIFORM, CLUSTERED = Layout("uniform"), Layout("clustered")
+
+FOLLOWED = 3
+"""So many upserts are followed."""
 
 SMALL = 1_000
 """Rows of a small commit."""
@@ -116,13 +120,21 @@ def _compact(run: Run) -> None:
 
 
 def _changes(run: Run) -> None:
-    first, second = run.series()[:2]
+    """Somebody follows the table: after each upsert but the first, its changes are aggregated, and then collected."""
+    first, *others = run.series()[: 1 + FOLLOWED]
     run.system.upsert(first)
-    since = run.system.position()
-    run.system.upsert(second)
+    for batch in others:
+        _follow(run, batch, run.system.position())
+
+
+def _follow(run: Run, batch: Path, since: Any) -> None:
+    run.system.upsert(batch)
     answers: list[Answer] = []
+    rows: list[int] = []
     run.step("changes", lambda: answers.append(run.system.changes(since)))
-    run.compare("changes", answers[0], run.expected.of(run.system.digest, second))
+    run.step("collected", lambda: rows.append(run.system.collected(since)))
+    run.compare("changes", answers[0], run.expected.of(run.system.digest, batch))
+    run.compare("collected", [str(rows[0])], answers[0][:1])
 
 
 def _delete(run: Run) -> None:
@@ -153,7 +165,7 @@ ALL: tuple[Workload, ...] = (
     ),
     Workload("series", "Upserts of 1 % in a row, uniform keys", UNIFORM, ("write", "upkeep", "read"), _series),
     Workload("compact", "Compaction after as many, without upkeep before", UNIFORM, ("compact", "read"), _compact),
-    Workload("changes", "What an upsert of 1 % has changed", UNIFORM, ("changes",), _changes),
+    Workload("changes", "What three upserts of 1 % have changed", UNIFORM, ("changes", "collected"), _changes),
     Workload("delete", "Deletion of 1 % of the keys", UNIFORM, _WRITTEN, _delete),
     Workload("small", "Commits of 1,000 rows in a row", UNIFORM, ("write", "upkeep", "plan", "read"), _small),
 )

@@ -46,7 +46,7 @@ def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: boo
     """A base and the deltas on top of it, as a base of a keyed channel.
 
     Args:
-        deltas: the base's columns, ``_deleted`` and ``SEQ``.
+        deltas: the base's columns, ``_deleted`` and, of several, ``SEQ``.
         several: whether the rows are of more than one delta.
         small: whether the deltas' keys may be sent to every worker.
     """
@@ -55,6 +55,8 @@ def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: boo
     keys = F.broadcast(keys) if small else keys.hint("shuffle_hash")
     changes = deltas
     if _combines(model):
+        if not several:
+            deltas = deltas.withColumn(SEQ, F.lit(0))
         touched = base.join(keys, on, "left_semi").select(
             *map(col, columns), F.lit(False).alias(DELETED), F.lit(_BASE).alias(SEQ)
         )

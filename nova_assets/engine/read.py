@@ -118,7 +118,7 @@ class Reader:
         if not model.keyed:
             return self.rows(deltas, schema)
         changes = self._changes(deltas, schema)
-        return fold(changes, model) if len(deltas) > 1 else changes.drop(SEQ)
+        return fold(changes, model) if len(deltas) > 1 else changes
 
     def _diff(self, read: Diff) -> DataFrame:
         model = model_of(read.new)
@@ -163,11 +163,12 @@ class Reader:
     # files
 
     def _changes(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
-        """The rows of keyed deltas: columns, ``_deleted``, and the delta's place in the order."""
-        order = {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files}
-        rows = self.rows(deltas, schema.with_deleted(), order if len(deltas) > 1 else {})
-        rows = rows if SEQ in rows.columns else rows.withColumn(SEQ, F.lit(0))
-        return rows.select(*map(col, schema.names), F.coalesce(col(DELETED), F.lit(False)).alias(DELETED), col(SEQ))
+        """The rows of keyed deltas: columns, ``_deleted``, and, of several, the delta's place in the order."""
+        several = len(deltas) > 1
+        order = {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files} if several else {}
+        rows = self.rows(deltas, schema.with_deleted(), order)
+        places = [col(SEQ) if order else F.lit(0).alias(SEQ)] if several else []
+        return rows.select(*map(col, schema.names), F.coalesce(col(DELETED), F.lit(False)).alias(DELETED), *places)
 
     def rows(self, blocks: Sequence[Block], schema: Schema, order: Mapping[str, int] | None = None) -> DataFrame:
         """The rows of some blocks in the columns of a schema, in one read for all blocks that are alike.

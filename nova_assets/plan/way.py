@@ -30,13 +30,16 @@ _PACKED = 4
 _ROW, _BYTE = 80e-9, 5e-9
 """To decode."""
 
-_START = {"memory": 0.02, "cells": 0.35, "frame": 0.30}
-_PROBED, _WINDOWED, _JOINED, _FOLDED = 50e-9, 2.5e-6, 2.6e-6, 150e-9
-_HANDED = {"memory": 250e-9, "cells": 200e-9, "frame": 0.0}
+_START = {"memory": 0.02, "cells": 0.15, "frame": 0.30}
+_COMPARED = 1.2
+"""What Spark's own comparison of two snapshots takes however small they are, beside its start."""
+
+_PROBED, _WINDOWED, _JOINED, _FOLDED = 50e-9, 2.5e-6, 0.75e-6, 30e-9
+_HANDED = {"cells": 200e-9, "frame": 0.0}
 """To hand a row to Spark's own operators."""
 
-_COLLECTED = {"memory": 0.0, "cells": 400e-9, "frame": 300e-9}
-_WRITTEN = {"memory": 500e-9, "cells": 400e-9, "frame": 900e-9}
+_COLLECTED = {"memory": 0.0, "cells": 400e-9, "frame": 200e-9}
+_WRITTEN = {"memory": 120e-9, "cells": 60e-9, "frame": 1e-6}
 
 
 def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
@@ -143,7 +146,8 @@ def _diff(read: Diff, way: Way, purpose: Purpose) -> Estimate:
     shared = set() if way == "frame" else _files(read.old).keys() & _files(read.new).keys()
     files = {p: f for side in (read.old, read.new) for p, f in _files(side).items() if p not in shared}
     rows, size = sum(r for r, _ in files.values()), sum(s for _, s in files.values())
-    cost = _START[way] + _ROW * rows + _BYTE * size + (_JOINED if way == "frame" else _FOLDED) * rows
+    cost = _START[way] + _ROW * rows + _BYTE * size
+    cost += _COMPARED + _JOINED * rows if way == "frame" else _FOLDED * rows
     return Estimate(way, rows, size, cost + _handed(way, purpose, rows // 10))
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.peers.data import first_day
+from benchmarks.peers.data import COLUMNS, first_day
 from benchmarks.peers.system import Answer, System
 
 _SUMS = """
@@ -87,11 +88,18 @@ class DeltaRs(System):
 
         from benchmarks.peers import data
 
-        feed = self._table.load_cdf(starting_version=since + 1)
         con = duckdb.connect()
         con.execute("SET TimeZone = 'UTC'")
-        con.register("feed", pa.table(feed))
-        return data.plain(con, "(SELECT * FROM feed WHERE _change_type IN ('insert', 'update_postimage'))")
+        con.register("changed", self._changed(since))
+        return data.plain(con, "changed")
+
+    def collected(self, since: Any) -> int:
+        return len(self._changed(since))
+
+    def _changed(self, since: Any) -> pa.Table:
+        feed = pa.table(self._table.load_cdf(starting_version=since + 1))
+        as_it_is_now = pc.is_in(feed["_change_type"], pa.array(["insert", "update_postimage"]))
+        return feed.filter(as_it_is_now).select(COLUMNS)
 
     def live(self) -> tuple[int, int]:
         files = pa.table(self._table.get_add_actions(flatten=True))

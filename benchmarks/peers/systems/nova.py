@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peers.data import DDL
+from benchmarks.peers.data import COLUMNS, DDL
 from benchmarks.peers.session import spark_version
 from benchmarks.peers.systems.sparked import Sparked
 
@@ -77,6 +77,12 @@ class Nova(Sparked):
     def changed(self, since: Any) -> DataFrame:
         found: DataFrame = self.store.read("facts", since=since).to_spark()
         return found.where("NOT _deleted")
+
+    def collected(self, since: Any) -> int:
+        import pyarrow.compute as pc
+
+        rows = self.store.read("facts", since=since).to_arrow()
+        return len(rows.filter(pc.invert(rows["_deleted"])).select(COLUMNS))
 
     def live(self) -> tuple[int, int]:
         blocks = self.store.catalog.history("facts").blocks

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers import session
-from benchmarks.peers.data import first_day
+from benchmarks.peers.data import COLUMNS, first_day
 from benchmarks.peers.system import Answer, System
+from nova_assets.engine.versions import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +43,9 @@ class Sparked(System):
 
     def changes(self, since: Any) -> Answer:
         return session.digest(self.changed(since))
+
+    def collected(self, since: Any) -> int:
+        return len(collected(self.changed(since).select(*COLUMNS)))
 
     def view(self, path: Path, name: str = "batch") -> str:
         """A Parquet file under a name that SQL can use."""
