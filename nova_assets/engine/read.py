@@ -167,8 +167,9 @@ class Reader:
         several = len(deltas) > 1
         order = {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files} if several else {}
         rows = self.rows(deltas, schema.with_deleted(), order)
-        places = [col(SEQ) if order else F.lit(0).alias(SEQ)] if several else []
-        return rows.select(*map(col, schema.names), F.coalesce(col(DELETED), F.lit(False)).alias(DELETED), *places)
+        if several and not order:
+            rows = rows.withColumn(SEQ, F.lit(0))
+        return rows.withColumn(DELETED, F.coalesce(col(DELETED), F.lit(False)))
 
     def rows(self, blocks: Sequence[Block], schema: Schema, order: Mapping[str, int] | None = None) -> DataFrame:
         """The rows of some blocks in the columns of a schema, in one read for all blocks that are alike.

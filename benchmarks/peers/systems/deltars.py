@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.peers.data import COLUMNS, first_day
+from benchmarks.peers.data import first_day
 from benchmarks.peers.system import Answer, System
 
 _SUMS = """
@@ -84,22 +83,23 @@ class DeltaRs(System):
         return int(self._table.version())
 
     def changes(self, since: Any) -> Answer:
-        import duckdb
-
         from benchmarks.peers import data
 
-        con = duckdb.connect()
-        con.execute("SET TimeZone = 'UTC'")
-        con.register("changed", self._changed(since))
-        return data.plain(con, "changed")
+        return data.plain(*self._changed(since))
 
     def collected(self, since: Any) -> int:
-        return len(self._changed(since))
+        con, rows = self._changed(since)
+        return len(con.execute(f"FROM {rows}").fetch_arrow_table())
 
-    def _changed(self, since: Any) -> pa.Table:
-        feed = pa.table(self._table.load_cdf(starting_version=since + 1))
-        as_it_is_now = pc.is_in(feed["_change_type"], pa.array(["insert", "update_postimage"]))
-        return feed.filter(as_it_is_now).select(COLUMNS)
+    def _changed(self, since: Any) -> tuple[Any, str]:
+        """The rows as a relation of DuckDB, which knows Arrow's newer types."""
+        import duckdb
+
+        feed = self._table.load_cdf(starting_version=since + 1)
+        con = duckdb.connect()
+        con.execute("SET TimeZone = 'UTC'")
+        con.register("feed", pa.table(feed))
+        return con, "(SELECT * FROM feed WHERE _change_type IN ('insert', 'update_postimage'))"
 
     def live(self) -> tuple[int, int]:
         files = pa.table(self._table.get_add_actions(flatten=True))
