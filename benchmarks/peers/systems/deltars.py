@@ -89,7 +89,7 @@ class DeltaRs(System):
 
     def collected(self, since: Any) -> int:
         con, rows = self._changed(since)
-        return len(con.execute(f"FROM {rows}").fetch_arrow_table())
+        return len(con.sql(f"FROM {rows}").to_arrow_table())
 
     def _changed(self, since: Any) -> tuple[Any, str]:
         """The rows as a relation of DuckDB, which knows Arrow's newer types."""
