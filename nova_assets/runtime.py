@@ -249,7 +249,8 @@ class Runtime:
                 raise error
         with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
             self.staging.tell_who_cannot_compare(execution, run.histories)
-        request = self.staging.request(execution, run.plan(self.staging.skipped(execution)), run.histories)
+        plan = run.plan(self.staging.skipped(execution))
+        request = self.staging.request(execution, plan, run.histories, list(run.reports.values()))
         crash_point("commit.before")
         try:
             commit = self._commit(request)
@@ -349,7 +350,9 @@ class Runtime:
         self.staging.void(run.execution, ports)
         for port in ports:
             self.frames.pop((run.execution.id, port), None)
-        return TaskRun(self.engine, self.staging, run, self.frames, crash_point, tell).carry_out(step.task)
+        report = TaskRun(self.engine, self.staging, run, self.frames, crash_point, tell).carry_out(step.task)
+        run.reports[step.task] = report
+        return report
 
     def _with_retries(self, run: Run, step: Step, tell: Observer) -> TaskReport:
         """A task, tried again as often as it says, with the same pins (R4)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
 from nova_assets.model.evolution import reconcile
-from nova_assets.model.execution import Execution
+from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine, Frame
@@ -191,8 +191,14 @@ class Staging:
         self.write(execution, _told(channel.name), "delta", channel, unchanged, frame)
         return self.complete(execution)[_told(channel.name)]
 
-    def request(self, execution: Execution, plan: RunPlan, histories: Mapping[str, History]) -> CommitRequest:
-        """Everything that the execution publishes, and what that requires (R2, R6)."""
+    def request(
+        self, execution: Execution, plan: RunPlan, histories: Mapping[str, History], reports: Sequence[TaskReport] = ()
+    ) -> CommitRequest:
+        """Everything that the execution publishes, and what that requires (R2, R6).
+
+        Args:
+            reports: of its tasks, as far as they are known here; kept beside the commit.
+        """
         published = tuple(
             part
             for b in self.complete(execution).values()
@@ -208,6 +214,7 @@ class Staging:
             cursors=plan.cursors,
             heads=plan.heads,
             consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
+            details={"tasks": [r.as_json() for r in reports]} if reports else {},
             **requirements(published, histories),
         )
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -32,11 +32,16 @@ log = logging.getLogger("nova_assets.task")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one execution needs to go on: itself, its binding, and the histories behind its pins."""
+    """What one execution needs to go on: itself, its binding, and the histories behind its pins.
+
+    Args:
+        reports: task -> what it did, where it ran in this process.
+    """
 
     execution: Execution
     binding: Binding
     histories: Mapping[str, History]
+    reports: dict[str, TaskReport] = field(default_factory=dict)
 
     def plan(self, skipped: frozenset[str] = frozenset()) -> RunPlan:
         return plan_run(self.binding, self.execution.pins, self.histories, self.execution.partition, skipped)

@@ -202,6 +202,7 @@ class Histories:
                 r["id"],
                 r["binding"],
                 tuple(by_commit.get(r["id"], ())),
+                r["details"],
             )
             for r in rows
         ]
@@ -220,7 +221,7 @@ class Histories:
             for row in c.execute(select(commits).where(commits.c.id.in_(list(of)))).mappings():
                 some = tuple(of[row["id"]])
                 seq = max(b.hi for b in some)
-                found.append(Instant(action, "complete", seq, row["at"], row["id"], None, some))  # type: ignore[arg-type]
+                found.append(Instant(action, "complete", seq, row["at"], row["id"], None, some, row["details"]))  # type: ignore[arg-type]
         return found
 
     def _requested(self, c: Connection, channel: str) -> list[Instant]:

@@ -25,7 +25,7 @@ from nova_assets.cli.render import (
 )
 from nova_assets.errors import NovaError
 from nova_assets.model import reads
-from nova_assets.model.execution import CheckReport, Execution, TaskReport
+from nova_assets.model.execution import CheckReport, Execution
 from nova_assets.model.reads import FromPort, Port, Read
 from nova_assets.model.way import Way
 from nova_assets.plan.run import Input, RunPlan, Step
@@ -253,24 +253,13 @@ def _execution_json(done: Execution) -> dict[str, Any]:
         else {},
         "numbers": dict(commit.numbers) if commit else {},
         "blocks": [block_json(b) for b in commit.blocks] if commit else [],
-        "tasks": [_task_json(t) for t in done.tasks],
+        "tasks": [t.as_json() for t in done.tasks],
         "checks": [_check_json(c) for c in done.checks],
     }
 
 
 def _check_json(check: CheckReport) -> dict[str, Any]:
     return {**asdict(check), "seconds": round(check.seconds, 3)}
-
-
-def _task_json(task: TaskReport) -> dict[str, Any]:
-    return {
-        "task": task.task,
-        "seconds": round(task.seconds, 3),
-        "read": dict(task.read),
-        "wrote": dict(task.wrote),
-        "skipped": task.skipped,
-        "ways": {name: e.as_json() for name, e in task.ways.items()},
-    }
 
 
 def _duration(done: Execution) -> float | None:

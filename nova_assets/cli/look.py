@@ -99,7 +99,8 @@ def timeline(deployment: Deployment, channel: str, partition: str | None) -> Ans
     each with its blocks, B3 for a base and Δ(4→5) for a delta.
 
     JSON: {"channel", "head", "instants": [{"action", "state", "seq", "at", "binding" or null, "commit",
-    "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}]}],
+    "blocks": [{"range", "kind", "lo", "hi", "rows", "deletes", "bytes", "files", ...}],
+    "details": {"tasks": [{"task", "seconds", "read", "wrote", "skipped", "ways"}]} or what else was kept}],
     "partition": "" or the one asked for, "collected": [numbers whose blocks are gone],
     "cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
     """
@@ -148,6 +149,7 @@ def _instant_json(instant: Instant) -> dict[str, Any]:
         "binding": instant.binding,
         "commit": instant.commit_id,
         "blocks": [block_json(b) for b in instant.blocks],
+        "details": dict(instant.details),
     }
 
 

@@ -94,7 +94,8 @@ def task_op(binding: Binding, task: Task, after: tuple[str, ...]) -> OpDefinitio
         last_try = context.retry_number >= task.retries
         with forwarded(context.log), _live(context, runtime, execution) as live:
             report = runtime.run_task(live, task.name, last_try)
-        shown = {"read": dict(report.read), "wrote": dict(report.wrote), "skipped": report.skipped}
+        known = report.as_json()
+        shown = {fact: known[fact] for fact in ("read", "wrote", "skipped", "ways")}
         context.log.info(f"task {task.name}: {shown} in {report.seconds:.1f} s")
         rows = {f"rows in {port}": n for port, n in report.wrote.items() if n is not None}
         yield Output(shown, "report", metadata={"seconds": report.seconds, "nova/report": shown, **rows})

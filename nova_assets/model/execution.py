@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from nova_assets.model.commit import Commit
 from nova_assets.model.partitions import WHOLE
@@ -85,6 +85,16 @@ class TaskReport:
     wrote: Mapping[str, int | None]
     skipped: bool = False
     ways: Mapping[str, Estimate] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "seconds": round(self.seconds, 3),
+            "read": dict(self.read),
+            "wrote": dict(self.wrote),
+            "skipped": self.skipped,
+            "ways": {name: e.as_json() for name, e in self.ways.items()},
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
@@ -26,6 +26,8 @@ class Instant:
         commit_id: the commit it belongs to.
         binding: the binding that did it; None for an insert.
         blocks: the blocks it added.
+        details: what was kept beside the commit: what its tasks did, by which way they read and what that was expected
+            to cost; of a compaction, what it cost.
     """
 
     action: Action
@@ -35,6 +37,7 @@ class Instant:
     commit_id: str
     binding: str | None
     blocks: tuple[Block, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
