@@ -23,6 +23,7 @@ from benchmarks.peers.workloads import UNIFORM, Run, Sizes, Workload, named
 WARM_ROWS = 2_000
 WARM_UPSERTS = 3
 WARM_READS = 5
+WARM_SCANS = 2
 
 
 class Worker:
@@ -64,7 +65,8 @@ class Worker:
     def run(self, workload: Workload, key: Key) -> Result:
         try:
             table = self._restored(workload.layout)
-            table.read()
+            for _ in range(WARM_SCANS):
+                table.read()
             run = Run(table, self.data, self.sizes, Expected(self.data))
             about: dict[str, Any] = {"versions": table.versions(), "settings": table.settings()}
             try:

@@ -12,6 +12,7 @@ time, and no list that could outgrow memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -31,6 +32,8 @@ ROWS = "__nova_rows"
 _DIFFERENT = "__nova_different"
 _CUT = "__nova_cut"
 _RANK = "__nova_rank"
+_KEY = "__nova_key"
+_LATER = "__nova_later"
 _OVERALL = (Window.unboundedPreceding, Window.unboundedFollowing)
 
 _COMBINE: Mapping[str, Callable[[Column], Column]] = {
@@ -54,7 +57,7 @@ def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: boo
     keys = deltas.select(*map(col, on))
     keys = F.broadcast(keys) if small else keys.hint("shuffle_hash")
     changes = deltas
-    if _combines(model):
+    if model.combines:
         if not several:
             deltas = deltas.withColumn(SEQ, F.lit(0))
         touched = base.join(keys, on, "left_semi").select(
@@ -65,6 +68,23 @@ def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: boo
         changes = fold(deltas, model)
     untouched = base.join(keys, on, "left_anti").select(*map(col, columns))
     return untouched.union(live(changes, columns))
+
+
+def newest(rows: DataFrame, changed: DataFrame, model: MergeModel, columns: Sequence[str]) -> DataFrame:
+    """``merge`` where the last change of a key decides and nothing is combined: of the rows of a base and of its
+    deltas, in one frame, those that no later delta changes.
+
+    One scan, one join with a small table, nothing brought together, no window: what comes after can be computed as the
+    rows are read. (The rows of a union are copied first, which costs as much as the join.)
+
+    Args:
+        rows: the columns, and ``SEQ``: of a live row of a delta its place, and less of any other.
+        changed: the keys of all rows of the deltas, with their ``SEQ``; few enough to be sent to every worker.
+    """
+    keys = {k: f"{_KEY} {k}" for k in model.key}
+    later = changed.select(*(col(k).alias(n) for k, n in keys.items()), col(SEQ).alias(_LATER))
+    same = reduce(Column.__and__, (col(k) == col(n) for k, n in keys.items()))
+    return rows.join(F.broadcast(later), same & (col(SEQ) < col(_LATER)), "left_anti").select(*map(col, columns))
 
 
 def live(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -82,7 +102,7 @@ def fold(rows: DataFrame, model: MergeModel) -> DataFrame:
         rows: columns, ``_deleted`` and ``SEQ``; per key and delta at most one deletion and one live row.
     """
     columns = [c for c in rows.columns if c not in (DELETED, SEQ)]
-    if not _combines(model):
+    if not model.combines:
         newest = Window.partitionBy(*map(col, model.key)).orderBy(col(SEQ).desc(), col(DELETED))
         last = rows.withColumn(_RANK, F.row_number().over(newest)).filter(col(_RANK) == 1)
         return last.select(*map(col, columns), col(DELETED))
@@ -138,11 +158,6 @@ def _differing(rows: DataFrame, group: Sequence[Column], key: Sequence[Column], 
         F.count_distinct(comparable(value, kind)).alias(_DIFFERENT), F.count(F.lit(1)).alias(ROWS)
     )
     return counted.filter(col(_DIFFERENT) > 1).select(*key, col(ROWS))
-
-
-def _combines(model: MergeModel) -> bool:
-    """Whether a live row of a delta may need what was there before."""
-    return isinstance(model, Keyed) or bool(model.order_by)
 
 
 def _combined(schema: t.StructType, model: MergeModel, side: WindowSpec) -> dict[str, Column]:

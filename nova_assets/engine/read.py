@@ -16,7 +16,7 @@ from nova_assets.engine.columns import col
 from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.fit import custom_base
-from nova_assets.engine.merge import SEQ, fold, live, merge
+from nova_assets.engine.merge import SEQ, fold, live, merge, newest
 from nova_assets.engine.names import names_in, types_in
 from nova_assets.engine.session import READING, Session, is_connect, using
 from nova_assets.engine.types import to_spark, to_struct
@@ -95,8 +95,24 @@ class Reader:
         if not deltas or not model.keyed:
             return self.rows([*base, *deltas], schema)  # a bag is one read of everything
         untouched, rest = (_blocks(s.bases) for s in apart(read))
-        merged = self._merged(rest, deltas, schema, model)
+        put_together = self._newest if self._decides_by_key(rest, deltas, model) else self._merged
+        merged = put_together(rest, deltas, schema, model)
         return self.rows(untouched, schema).union(merged) if untouched else merged
+
+    def _decides_by_key(self, base: Sequence[Block], deltas: Sequence[Block], model: MergeModel) -> bool:
+        """Whether the keys of the deltas tell what is left of each row, and are few."""
+        plain = all(b.manifest.format == "parquet" for b in (*base, *deltas))
+        few = sum(len(d.manifest.files) for d in deltas) <= _LITERAL_FILES
+        return (bool(base) or len(deltas) > 1) and plain and few and not model.combines and _is_small(deltas)
+
+    def _newest(self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel) -> DataFrame:
+        order = _order(deltas)
+        rows = self.rows([*base, *deltas], schema.with_deleted(), order)
+        changed = self.rows(deltas, Schema(tuple(schema.field(k) for k in model.key)), order)
+        place = col(SEQ) if order else F.lit(0)
+        # Of rows of the base, and of deletions, the place is not looked up.
+        rows = rows.withColumn(SEQ, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(place))
+        return newest(rows, changed if order else changed.withColumn(SEQ, place), model, schema.names)
 
     def _merged(self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel) -> DataFrame:
         changes = self._changes(deltas, schema)
@@ -164,8 +180,7 @@ class Reader:
 
     def _changes(self, deltas: Sequence[Block], schema: Schema) -> DataFrame:
         """The rows of keyed deltas: columns, ``_deleted``, and, of several, the delta's place in the order."""
-        several = len(deltas) > 1
-        order = {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files} if several else {}
+        several, order = len(deltas) > 1, _order(deltas)
         rows = self.rows(deltas, schema.with_deleted(), order)
         if several and not order:
             rows = rows.withColumn(SEQ, F.lit(0))
@@ -285,6 +300,11 @@ def _blocks(sources: Sequence[Source]) -> list[Block]:
         assert not isinstance(source, FromPort), "a read is resolved before it is carried out"
         found.append(source)
     return found
+
+
+def _order(deltas: Sequence[Block]) -> dict[str, int]:
+    """File -> the place of its delta, where there are several."""
+    return {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files} if len(deltas) > 1 else {}
 
 
 def _is_small(deltas: Sequence[Block]) -> bool:

@@ -35,6 +35,11 @@ class MergeModel:
         return ()
 
     @property
+    def combines(self) -> bool:
+        """Whether a live row of a delta may need what was there before; otherwise the last change of a key decides."""
+        return bool(self.order_by)
+
+    @property
     def keyed(self) -> bool:
         """Whether changes carry ``_deleted`` (R11)."""
         return bool(self.key)
@@ -129,6 +134,10 @@ class Keyed(MergeModel):
         object.__setattr__(self, "keys", _names(key, "key"))
         object.__setattr__(self, "combine", tuple(sorted((c, _combiner(c, f)) for c, f in combine.items())))
         object.__setattr__(self, "order", _names(order_by, "order_by") if order_by is not None else ())
+
+    @property
+    def combines(self) -> bool:
+        return True
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ _START = {"memory": 0.02, "cells": 0.15, "frame": 0.30}
 _COMPARED = 1.2
 """What Spark's own comparison of two snapshots takes however small they are, beside its start."""
 
-_PROBED, _WINDOWED, _JOINED, _FOLDED = 50e-9, 2.5e-6, 0.75e-6, 30e-9
+_PROBED, _WINDOWED, _JOINED, _FOLDED = 100e-9, 2.5e-6, 0.75e-6, 30e-9
 _HANDED = {"cells": 200e-9, "frame": 0.0}
 """To hand a row to Spark's own operators."""
 
@@ -114,7 +114,8 @@ def _estimate(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> Esti
     size = sum(b.bytes for b in (*base, *deltas))
     cost = _START[way] + _ROW * (in_base + in_deltas) + _BYTE * size
     if read.merge.keyed and deltas:
-        cost += _put_together(way, in_base, in_deltas, len(deltas))
+        windowed = len(deltas) > 1 and (isinstance(read, Chain) or read.merge.combines)
+        cost += _put_together(way, in_base, in_deltas, windowed)
     return Estimate(way, in_base + in_deltas, size, cost + _handed(way, purpose, in_base + in_deltas))
 
 
@@ -135,11 +136,11 @@ def _rewritten(read: Snapshot) -> Estimate:
     return Estimate("cells", rows, size, seconds)
 
 
-def _put_together(way: Way, base: int, deltas: int, several: int) -> float:
+def _put_together(way: Way, base: int, deltas: int, windowed: bool) -> float:
     if way != "frame":
         return _FOLDED * (base + deltas)
-    windowed = _START["frame"] + _WINDOWED * deltas if several > 1 else 0.0
-    return windowed + (_START["frame"] + _PROBED * (base + 2 * deltas) if base else 0.0)
+    folded = _START["frame"] + _WINDOWED * deltas if windowed else 0.0
+    return folded + (_START["frame"] + _PROBED * (base + 2 * deltas) if base else 0.0)
 
 
 def _diff(read: Diff, way: Way, purpose: Purpose) -> Estimate:

@@ -20,11 +20,6 @@ _SURE = 2.0**62
 """Up to here a sum of whole numbers fits into 64 bits, however rough it is; beyond, it is computed exactly."""
 
 
-def combines(model: MergeModel) -> bool:
-    """Whether a live row of a delta may need what was there before."""
-    return isinstance(model, Keyed) or bool(model.order_by)
-
-
 def fold(deltas: Sequence[pa.Table], model: MergeModel, key: Sequence[str]) -> pa.Table:
     """All changes of each key, composed: at most one deletion and one live row per key (R11).
 
@@ -38,7 +33,7 @@ def fold(deltas: Sequence[pa.Table], model: MergeModel, key: Sequence[str]) -> p
     places = np.repeat(np.arange(len(deltas)), [d.num_rows for d in deltas])
     rows = rows.append_column(_SEQ, pa.array(places))
     rows = one_chunk(sorted_by(rows, key))  # stable: of one key in the order of the deltas
-    if not combines(model):
+    if not model.combines:
         return rows.filter(pa.array(lasts(rows, key))).drop_columns([_SEQ])
     return _composed(rows, model, key).drop_columns([_SEQ])
 
@@ -55,7 +50,7 @@ def merge(base: pa.Table, changes: pa.Table, model: MergeModel, key: Sequence[st
     each = changes.filter(pa.array(firsts(changes, key)))
     places, found = search(base, each, key)
     touched = places[found]
-    if combines(model) and len(touched):
+    if model.combines and len(touched):
         before = base.take(pa.array(touched))
         changes = fold([_as_live(before, changes.schema), changes], model, key)
         each = changes.filter(pa.array(firsts(changes, key)))
