@@ -17,6 +17,9 @@ UNIFORM, CLUSTERED = Layout("uniform"), Layout("clustered")
 FOLLOWED = 3
 """So many upserts are followed."""
 
+ASKED_BEFORE = 10
+"""So often their follower has asked already."""
+
 SMALL = 1_000
 """Rows of a small commit."""
 
@@ -122,7 +125,11 @@ def _compact(run: Run) -> None:
 def _changes(run: Run) -> None:
     """Somebody follows the table: after each upsert but the first, its changes are aggregated, and then collected."""
     first, *others = run.series()[: 1 + FOLLOWED]
+    since = run.system.position()
     run.system.upsert(first)
+    for _ in range(ASKED_BEFORE):
+        run.system.changes(since)
+        run.system.collected(since)
     for batch in others:
         _follow(run, batch, run.system.position())
 
