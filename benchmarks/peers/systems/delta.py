@@ -29,6 +29,10 @@ class Delta(Sparked):
             # A table's log is read in so many tasks. The default, 50, is for clusters: with two cores each write, and
             # the read after it, would take seconds longer.
             "spark.databricks.delta.snapshotPartitions": "2",
+            # Files of a size that suits the table, so that those of other days can be passed over; the defaults, 512 MB
+            # and 1 GB, suit larger ones: https://docs.delta.io/latest/optimizations-oss.html
+            "spark.databricks.delta.optimizeWrite.binSize": "32m",
+            "spark.databricks.delta.optimize.maxFileSize": str(32 * 2**20),
         }
 
     def _properties(self) -> dict[str, str]:
@@ -37,15 +41,15 @@ class Delta(Sparked):
             "delta.enableDeletionVectors": "true",
             # Changes can be asked for: https://docs.delta.io/latest/delta-change-data-feed.html
             "delta.enableChangeDataFeed": "true",
-            # For tables that are merged into: https://docs.delta.io/latest/optimizations-oss.html
+            # For tables that are merged into: https://docs.delta.io/latest/optimizations-oss.html. Not auto compaction: the
+            # table is optimized on schedule, and where it is clustered it was written anew after each MERGE.
             "delta.autoOptimize.optimizeWrite": "true",
-            "delta.autoOptimize.autoCompact": "true",
         }
 
     def settings(self) -> dict[str, str]:
         # https://docs.delta.io/latest/delta-clustering.html
         clustered = {"CLUSTER BY": "day"} if self.layout.clustered else {}
-        upkeep = {"upkeep": "OPTIMIZE after every fifth commit, and auto compaction by itself"}
+        upkeep = {"upkeep": "OPTIMIZE after every fifth commit"}
         return {**self.session_settings(), **self._properties(), **clustered, **upkeep}
 
     def versions(self) -> dict[str, str]:
