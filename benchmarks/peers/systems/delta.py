@@ -41,8 +41,8 @@ class Delta(Sparked):
             "delta.enableDeletionVectors": "true",
             # Changes can be asked for: https://docs.delta.io/latest/delta-change-data-feed.html
             "delta.enableChangeDataFeed": "true",
-            # For tables that are merged into: https://docs.delta.io/latest/optimizations-oss.html. Not auto compaction: the
-            # table is optimized on schedule, and where it is clustered it was written anew after each MERGE.
+            # For tables that are merged into: https://docs.delta.io/latest/optimizations-oss.html. Not auto compaction:
+            # the table is optimized on schedule, and where it is clustered it was written anew after each MERGE.
             "delta.autoOptimize.optimizeWrite": "true",
         }
 
