@@ -70,7 +70,9 @@ def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: boo
     return untouched.union(live(changes, columns))
 
 
-def newest(rows: DataFrame, changed: DataFrame, model: MergeModel, columns: Sequence[str]) -> DataFrame:
+def newest(
+    rows: DataFrame, changed: DataFrame, model: MergeModel, columns: Sequence[str], among: Column | None
+) -> DataFrame:
     """``merge`` where the last change of a key decides and nothing is combined: of the rows of a base and of its
     deltas, in one frame, those that no later delta changes.
 
@@ -80,10 +82,13 @@ def newest(rows: DataFrame, changed: DataFrame, model: MergeModel, columns: Sequ
     Args:
         rows: the columns, and ``SEQ``: of a live row of a delta its place, and less of any other.
         changed: the keys of all rows of the deltas, with their ``SEQ``; few enough to be sent to every worker.
+        among: false of rows that have none of these keys, as far as can be told without looking them up.
     """
     keys = {k: f"{_KEY} {k}" for k in model.key}
     later = changed.select(*(col(k).alias(n) for k, n in keys.items()), col(SEQ).alias(_LATER))
-    same = reduce(Column.__and__, (col(k) == col(n) for k, n in keys.items()))
+    # A key that is null is not looked up.
+    sought = {k: col(k) if among is None else F.when(among, col(k)) for k in keys}
+    same = reduce(Column.__and__, (sought[k] == col(n) for k, n in keys.items()))
     return rows.join(F.broadcast(later), same & (col(SEQ) < col(_LATER)), "left_anti").select(*map(col, columns))
 
 

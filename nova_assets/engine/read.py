@@ -27,7 +27,7 @@ from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel
 from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source, Together
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.plan.layout import apart
+from nova_assets.plan.layout import apart, changed_range
 
 BROADCAST_ROWS = 2_000_000
 BROADCAST_BYTES = 256 * 2**20
@@ -94,9 +94,10 @@ class Reader:
             return self._custom_snapshot(read, base, deltas, model)
         if not deltas or not model.keyed:
             return self.rows([*base, *deltas], schema)  # a bag is one read of everything
+        if self._decides_by_key(base, deltas, model):
+            return self._newest(read, base, deltas, schema)
         untouched, rest = (_blocks(s.bases) for s in apart(read))
-        put_together = self._newest if self._decides_by_key(rest, deltas, model) else self._merged
-        merged = put_together(rest, deltas, schema, model)
+        merged = self._merged(rest, deltas, schema, model)
         return self.rows(untouched, schema).union(merged) if untouched else merged
 
     def _decides_by_key(self, base: Sequence[Block], deltas: Sequence[Block], model: MergeModel) -> bool:
@@ -105,14 +106,15 @@ class Reader:
         few = sum(len(d.manifest.files) for d in deltas) <= _LITERAL_FILES
         return (bool(base) or len(deltas) > 1) and plain and few and not model.combines and _is_small(deltas)
 
-    def _newest(self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel) -> DataFrame:
-        order = _order(deltas)
+    def _newest(self, read: Snapshot, base: Sequence[Block], deltas: Sequence[Block], schema: Schema) -> DataFrame:
+        model, order = model_of(read), _order(deltas)
         rows = self.rows([*base, *deltas], schema.with_deleted(), order)
         changed = self.rows(deltas, Schema(tuple(schema.field(k) for k in model.key)), order)
         place = col(SEQ) if order else F.lit(0)
         # Of rows of the base, and of deletions, the place is not looked up.
         rows = rows.withColumn(SEQ, F.when(F.coalesce(col(DELETED), F.lit(True)), -1).otherwise(place))
-        return newest(rows, changed if order else changed.withColumn(SEQ, place), model, schema.names)
+        changed = changed if order else changed.withColumn(SEQ, place)
+        return newest(rows, changed, model, schema.names, _among(read, schema))
 
     def _merged(self, base: Sequence[Block], deltas: Sequence[Block], schema: Schema, model: MergeModel) -> DataFrame:
         changes = self._changes(deltas, schema)
@@ -305,6 +307,16 @@ def _blocks(sources: Sequence[Source]) -> list[Block]:
 def _order(deltas: Sequence[Block]) -> dict[str, int]:
     """File -> the place of its delta, where there are several."""
     return {f.path: n for n, d in enumerate(deltas) for f in d.manifest.files} if len(deltas) > 1 else {}
+
+
+def _among(read: Snapshot, schema: Schema) -> Column | None:
+    """Whether a row may have a key of the deltas, as far as one column tells: where keys come in ranges."""
+    found = changed_range(read)
+    if found is None:
+        return None
+    name, least, greatest = found
+    kind = to_spark(schema.field(name).type)
+    return col(name).between(F.lit(least).cast(kind), F.lit(greatest).cast(kind))
 
 
 def _is_small(deltas: Sequence[Block]) -> bool:

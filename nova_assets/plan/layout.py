@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.layout import HASHED_TYPES, Layout
+from nova_assets.model.layout import HASHED_TYPES, Layout, Ranged
 from nova_assets.model.merge import COMBINERS, Custom, Keyed, MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.reads import Chain, Diff, Snapshot, sources
@@ -85,6 +86,19 @@ def apart(read: Snapshot) -> tuple[Snapshot, Snapshot]:
         return tuple(replace(b, manifest=replace(b.manifest, files=files)) for b, files in kept if files)
 
     return replace(read, bases=some(False), deltas=()), replace(read, bases=some(True))
+
+
+def changed_range(read: Snapshot) -> tuple[str, Any, Any] | None:
+    """Within what values of its first column all keys lie that deltas change, as JSON has them; None where keys do not
+    come in ranges."""
+    how = laid(read)
+    if how is None or not how.layout.clustered:
+        return None
+    places = [f.place for d in read.deltas if isinstance(d, Block) for f in d.manifest.files]
+    known = [p for p in places if isinstance(p, Ranged)]
+    if not known or len(known) < len(places):
+        return None
+    return how.layout.order[0], min(p.least for p in known)[0], max(p.greatest for p in known)[0]
 
 
 def folds(model: MergeModel, schema: Schema) -> bool:

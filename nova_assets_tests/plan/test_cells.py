@@ -13,7 +13,7 @@ from nova_assets.model.merge import Keyed, Upsert
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema, schema_of
 from nova_assets.plan.cells import Bucket, Cell, Side, Span, cells, compared, touched
-from nova_assets.plan.layout import apart, laid
+from nova_assets.plan.layout import apart, changed_range, laid
 from nova_assets.plan.size import BUCKET_ROWS, MANY_BUCKETS, Size, bucket_bytes, buckets_for, pieces_for
 from nova_assets.plan.way import best, chosen, ways
 
@@ -127,6 +127,18 @@ def test_files_without_a_changed_key_are_read_bare(seed: int, clustered: bool) -
             f.path for b in world.bases for f in b.manifest.files if f.path not in found
         }
         assert rest.deltas == tuple(world.deltas)
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+@pytest.mark.parametrize("seed", range(60))
+def test_all_changed_keys_lie_within_the_range_that_is_told(seed: int, clustered: bool) -> None:
+    world = World(seed, clustered=clustered)
+    changed = [k for d in world.deltas for f in d.manifest.files for k in world.keys[f.path]]
+    found = changed_range(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
+    if not clustered or not changed:
+        assert found is None
+    elif found is not None:
+        assert found == ("k", min(changed), max(changed))
 
 
 @pytest.mark.parametrize("clustered", [False, True])
