@@ -70,7 +70,9 @@ def read_json(path: Path, schema: Schema | None) -> pa.Table:
         guessed = pa.schema(
             [(f.name, wanted.field(f.name).type if f.name in declared else _as_text(f.type)) for f in table.schema]
         )
-        return _without_unsaid(table if guessed.equals(table.schema) else _parse_json(path, guessed))
+        table = table if guessed.equals(table.schema) else _parse_json(path, guessed)
+        table.validate(full=True)  # pyarrow takes any bytes for text
+        return _without_unsaid(table)
     except _BROKEN:
         return _read_json_slowly(path, declared)
 

@@ -74,6 +74,18 @@ CASES: dict[str, tuple[str, Any, type[nova.NovaError], str]] = {
         nova.BadRecord,
         "t.jsonl: line 2 is no JSON",
     ),
+    "JSON of another encoding": (
+        "bag",
+        lambda f: written(f / "l.jsonl", json.dumps(row()).encode() + '\n{"id": 3, "name": "é"}'.encode("latin-1")),
+        nova.BadRecord,
+        "l.jsonl: line 2 is no JSON",
+    ),
+    "CSV of another encoding": (
+        "bag",
+        lambda f: written(f / "l.csv", "id,name,price\n2,é,2.0\n".encode("latin-1")),
+        nova.BadRecord,
+        "l.csv: row 2.*invalid UTF8",
+    ),
     "truncated CSV": (
         "bag",
         lambda f: written(f / "t.csv", b'id,name,price\n2,b,2.0\n3,"c'),
