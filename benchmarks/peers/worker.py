@@ -23,7 +23,7 @@ from benchmarks.peers.workloads import UNIFORM, Run, Sizes, Workload, named
 WARM_ROWS = 2_000
 WARM_UPSERTS = 3
 WARM_READS = 5
-WARM_SCANS = 3
+WARM_SCANS = 2
 REHEARSED = 0.01
 """Of the table's rows so many are upserted before the measured workload."""
 
@@ -68,6 +68,7 @@ class Worker:
         try:
             self._rehearse(workload.layout)
             table = self._restored(workload.layout)
+            table.read()
             run = Run(table, self.data, self.sizes, Expected(self.data))
             about: dict[str, Any] = {"versions": table.versions(), "settings": table.settings()}
             try:
