@@ -22,12 +22,14 @@ class Line:
     Args:
         says: instead of figures: ``-``, or that it failed; beside them, that it is wrong.
         steps: step -> medians over the repeats.
+        runs: so many repeats.
     """
 
     system: str
     says: str = ""
     steps: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     live: Mapping[str, float] = field(default_factory=dict)
+    runs: int = 0
 
     def total(self, what: str, of: Sequence[str]) -> float:
         return sum(self.steps[s][what] for s in of if s in self.steps)
@@ -52,7 +54,7 @@ def _line(system: str, results: Sequence[Result]) -> Line:
         return Line(system, "-" if any(r.cannot for r in results) else "FAILED")
     says = "WRONG" if any(r.wrong for r in results) else ""
     steps = {s: _medians([r.steps[s] for r in good if s in r.steps]) for s in good[0].steps}
-    return Line(system, says, steps, _medians([r.live for r in good]))
+    return Line(system, says, steps, _medians([r.live for r in good]), len(good))
 
 
 def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -62,7 +64,8 @@ def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def columns(workload: Workload, found: Sequence[Line]) -> list[str]:
     steps = [s for s in workload.total if any(s in line.steps for line in found)]
     each = [f"{s} s" for s in steps] if len(steps) > 1 else []
-    return ["", *each, "wall s", "CPU s", "wall / nova", "CPU / nova", "written MB", "files", "disk MB", "peak GB"]
+    cost = ["wall s", "CPU s", "wall / nova", "CPU / nova"]
+    return ["", *each, *cost, "written MB", "files", "disk MB", "peak GB", "runs"]
 
 
 def cells(workload: Workload, found: Sequence[Line]) -> list[list[str]]:
@@ -75,7 +78,7 @@ def cells(workload: Workload, found: Sequence[Line]) -> list[list[str]]:
 def _cells(line: Line, own: Line | None, steps: Sequence[str]) -> list[str]:
     each = len(steps) if len(steps) > 1 else 0
     if not line.steps:
-        return [line.system, *[line.says] * (each + 8)]
+        return [line.system, *[line.says] * (each + 9)]
     wall, cpu = (line.total(what, steps) for what in ("wall", "cpu"))
     ratios = [_ratio(line.total(w, steps), own.total(w, steps) if own else 0) for w in ("wall", "cpu")]
     written, files = (line.total(what, steps) for what in ("written", "files"))
@@ -89,6 +92,7 @@ def _cells(line: Line, own: Line | None, steps: Sequence[str]) -> list[str]:
         f"{files:.0f}",
         f"{line.live.get('disk', 0) / 1e6:.1f}",
         f"{max(s['peak'] for s in line.steps.values()) / 1e9:.1f}",
+        str(line.runs),
     ]
 
 
