@@ -136,21 +136,21 @@ class Runtime:
         tell = observer or _tell_nobody
         tell("begin", execution)
         run = self._run_of(execution)
-        reports = []
         with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
             done = self.staging.complete(execution)
             for step in run.plan().steps:
                 if step.outputs and all(o.port in done for o in step.outputs):
                     continue
                 report = self._with_retries(run, step, tell)
-                reports.append(report)
                 tell("task", report)
             checks = self.check(execution, tell)
             if any(c.blocks for c in checks):
                 raise refusal(execution, checks)
             commit = self.commit(execution)
         tell("commit", commit)
-        return replace(self.catalog.execution(execution.id), commit=commit, tasks=tuple(reports), checks=checks)
+        return replace(
+            self.catalog.execution(execution.id), commit=commit, tasks=tuple(run.reports.values()), checks=checks
+        )
 
     # its steps, one by one (as Dagster calls them)
 

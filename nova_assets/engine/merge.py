@@ -108,8 +108,8 @@ def fold(rows: DataFrame, model: MergeModel) -> DataFrame:
     """
     columns = [c for c in rows.columns if c not in (DELETED, SEQ)]
     if not model.combines:
-        newest = Window.partitionBy(*map(col, model.key)).orderBy(col(SEQ).desc(), col(DELETED))
-        last = rows.withColumn(_RANK, F.row_number().over(newest)).filter(col(_RANK) == 1)
+        latest_first = Window.partitionBy(*map(col, model.key)).orderBy(col(SEQ).desc(), col(DELETED))
+        last = rows.withColumn(_RANK, F.row_number().over(latest_first)).filter(col(_RANK) == 1)
         return last.select(*map(col, columns), col(DELETED))
     deleted, seq = col(DELETED), col(SEQ)
     cut = F.max(F.when(deleted, seq)).over(Window.partitionBy(*map(col, model.key)))

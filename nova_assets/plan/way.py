@@ -16,6 +16,7 @@ from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Port, Read, Sna
 from nova_assets.model.way import WAYS, Estimate, Way
 from nova_assets.plan.cells import cells
 from nova_assets.plan.layout import folds, laid
+from nova_assets.plan.size import NOTHING
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
 """What the rows are for: a frame of Spark's, a table in this process, or a block that is written."""
@@ -121,7 +122,7 @@ def _estimate(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> Esti
 
 def _rewritten(read: Snapshot) -> Estimate:
     """Of cells without a change the files stay as they are."""
-    how, rows, size = laid(read), 0, 0
+    how, changed = laid(read), NOTHING
     assert how is not None
     blocks = _blocks(read)
     for partition in {b.partition for b in blocks}:
@@ -129,11 +130,9 @@ def _rewritten(read: Snapshot) -> Estimate:
             [b for b in some if isinstance(b, Block) and b.partition == partition] for some in (read.bases, read.deltas)
         )
         for work in cells(base, deltas, how.layout) or ():
-            if work.deltas:
-                rows, size = rows + sum(f.rows for _, f in work.base), size + work.size.bytes
-    rows += sum(b.rows for b in read.deltas if isinstance(b, Block))
-    seconds = _START["cells"] + (_ROW + _FOLDED + _WRITTEN["cells"]) * rows + _BYTE * size
-    return Estimate("cells", rows, size, seconds)
+            changed += work.size if work.deltas else NOTHING
+    seconds = _START["cells"] + (_ROW + _FOLDED + _WRITTEN["cells"]) * changed.rows + _BYTE * changed.bytes
+    return Estimate("cells", changed.rows, changed.bytes, seconds)
 
 
 def _put_together(way: Way, base: int, deltas: int, windowed: bool) -> float:
