@@ -40,7 +40,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="of the table; 10 M by default")
     parser.add_argument("--repeats", type=int, help="three by default")
     parser.add_argument("--work", type=Path, help="data and tables; a temporary folder by default")
-    parser.add_argument("--timeout", type=float, default=3600, help="seconds for one process")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds for a workload")
     parser.add_argument("--table", type=Path, metavar="FILE", help="print these results as Markdown, and run nothing")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="with --table: draw them, too")
     return parser.parse_args()
@@ -64,10 +64,8 @@ def rotated(names: Sequence[str], by: int) -> list[str]:
     return [*names[n:], *names[:n]]
 
 
-def together(todo: Sequence[Key], quick: bool) -> list[list[Key]]:
-    """Which are run by one process: each alone, or, to be quick, all of a system and repeat."""
-    if not quick:
-        return [[k] for k in todo]
+def together(todo: Sequence[Key]) -> list[list[Key]]:
+    """Which are run by one process: all of a system and repeat."""
     groups: dict[tuple[str, int], list[Key]] = {}
     for key in todo:
         groups.setdefault((key.system, key.repeat), []).append(key)
@@ -75,7 +73,11 @@ def together(todo: Sequence[Key], quick: bool) -> list[list[Key]]:
 
 
 def run(group: Sequence[Key], work: Path, results: Results, timeout: float) -> None:
-    """Run some in a process of their own. What it does not say itself is recorded as failed."""
+    """Run some in a process of their own. What it does not say itself is recorded as failed.
+
+    Args:
+        timeout: seconds for each of them.
+    """
     work.mkdir(parents=True, exist_ok=True)
     (work / "keys.json").write_text(json.dumps([asdict(k) for k in group]))
     log = work / "logs" / f"{group[0].system}-{group[0].workload}-{group[0].repeat}.log"
@@ -83,10 +85,12 @@ def run(group: Sequence[Key], work: Path, results: Results, timeout: float) -> N
     command = [sys.executable, "-m", "benchmarks.peers.worker", str(work / "keys.json"), str(work), str(results.file)]
     with log.open("w") as out:
         try:
-            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=timeout).returncode
+            code = subprocess.run(
+                command, stdout=out, stderr=subprocess.STDOUT, timeout=timeout * len(group)
+            ).returncode
             why = f"the process ended with {code}"
         except subprocess.TimeoutExpired:
-            why = f"not done after {timeout:.0f} s"
+            why = f"not done after {timeout * len(group):.0f} s"
     said = {r.key for r in results.all()}
     for key in group:
         if key not in said:
@@ -129,7 +133,7 @@ def main() -> None:
     results = Results(given.json or work / "results.jsonl")
     wanted = keys(given, sizes)
     todo = results.missing(wanted)
-    groups = together(todo, given.quick)
+    groups = together(todo)
     for n, group in enumerate(groups, 1):
         names = ", ".join(k.workload for k in group)
         print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ FOLLOWED = 3
 """So many upserts are followed."""
 
 ASKED_BEFORE = 10
-"""So often their follower has asked already."""
+ASKED_SECONDS = 60
+"""So often their follower has asked already, or for so long."""
 
 SMALL = 1_000
 """Rows of a small commit."""
@@ -127,11 +129,17 @@ def _changes(run: Run) -> None:
     first, *others = run.series()[: 1 + FOLLOWED]
     since = run.system.position()
     run.system.upsert(first)
-    for _ in range(ASKED_BEFORE):
-        run.system.changes(since)
-        run.system.collected(since)
+    _asked(run, since)
     for batch in others:
         _follow(run, batch, run.system.position())
+
+
+def _asked(run: Run, since: Any) -> None:
+    end = time.monotonic() + ASKED_SECONDS
+    for _ in range(ASKED_BEFORE):
+        if time.monotonic() < end:
+            run.system.changes(since)
+            run.system.collected(since)
 
 
 def _follow(run: Run, batch: Path, since: Any) -> None:

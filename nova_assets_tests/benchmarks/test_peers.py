@@ -54,8 +54,7 @@ def test_a_later_result_counts(tmp_path: Path) -> None:
 def test_the_order_rotates_and_processes_are_shared_only_to_be_quick() -> None:
     assert [main.rotated("abc", n) for n in range(4)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], [*"abc"]]
     todo = [key("nova"), key("nova", workload="delete"), key("delta")]
-    assert main.together(todo, quick=True) == [todo[:2], todo[2:]]
-    assert main.together(todo, quick=False) == [[k] for k in todo]
+    assert main.together(todo) == [todo[:2], todo[2:]]
 
 
 def test_ratios_are_of_medians_to_nova() -> None:
