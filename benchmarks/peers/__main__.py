@@ -82,15 +82,14 @@ def run(group: Sequence[Key], work: Path, results: Results, timeout: float) -> N
     (work / "keys.json").write_text(json.dumps([asdict(k) for k in group]))
     log = work / "logs" / f"{group[0].system}-{group[0].workload}-{group[0].repeat}.log"
     log.parent.mkdir(exist_ok=True)
+    limit = timeout * len(group)
     command = [sys.executable, "-m", "benchmarks.peers.worker", str(work / "keys.json"), str(work), str(results.file)]
     with log.open("w") as out:
         try:
-            code = subprocess.run(
-                command, stdout=out, stderr=subprocess.STDOUT, timeout=timeout * len(group)
-            ).returncode
+            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=limit).returncode
             why = f"the process ended with {code}"
         except subprocess.TimeoutExpired:
-            why = f"not done after {timeout * len(group):.0f} s"
+            why = f"not done after {limit:.0f} s"
     said = {r.key for r in results.all()}
     for key in group:
         if key not in said:

@@ -51,7 +51,7 @@ def test_a_later_result_counts(tmp_path: Path) -> None:
     assert [(r.key.system, r.error) for r in results.all()] == [("delta", None)]
 
 
-def test_the_order_rotates_and_processes_are_shared_only_to_be_quick() -> None:
+def test_the_order_rotates_and_a_system_and_repeat_share_a_process() -> None:
     assert [main.rotated("abc", n) for n in range(4)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], [*"abc"]]
     todo = [key("nova"), key("nova", workload="delete"), key("delta")]
     assert main.together(todo) == [todo[:2], todo[2:]]
