@@ -43,7 +43,8 @@ def insert(
     launch: bool,
     dry_run: bool,
 ) -> Answer:
-    """Put FILEs (Parquet, CSV or JSON lines) onto CHANNEL, as one block (in each partition): all of them, or nothing.
+    """Put FILEs (Parquet, ORC, Avro, CSV or JSON lines) onto CHANNEL, as one block (in each partition): all of them,
+    or nothing.
 
     On keyed channels, rows with _deleted true are deletions. A file that cannot be read, or has other columns than the
     channel, is refused, and the channel stays as it was.

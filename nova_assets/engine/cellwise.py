@@ -21,13 +21,13 @@ from nova_assets.engine.buckets.reading import inside
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.names import names_in
 from nova_assets.engine.session import Session
-from nova_assets.engine.values import coerced
 from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema
+from nova_assets.model.values import coerced
 from nova_assets.plan.cells import Bucket, Side, Work, cells, compared, split
 from nova_assets.plan.layout import Laid, laid
 from nova_assets.plan.size import buckets_for, size_of

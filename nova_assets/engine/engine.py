@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.engine import arrow
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.partition import value_of
 from nova_assets.engine.rewrite import Rewriter
@@ -20,6 +19,7 @@ from nova_assets.engine.take import LargeParquet, take
 from nova_assets.engine.ways import Ways
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
+from nova_assets.formats import arrow
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel

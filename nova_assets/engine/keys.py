@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.values import order_of
 from nova_assets.errors import BadKey
 from nova_assets.model.merge import COMBINERS, Keyed, MergeModel
 from nova_assets.model.schema import DELETED
+from nova_assets.model.values import order_of
 
 Row = dict[str, Any]
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine import arrow
 from nova_assets.engine.buckets import fold
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.compare import diff
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.names import names_in
+from nova_assets.formats import arrow
 from nova_assets.model.block import Block
 from nova_assets.model.layout import Layout
 from nova_assets.model.reads import Chain, Diff, Snapshot, Source, sources

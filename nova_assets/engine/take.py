@@ -7,28 +7,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import orc
 
-from nova_assets.engine import text
-from nova_assets.engine.arrow import adapt, schema_of
-from nova_assets.engine.values import coerced
 from nova_assets.errors import BadRecord, EmptyInput, NovaError, SchemaMismatch
+from nova_assets.formats import readers
+from nova_assets.formats.arrow import adapt, schema_of
+from nova_assets.formats.columnar import columnar
+from nova_assets.formats.file import File, bad, empty
 from nova_assets.model.arrow_types import arrow_type
+from nova_assets.model.format import Format
 from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.model.values import coerced
 
 LARGE = 512 * 1024 * 1024
 """Parquet files of more bytes than this together are read by Spark."""
 
-SUFFIXES = (".parquet", ".orc", ".csv", ".jsonl", ".ndjson", ".json")
-_WHOLE = (".parquet", ".orc")  # compressed within, never around
-_KINDS = "an Arrow table, a pandas or Spark DataFrame, a list of dicts, or paths of Parquet, CSV or JSON-lines files"
+_TAKEN = [suffix for suffix, format_ in readers.SUFFIXES.items() if format_ != "text"]
+_KINDS = (
+    "an Arrow table, a pandas or Spark DataFrame, a list of dicts, or paths of Parquet, ORC, Avro, CSV or JSON files"
+)
 
 
 class LargeParquet:
@@ -162,70 +164,47 @@ def _from_paths(paths: list[Path], schema: Schema | None) -> Any:
     formats = [_format(p) for p in paths]
     for path in paths:
         _check_there(path)
-    if set(formats) == {".parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
+    if set(formats) == {"parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
         for path in paths:
-            _columnar(path, pq.ParquetFile, "Parquet")
+            columnar(File(path), pq.ParquetFile, "Parquet")
         return LargeParquet(paths)
-    tables = [_from_file(p, f, schema) for p, f in zip(paths, formats, strict=True)]
+    tables = [_from_file(File(p), f, schema) for p, f in zip(paths, formats, strict=True)]
     return _joined(tables, paths)
 
 
-def _from_file(path: Path, format_: str, schema: Schema | None) -> pa.Table:
-    if format_ == ".parquet":
-        # partitioning would add columns that stand in the path and not in the file
-        table = _columnar(path, partial(pq.read_table, partitioning=None), "Parquet")
-    elif format_ == ".orc":
-        table = _columnar(path, orc.read_table, "ORC")
-    else:
-        table = (text.read_csv if format_ == ".csv" else text.read_json)(path, schema)
+def _from_file(file: File, format_: Format, schema: Schema | None) -> pa.Table:
+    table = readers.read(file, format_, schema)
     try:
         return _finished(table.replace_schema_metadata(None), schema, by_value=False)
     except NovaError as error:
         raise type(error)(
-            f"{path}: {error.what}",
+            f"{file.said}: {error.what}",
             found=error.found,
             expected=error.expected,
             next=error.next,
-            **{**error.fields, "file": str(path)},
+            **{**error.fields, "file": file.said},
         ) from error
 
 
-def _columnar(path: Path, read: Any, format_: str) -> Any:
-    try:
-        return read(path)
-    except (pa.ArrowException, OSError) as error:
-        raise text.bad(
-            path,
-            f"the file is no whole {format_} file",
-            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            expected=f"a {format_} file with its footer",
-            next="fetch the file again: it looks cut short, or is of another format",
-        ) from error
-
-
-def _format(path: Path) -> str:
-    suffixes = [s.lower() for s in path.suffixes]
-    if suffixes and suffixes[-1] == ".gz":
-        suffixes.pop()
-        if suffixes and suffixes[-1] in _WHOLE:
-            suffixes.clear()
-    if not suffixes or suffixes[-1] not in SUFFIXES:
+def _format(path: Path) -> Format:
+    found = readers.format_of(path.name)
+    if found is None or found == "text":
         raise BadRecord(
             f"{path}: the file's name does not say what it holds",
             found=path.name,
-            expected=f"a name that ends in {', '.join(SUFFIXES)} (text also with .gz)",
+            expected=f"a name that ends in {', '.join(_TAKEN)} (JSON and CSV also with .gz or .zst)",
             file=str(path),
         )
-    return suffixes[-1]
+    return found
 
 
 def _check_there(path: Path) -> None:
     if path.is_dir():
-        raise text.bad(path, "this is a folder", expected="files", next=f"name them: {path}/*")
+        raise bad(File(path), "this is a folder", expected="files", next=f"name them: {path}/*")
     if not path.is_file():
-        raise text.bad(path, "there is no such file", next="check the path")
+        raise bad(File(path), "there is no such file", next="check the path")
     if path.stat().st_size == 0:
-        raise text.empty(path)
+        raise empty(File(path))
 
 
 def _joined(tables: list[pa.Table], paths: list[Path]) -> pa.Table:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine import arrow
 from nova_assets.engine.buckets import worker
 from nova_assets.engine.buckets.files import Written
 from nova_assets.engine.files import Warehouse, parquet_files, sync
@@ -26,6 +25,7 @@ from nova_assets.engine.resolver import Resolver
 from nova_assets.engine.session import WRITING, Session, using
 from nova_assets.engine.target import Target
 from nova_assets.errors import SchemaMismatch
+from nova_assets.formats import arrow
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Custom

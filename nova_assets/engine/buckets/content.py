@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from nova_assets.engine import arrow
 from nova_assets.engine.buckets import fold
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.compare import diff
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.engine.buckets.reading import rows_of
+from nova_assets.formats import arrow
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.layout import Layout, Place
 from nova_assets.model.merge import MergeModel

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets.arrange import numbers
 from nova_assets.engine.buckets.order import Keys, Places, bisected, one_chunk, search
-from nova_assets.engine.values import coerced
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.layout import Hashed, Key, Layout, Place
+from nova_assets.model.values import coerced
 from nova_assets.plan.cells import Cell, Span, slice_of
 
 

@@ -1,0 +1,245 @@
+"""CSV files as Arrow tables, parsed to the declared types by pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from nova_assets.errors import BadRecord, NovaError
+from nova_assets.formats.file import BROKEN, File, Line, bad, cut_short, empty, lines_of
+from nova_assets.formats.outcome import Parsed, Refused
+from nova_assets.formats.typed import declared_types, typed
+from nova_assets.model.arrow_types import arrow_type
+from nova_assets.model.schema import DELETED, DataType, Schema
+
+_ROW = re.compile(r"Row #(\d+)")
+_LONGEST_FIELD = 1 << 30
+
+
+def read_csv(file: File, schema: Schema | None) -> pa.Table:
+    """A CSV file with a header line. An empty field is null, ``""`` is empty text.
+
+    Raises:
+        BadRecord: a row of another length, a value that is not of its column's type, a file that ends inside a value.
+        EmptyInput: not even a header.
+    """
+    declared = declared_types(schema)
+    types = _types(declared)
+    _refuse_open_quote(file)
+    try:
+        with file.open() as stream:
+            table = _parsed(stream, types, threads=True)
+    except BROKEN as error:
+        if "Empty CSV file" in str(error):
+            raise empty(file) from error
+        raise _bad_csv(file, types, error) from error
+    table = _with_times(table, declared, file)
+    for name, type_ in zip(table.column_names, table.schema.types, strict=True):
+        if pa.types.is_binary(type_) and name not in declared:
+            raise bad(file, f"column {name!r} is not UTF-8 text", next="save the file as UTF-8")
+    return table
+
+
+def what_is_right(file: File, schema: Schema) -> Parsed:
+    """The rows of a CSV file that are what is declared, and those that are not, each by the line where it begins.
+
+    Raises:
+        OSError, EOFError, BadRecord: the file is no such file, lacks a column or has one of its own, or cannot be read
+            to its end.
+        EmptyInput: not even a header.
+    """
+    _refuse_open_quote(file)
+    try:
+        table = read_csv(file, schema)
+        numbers: Sequence[int] = range(2, table.num_rows + 2)
+        if _count_lines(file) == table.num_rows + 1:
+            _check_columns(file, table.column_names, schema)
+            return Parsed(table, numbers)
+    except NovaError:
+        pass  # which rows it is about is found out below
+    records = list(_records(file))
+    if not records:
+        raise empty(file)
+    header, *rows = records
+    found = _Found(file, header.raw, declared_types(schema))
+    _check_columns(file, found.parse([]).column_names, schema)
+    found.take(rows)
+    return found.parsed()
+
+
+@dataclass
+class _Found:
+    """What was read up to now.
+
+    Args:
+        header: the first line, as it is.
+    """
+
+    file: File
+    header: bytes
+    declared: Mapping[str, DataType]
+    tables: list[pa.Table] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+
+    def parse(self, rows: Sequence[Line]) -> pa.Table:
+        content = io.BytesIO(b"".join(raw + b"\n" for raw in (self.header, *(r.raw for r in rows))))
+        return _with_times(_parsed(content, _types(self.declared), threads=False), self.declared, self.file)
+
+    def take(self, rows: Sequence[Line]) -> None:
+        """All of them at once if nothing is wrong with any; otherwise each half by itself."""
+        if not rows:
+            return
+        try:
+            table = self.parse(rows)
+        except (*BROKEN, BadRecord) as error:
+            if len(rows) == 1:
+                self.refused.append(Refused.of_bytes(_reason(error), rows[0].number, rows[0].raw))
+            else:
+                middle = len(rows) // 2
+                self.take(rows[:middle])
+                self.take(rows[middle:])
+            return
+        self.tables.append(table)
+        self.numbers += [r.number for r in rows]
+
+    def parsed(self) -> Parsed:
+        table = pa.concat_tables(self.tables) if self.tables else self.parse([])
+        return Parsed(table, self.numbers, tuple(self.refused))
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong with a row, without the number that it has by itself."""
+    said = str(error.found) if isinstance(error, BadRecord) else str(error)
+    return re.sub(r"^(CSV parse error|In CSV column #\d+)[^:]*: (Row #\d+: )?", "", said)
+
+
+def _check_columns(file: File, names: Sequence[str], schema: Schema) -> None:
+    lacking = [f.name for f in schema.fields if f.name not in names]
+    strange = [n for n in names if n not in schema and n != DELETED]
+    if lacking or strange:
+        parts = [f"columns are missing: {', '.join(lacking)}"] if lacking else []
+        parts += [f"columns are not the channel's: {', '.join(strange)}"] if strange else []
+        raise bad(file, "; ".join(parts), found=", ".join(names), expected=str(schema))
+
+
+def _records(file: File) -> Iterator[Line]:
+    """The records of a file as they stand there, each by the line where it begins; the header first.
+
+    Raises:
+        BadRecord: a line is too long, or quotes are not where they belong.
+    """
+    numbers: list[int] = []
+    texts: list[str] = []
+
+    def lines() -> Iterator[str]:
+        with file.open() as stream:
+            for line in lines_of(stream):
+                if line.cut:
+                    raise bad(file, f"line {line.number} is too long", line=line.number)
+                numbers.append(line.number)
+                texts.append(line.raw.decode("utf-8", "surrogateescape"))
+                yield texts[-1] + "\n"
+
+    csv.field_size_limit(_LONGEST_FIELD)
+    for record in csv.reader(lines()):
+        if record:
+            yield Line(numbers[0], "\n".join(texts).encode("utf-8", "surrogateescape"))
+        numbers.clear()
+        texts.clear()
+
+
+def _count_lines(file: File) -> int:
+    """Line ends, and what follows the last."""
+    count, last = 0, b""
+    with file.open() as stream:
+        while chunk := stream.read(1 << 20):
+            count += chunk.count(b"\n")
+            last = chunk[-1:]
+    return count + (last not in (b"", b"\n"))
+
+
+def _types(declared: Mapping[str, DataType]) -> dict[str, pa.DataType]:
+    """What pyarrow is to parse; times come as text, since it wants a zone on each."""
+    return {n: pa.string() if t.name == "timestamp" else arrow_type(t) for n, t in declared.items() if not t.fields}
+
+
+def _with_times(table: pa.Table, declared: Mapping[str, DataType], file: File) -> pa.Table:
+    for index, name in enumerate(table.column_names):
+        if name in declared and declared[name].name == "timestamp":
+            table = table.set_column(index, name, _times(table.column(index), declared[name], file))
+    return table
+
+
+def _parsed(stream: Any, types: dict[str, pa.DataType], threads: bool) -> pa.Table:
+    return pyarrow.csv.read_csv(
+        stream,
+        read_options=pyarrow.csv.ReadOptions(use_threads=threads),
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
+    )
+
+
+def _bad_csv(file: File, types: dict[str, pa.DataType], error: BaseException) -> BadRecord:
+    """The error with the row's number, which pyarrow only knows when it reads with one thread."""
+    try:
+        with file.open() as stream:
+            _parsed(stream, types, threads=False)
+    except BROKEN as again:
+        error = again
+    row = _ROW.search(str(error))
+    where = f"row {row[1]} (the header is row 1)" if row else "it"
+    return bad(
+        file,
+        f"{where} cannot be read as CSV",
+        found=str(error).removeprefix("CSV parse error: ").strip(),
+        expected="as many fields in each row as in the header, each of its column's type",
+        next="mend the file, or insert it without that row",
+        row=int(row[1]) if row else None,
+    )
+
+
+def _refuse_open_quote(file: File) -> None:
+    """pyarrow takes a quote that is never closed for one that ends with the file: the mark of a file cut short."""
+    try:
+        with file.open() as stream:
+            quotes = sum(chunk.count(b'"') for chunk in iter(lambda: stream.read(1 << 20), b""))
+        if quotes % 2 == 0:
+            return
+        with file.open() as stream:
+            reader = csv.reader(io.TextIOWrapper(stream, "utf-8", "replace", newline=""), strict=True)
+            csv.field_size_limit(_LONGEST_FIELD)
+            for _ in reader:
+                pass
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            raise bad(
+                file,
+                "the file ends inside a quoted value",
+                found=f"a quote that is opened before line {reader.line_num} and never closed",
+                expected='a closing " for every opening one',
+                next="fetch the file again: it looks cut short",
+                line=reader.line_num,
+            ) from error
+    except (OSError, EOFError) as error:
+        raise cut_short(file, error) from error
+
+
+def _times(column: pa.ChunkedArray, type_: DataType, file: File) -> pa.ChunkedArray:
+    """Text as times; those without a zone are UTC."""
+    wanted = arrow_type(type_)
+    for form in (pa.timestamp("us"), wanted):
+        try:
+            return column.cast(form).cast(wanted)
+        except pa.ArrowInvalid:
+            continue
+    return pa.chunked_array([typed(column.to_pylist(), type_, file, "row", 2)], wanted)

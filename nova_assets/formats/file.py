@@ -1,0 +1,142 @@
+"""A file that is to be read: what people call it, and its bytes without compression.
+
+Whatever is read here comes from outside, so nothing is taken for granted: how large it becomes when it is
+decompressed, or how long one of its lines is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from nova_assets.errors import BadRecord, EmptyInput
+
+BROKEN = (pa.ArrowException, OSError, EOFError)
+"""What pyarrow and Python raise of a file that is not what it is said to be."""
+
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+
+LONGEST_LINE = 64 << 20
+"""Bytes."""
+
+SHOWN = 10_000
+"""So many characters of a record that is refused are kept, at most."""
+
+
+class TooLarge(OSError):
+    """It becomes larger than is allowed when it is decompressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A local file.
+
+    Args:
+        path: where it is.
+        name: what people call it, where that is something else; its last suffix may be that of a compression.
+        largest: bytes, decompressed; None for any number.
+    """
+
+    path: Path
+    name: str = ""
+    largest: int | None = None
+
+    @property
+    def said(self) -> str:
+        return self.name or str(self.path)
+
+    @property
+    def compression(self) -> str | None:
+        return COMPRESSIONS.get(Path(self.said).suffix.lower())
+
+    def open(self) -> Any:
+        """Its bytes, decompressed, as a buffered stream.
+
+        Reading it raises OSError or EOFError where the file is damaged, TooLarge where it becomes larger than allowed.
+        """
+        if self.compression == "gzip":
+            raw: Any = gzip.GzipFile(self.path, "rb")
+        elif self.compression == "zstd":
+            raw = io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(self.path)), "zstd"))
+        else:
+            raw = io.BufferedReader(io.FileIO(self.path))
+        return raw if self.largest is None else io.BufferedReader(_Bounded(raw, self.largest))
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that is not read beyond a number of bytes."""
+
+    def __init__(self, stream: Any, most: int) -> None:
+        self.stream = stream
+        self.most = most
+        self.left = most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        found: int = self.stream.readinto(into)
+        self.left -= found
+        if self.left < 0:
+            raise TooLarge(f"more than {self.most} bytes when it is decompressed")
+        return found
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a file, without its end.
+
+    Args:
+        number: from 1.
+        cut: it is longer than what is here.
+    """
+
+    number: int
+    raw: bytes
+    cut: bool = False
+
+
+def lines_of(stream: Any, longest: int = LONGEST_LINE) -> Iterator[Line]:
+    """The lines of a stream, of which none takes more memory than ``longest`` bytes."""
+    number = 0
+    while raw := stream.readline(longest + 1):
+        number += 1
+        cut = len(raw) > longest and not raw.endswith(b"\n")
+        if cut:
+            while (rest := stream.readline(longest)) and not rest.endswith(b"\n"):
+                pass
+        yield Line(number, raw.rstrip(b"\r\n"), cut)
+
+
+def bad(file: File, what: str, **parts: Any) -> BadRecord:
+    """The error for a file that is not what it is said to be."""
+    return BadRecord(f"{file.said}: {what}", file=file.said, **parts)
+
+
+def cut_short(file: File, error: BaseException) -> BadRecord:
+    return bad(file, "the file cannot be read to its end", found=str(error), next="fetch the file again", line=None)
+
+
+def empty(file: File) -> EmptyInput:
+    return EmptyInput(
+        f"{file.said} is empty",
+        found=f"{file.path.stat().st_size} bytes without a record",
+        expected="at least one record (for CSV, a header line)",
+        file=file.said,
+    )
+
+
+def shown(raw: bytes, most: int = 80) -> str:
+    """Some bytes of a file, for people."""
+    text = raw.decode("utf-8", "replace").strip()
+    return repr(text if len(text) <= most else text[: most - 3] + "...")
