@@ -97,7 +97,8 @@ class Store:
         Args:
             channel: its name; one that the project defines is registered by its first use.
             data: an Arrow table, a pandas or Spark DataFrame, a list of dicts, or one or several paths of Parquet, ORC,
-                Avro, CSV or JSON-lines files, the latter two also with ``.gz`` or ``.zst``. Deletions on keyed channels are rows with ``_deleted`` true.
+                Avro, CSV or JSON-lines files, the latter two also with ``.gz`` or ``.zst``. Deletions on keyed channels
+                are rows with ``_deleted`` true.
             kind: ``delta`` adds, ``base`` replaces: the partitions that it leaves out are emptied, unless ``partition``
                 says which are concerned (R13).
             idempotency_key: a second insert with the same key changes nothing and gives back the first commit.
