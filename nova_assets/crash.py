@@ -24,6 +24,9 @@ CRASH_POINTS = (
     "repair.moving",  # about to move an orphan away
     "repair.unmarked",  # Dagster is to hear of a channel again, and still has what it had
     "repair.wiped",  # Dagster has nothing of a channel
+    "receive.announced",  # arrivals are known to the catalog, nothing of them is read
+    "receive.acknowledging",  # they are committed, the inbox does not know it
+    "receive.acknowledged",  # it does
     "fire.before",  # a trigger is due, no firing says so yet
     "fire.after",  # the firing is a row in the catalog, its run is not requested
 )

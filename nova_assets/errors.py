@@ -120,6 +120,18 @@ class BadRecord(NovaError):
     code = "NOVA-BAD-RECORD"
 
 
+class TooManyBadRecords(NovaError):
+    """More records of a batch are bad than its source allows; nothing of it was taken."""
+
+    code = "NOVA-TOO-MANY-BAD-RECORDS"
+
+
+class SourceUnavailable(NovaError):
+    """The folder, object store or queue from which files arrive does not answer."""
+
+    code = "NOVA-SOURCE-UNAVAILABLE"
+
+
 class EmptyInput(NovaError):
     """Nothing was given where something has to be inserted."""
 

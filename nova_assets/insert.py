@@ -118,7 +118,7 @@ class Inserts:
         return self.catalog.history(channel, state.head, scope, state.head)
 
     def _once(self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin) -> Commit:
-        execution = self.runtime.begin_insert(channel, scope)
+        execution = self.runtime.begin_insert(channel, scope=scope)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 request = self._stage(execution, channel, frame, kind, key, origin)

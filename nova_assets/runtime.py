@@ -297,17 +297,21 @@ class Runtime:
                 raise
             return self.catalog.begin(replace(request, dead=frozenset({holder})))
 
-    def begin_insert(self, channel: str, scope: str = WHOLE) -> Execution:
-        """Open an execution for an insert: it pins the head, holds no lock, and is swept like any other."""
+    def begin_insert(self, *channels: str, scope: str = WHOLE) -> Execution:
+        """Open an execution for an insert: it pins the heads, holds no lock, and is swept like any other.
+
+        Args:
+            scope: of the first of the channels.
+        """
         crash_point("begin.before")
         execution = self.catalog.begin(
             Begin(
                 uuid.uuid4().hex,
                 binding=None,
-                heads=(channel,),
+                heads=channels,
                 owner=self.owner,
                 lease=self.lease,
-                scopes={channel: scope},
+                scopes={channels[0]: scope},
             )
         )
         crash_point("begin.after")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Any
 
 from nova_assets.errors import ChannelNotFound, DefinitionError
+from nova_assets.ingest.inbox import Inbox
+from nova_assets.ingest.opening import open_inbox
 from nova_assets.insert import InsertCheck, Inserts
+from nova_assets.model.arrival import ArrivalState, ArrivalStatus, Received
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -17,12 +20,14 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
+from nova_assets.model.quarantine import quarantine_of
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan.compact import Compact
 from nova_assets.plan.drop import expired
 from nova_assets.plan.run import RunPlan
 from nova_assets.reading import Pinned, Reading
+from nova_assets.receiving import Receiving
 from nova_assets.runtime import Runtime
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
@@ -185,6 +190,55 @@ class Store:
             raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
         with self._reading.pin([self._known(c) for c in channels], at, since) as pinned:
             yield pinned
+
+    # arrivals
+
+    def receive(self, channel: Channel | str, *, look: bool = True, inbox: Inbox | None = None) -> Received:
+        """Take the files that have arrived for a channel, each exactly once: what is right goes onto the channel, what
+        is not into ``NAME_quarantine``, with its file, line, reason and text.
+
+        Args:
+            channel: one of the project that has a ``source``; or such a channel itself.
+            look: also for files that were never announced.
+            inbox: what announces them; by default that of the source, opened for this call.
+
+        Raises:
+            DefinitionError: the channel has no source.
+            SourceUnavailable: it does not answer; nothing is lost.
+            TooManyBadRecords: more of a batch is bad than the source allows; nothing of that batch was taken.
+        """
+        defined = self._with_source(channel)
+        if inbox is not None:
+            return Receiving(self.runtime, defined, inbox).receive(look=look)
+        assert defined.source is not None
+        with closing(open_inbox(defined.source, self.settings.root)) as opened:
+            return Receiving(self.runtime, defined, opened).receive(look=look)
+
+    def arrivals(
+        self, channel: Channel | str, state: ArrivalState | None = None, limit: int = 100
+    ) -> list[ArrivalStatus]:
+        """Files that have arrived for a channel, latest first.
+
+        Args:
+            state: ``waiting``, ``taken``, ``refused`` or ``gone``.
+        """
+        return self.catalog.arrivals(self._known(channel), state, limit)
+
+    def _with_source(self, channel: Channel | str) -> Channel:
+        """A channel with its source, registered together with its quarantine."""
+        name = channel if isinstance(channel, str) else channel.name
+        known = [c for c in self.project.channels if c.name == name]
+        defined = channel if isinstance(channel, Channel) else next(iter(known), None)
+        if defined is None or defined.source is None:
+            self.catalog.channel(name)  # says so if there is none
+            raise DefinitionError(
+                f"channel {name!r} has no source, from which files could arrive",
+                expected="a channel of the project, with source=nova.files(...)",
+                next=f'nova.Channel("{name}", source=nova.files("landing/{name}"))',
+                channel=name,
+            )
+        self.register([defined, quarantine_of(defined)])
+        return defined
 
     # executions
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import text
 
 from nova_assets.catalog import schema_version
+from nova_assets.catalog.arrivals import Arrivals
 from nova_assets.catalog.commits import Commits
 from nova_assets.catalog.database import Database, utc_now
 from nova_assets.catalog.definitions import Definitions
@@ -86,6 +87,14 @@ class SqlCatalog:
         self.give_up = repairs.give_up
         self.commits_on = repairs.commits_on
         self.unmark_published = repairs.unmark_published
+
+        arrivals = Arrivals(database)
+        self.announce = arrivals.announce
+        self.waiting = arrivals.waiting
+        self.arrivals = arrivals.arrivals
+        self.versions = arrivals.versions
+        self.arrival_counts = arrivals.arrival_counts
+        self.release = arrivals.release
 
         self.firing = firings.firing
         self.requested = firings.requested

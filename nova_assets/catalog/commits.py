@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
+from nova_assets.catalog.arrivals import take
 from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution
@@ -115,6 +116,7 @@ class Commits:
         taken = self._number(c, request, state)
         self._publish(c, request, taken)
         self._move(c, request, taken)
+        take(c, request.takes, request.id)
         self._finish(c, request, execution or {})
         found = _read(c, commits.c.id == request.id)
         assert found is not None

@@ -10,10 +10,10 @@ from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import VERSION_TABLE
 from nova_assets.errors import CatalogVersion
 
-HEAD = "0008"
+HEAD = "0009"
 """The version that this package works with: the newest in ``migrations/versions``."""
 
-_KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+_KNOWN = tuple(f"{n:04}" for n in range(1, int(HEAD) + 1))
 _LOCK = 7_020_118  # any number: the name of the advisory lock under which PostgreSQL catalogs are migrated
 
 

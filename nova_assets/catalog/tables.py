@@ -231,6 +231,28 @@ keys = Table(
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
 )
 
+arrivals = Table(
+    "nova_arrivals",
+    metadata,
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    # Of path and version: what is announced twice is one.
+    Column("key", String(64), primary_key=True),
+    # Of the path alone.
+    Column("place", String(64), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("modified", Moment),
+    Column("at", Moment, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("rows", BigInteger, nullable=False, server_default="0"),
+    Column("bad", BigInteger, nullable=False, server_default="0"),
+    Column("reason", Text),
+    Column("commit_id", String(64)),
+    Index("ix_nova_arrivals_channel_state_at", "channel", "state", "at"),
+    Index("ix_nova_arrivals_channel_place", "channel", "place"),
+)
+
 firings = Table(
     "nova_firings",
     metadata,

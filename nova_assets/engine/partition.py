@@ -13,21 +13,11 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
-from nova_assets.model.partitions import Dimension, partition_name, within
+from nova_assets.model.partitions import Dimension, within
+from nova_assets.model.placement import partition_of
 from nova_assets.model.schema import DataType
 
 _PLACE = "__nova_place"
-
-
-def partition_of(dimensions: Sequence[Dimension], row: dict[str, Any], where: str) -> str:
-    """The partition of a row.
-
-    Raises:
-        PartitionError: a dimension has no such value, or another way of writing it.
-    """
-    return partition_name(
-        [d.column for d in dimensions], {d.column: _text(d, row[d.column], where) for d in dimensions}
-    )
 
 
 def value_of(dimension: Dimension, text: str | None, type_: DataType) -> Any:
@@ -72,25 +62,3 @@ def partition_of_file(path: Path, channel: Channel, scope: str, where: str) -> s
         )
     assert len(found) == 1, f"{path} holds {found}"
     return found[0]
-
-
-def _text(dimension: Dimension, value: Any, where: str) -> str | None:
-    """A value as its partition's name has it."""
-    if isinstance(value, datetime):
-        return dimension.of_moment(value)
-    if isinstance(value, bool):
-        given: str | None = "true" if value else "false"
-    elif isinstance(value, date):
-        given = value.isoformat()
-    else:
-        given = None if value is None else str(value)
-    known = dimension.parse(given)
-    if known != given:
-        raise PartitionError(
-            f"{where}: {given!r} is not how partitions of {dimension.column!r} are written",
-            found=given,
-            expected=known,
-            next="write all values in the same way, or make the column a date or a timestamp",
-            column=dimension.column,
-        )
-    return given

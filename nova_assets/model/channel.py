@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.compacting import Compacting
-from nova_assets.model.merge import Append, MergeModel, model_from_json
+from nova_assets.model.merge import Append, Custom, MergeModel, model_from_json
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.schema import Schema, schema_of
+from nova_assets.model.source import Files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +44,8 @@ class Channel:
             some consumer needs them.
         compacting: when upkeep adds a base by itself, under Dagster; None for never.
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
+        source: ``nova.files(...)``: where files that arrive for it come from. Those of their records that cannot be
+            taken go to the channel ``NAME_quarantine``.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
             ``register(..., replace=True)``, as are columns that come, go or widen.
 
@@ -63,6 +66,7 @@ class Channel:
     fresh_within: str | None = field(compare=False)
     retain: str | None = field(compare=False)
     compacting: Compacting | None = field(compare=False)
+    source: Files | None = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     def __init__(
@@ -81,6 +85,7 @@ class Channel:
         fresh_within: str | None = None,
         retain: str | None = None,
         compacting: Compacting | None = Compacting(),  # noqa: B008  it is frozen
+        source: Files | None = None,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         def put(**values: Any) -> None:
@@ -96,7 +101,7 @@ class Channel:
             cluster_by=(cluster_by,) if isinstance(cluster_by, str) else tuple(cluster_by),
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
+        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting, source=source)
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -136,7 +141,7 @@ class Channel:
             for n, o in self.renamed.items()
             if self.schema is None or n not in self.schema
         ]
-        found += self._cluster_problems()
+        found += self._cluster_problems() + self._source_problems()
         columns = self.partition_columns
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
@@ -160,6 +165,20 @@ class Channel:
             kinds = {c: self.schema.field(c).type for c in self.cluster_by if c in self.schema}
             without = {c: t for c, t in kinds.items() if t.name in ("binary", "boolean")}
             found += [f"cluster_by column {c!r} is {t}, which has no ranges" for c, t in without.items()]
+        return found
+
+    def _source_problems(self) -> list[str]:
+        if self.source is None:
+            return []
+        found = self.source.problems()
+        if self.source.format == "text" and (self.schema is None or len(self.schema.names) != 1):
+            found.append("files of text have one column; expected a schema such as 'line string'")
+        if self.on_schema_change != "freeze":
+            found.append('what arrives is held to the channel\'s schema; expected on_schema_change="freeze"')
+        if self.merge.keyed and not self.merge.order_by:
+            found.append("files arrive in any order: a keyed channel with a source needs order_by in its merge model")
+        if isinstance(self.merge, Custom):
+            found.append("a channel with merge=nova.Custom(...) cannot have a source")
         return found
 
     def as_json(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from nova_assets.model.arrival import Taken
 from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
@@ -102,6 +103,7 @@ class CommitRequest:
         execution_id, epoch: the execution that must be live under this epoch.
         binding: None for an insert.
         consumed: channel -> (cursor, head) read; kept as provenance.
+        takes: (channel, what became of an arrival for it); refused if one of them is not waiting any more.
         idempotency: (channel, key): a second commit with it gives back the first.
         details: facts to keep beside the commit (timings, estimates).
     """
@@ -116,6 +118,7 @@ class CommitRequest:
     no_consumers: tuple[NoConsumers, ...] = ()
     schemas: tuple[SchemaAt, ...] = ()
     consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
+    takes: tuple[tuple[str, Taken], ...] = ()
     idempotency: tuple[str, str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

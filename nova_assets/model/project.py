@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
+from nova_assets.model.quarantine import quarantine_of
 from nova_assets.model.trigger import After, OnData, Trigger
 
 
@@ -20,7 +21,7 @@ class Project:
 
     Args:
         bindings: every binding.
-        channels: further channels that no binding names.
+        channels: further channels that no binding names. Those with a source bring their quarantine.
 
     Raises:
         DefinitionError: with every problem of every definition (R5, R8).
@@ -32,7 +33,9 @@ class Project:
     def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
         object.__setattr__(self, "bindings", tuple(bindings))
         named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
-        object.__setattr__(self, "channels", tuple(dict.fromkeys([*channels, *named])))
+        given = list(dict.fromkeys([*channels, *named]))
+        beside = [quarantine_of(c) for c in given if c.source is not None]
+        object.__setattr__(self, "channels", tuple(dict.fromkeys([*given, *beside])))
         problems = self._problems()
         if problems:
             raise DefinitionError.of(list(dict.fromkeys(problems)), "the project is not sound")
@@ -84,10 +87,15 @@ class Project:
         for b in self.bindings:
             for c in b.writes:
                 writers.setdefault(c.name, []).append(b.name)
+        fed = {c.name for c in self.channels if c.source is not None}
         return [
             f"channel {c!r} is written by the bindings {' and '.join(map(repr, w))}; one binding writes a channel"
             for c, w in writers.items()
             if len(w) > 1
+        ] + [
+            f"channel {c!r} has a source, and is written by the binding {w[0]!r}; one or the other feeds a channel"
+            for c, w in writers.items()
+            if c in fed
         ]
 
     def _trigger_problems(self) -> list[str]:

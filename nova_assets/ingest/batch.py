@@ -1,0 +1,193 @@
+"""A batch of arrivals: the rows that go onto the channel, those that are set aside, and what became of each file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from nova_assets.errors import NovaError, PartitionError, SchemaMismatch, SourceUnavailable
+from nova_assets.formats.arrow import schema_of
+from nova_assets.formats.outcome import Parsed, Refused
+from nova_assets.formats.readers import format_of, read, read_what_is_right
+from nova_assets.ingest.inbox import Changed, Gone, Inbox
+from nova_assets.model.arrival import Arrival, ArrivalStatus, Taken
+from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.channel import Channel
+from nova_assets.model.evolution import reconcile
+from nova_assets.model.format import Format
+from nova_assets.model.placement import partition_of
+from nova_assets.model.quarantine import COLUMNS, WHOLE_FILE
+from nova_assets.model.schema import DELETED, Schema, parse_ddl
+from nova_assets.model.source import Files
+
+log = logging.getLogger("nova_assets.ingest")
+
+_LOOKED_AT = 10
+"""So many files are looked at to find out the schema."""
+
+
+@dataclass
+class Batch:
+    """What was read of some arrivals.
+
+    Args:
+        schema: what they are held to.
+        now: when.
+    """
+
+    channel: Channel
+    source: Files
+    schema: Schema
+    now: datetime
+    tables: list[pa.Table] = field(default_factory=list)
+    aside: list[dict[str, Any]] = field(default_factory=list)
+    takes: list[Taken] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(t.rows for t in self.takes)
+
+    @property
+    def bad(self) -> int:
+        return sum(t.bad for t in self.takes)
+
+    @property
+    def good(self) -> pa.Table:
+        """The rows that go onto the channel."""
+        return pa.concat_tables(self.tables, promote_options="default") if self.tables else self._empty()
+
+    @property
+    def set_aside(self) -> pa.Table:
+        """The rows that go into its quarantine."""
+        return pa.Table.from_pylist(self.aside, to_arrow(parse_ddl(COLUMNS)))
+
+    def read(self, inbox: Inbox, arrival: Arrival, before: Sequence[ArrivalStatus] = ()) -> None:
+        """Read one file.
+
+        Args:
+            before: other versions at its path.
+
+        Raises:
+            SourceUnavailable: nothing can be said of it now.
+        """
+        if self.source.replaced == "refuse" and any(b.state == "taken" for b in before):
+            self._refuse(arrival, "the file was replaced after it had been taken")
+            return
+        format_ = self.source.format or format_of(arrival.path)
+        if format_ is None:
+            self._refuse(arrival, "its name does not say its format, and the source names none")
+            return
+        try:
+            with inbox.fetch(arrival) as file:
+                parsed = fitting(read_what_is_right(file, format_, self.schema), self.channel, self.schema)
+        except SourceUnavailable:
+            raise
+        except (Gone, Changed) as error:
+            self.takes.append(Taken(arrival, "gone", reason=error.what))
+        except NovaError as error:
+            found = "" if error.found is None else f" ({error.found})"
+            self._refuse(arrival, f"{error.what.removeprefix(f'{arrival.path}: ')}{found}")
+        else:
+            self._take(arrival, format_, parsed)
+
+    def _take(self, arrival: Arrival, format_: Format, parsed: Parsed) -> None:
+        if parsed.table.num_rows:
+            self.tables.append(parsed.table)
+        self.aside += [self._row(arrival, format_, r) for r in parsed.refused]
+        self.takes.append(Taken(arrival, "taken", parsed.table.num_rows, len(parsed.refused)))
+
+    def _refuse(self, arrival: Arrival, reason: str) -> None:
+        """All of a file."""
+        self.aside.append(self._row(arrival, self.source.format or format_of(arrival.path), Refused(reason)))
+        self.takes.append(Taken(arrival, "refused", bad=1, reason=reason[:4000]))
+
+    def _row(self, arrival: Arrival, format_: Format | None, refused: Refused) -> dict[str, Any]:
+        return {
+            "file": arrival.path,
+            "version": arrival.version,
+            "line": WHOLE_FILE if refused.line is None else refused.line,
+            "reason": refused.reason,
+            "raw": refused.raw,
+            "format": format_,
+            "set_aside_at": self.now,
+        }
+
+    def _empty(self) -> pa.Table:
+        return to_arrow(self.schema.relaxed()).empty_table()
+
+
+def infer(inbox: Inbox, source: Files, waiting: Iterable[Arrival]) -> Schema:
+    """The schema of the first files that say one; what arrives later is held to it.
+
+    Raises:
+        SchemaMismatch: none of them does, or they contradict each other.
+    """
+    found: Schema | None = None
+    met: list[str] = []
+    for arrival in list(waiting)[:_LOOKED_AT]:
+        format_ = source.format or format_of(arrival.path)
+        if format_ is None:
+            continue
+        try:
+            with inbox.fetch(arrival) as file:
+                given = schema_of(read(file, format_, None)).without(DELETED)
+            found = given if found is None else reconcile("", found, given, "evolve")
+        except NovaError as error:
+            if isinstance(error, SourceUnavailable):
+                raise
+            met.append(error.what)
+    if found is None:
+        raise SchemaMismatch(
+            "no schema is declared, and none of the first files says one",
+            found="; ".join(met[:3]) or "no file",
+            expected="one file that is right, at least",
+            next='declare the channel with schema="..."',
+        )
+    return found
+
+
+def fitting(parsed: Parsed, channel: Channel, schema: Schema) -> Parsed:
+    """What was read, without the rows that the channel cannot take: nulls where there may be none, and values that no
+    partition has."""
+    wrong = _wrong(parsed.table, channel, schema)
+    if not wrong:
+        return parsed
+    kept = [n for n in range(parsed.table.num_rows) if n not in wrong]
+    rows = parsed.table.take(pa.array(sorted(wrong), pa.int64())).to_pylist()
+    refused = [
+        Refused(wrong[n], parsed.numbers[n], str({k: str(v) for k, v in row.items()}))
+        for n, row in zip(sorted(wrong), rows, strict=True)
+    ]
+    numbers = [parsed.numbers[n] for n in kept]
+    every = sorted([*parsed.refused, *refused], key=lambda r: r.line or WHOLE_FILE)
+    return Parsed(parsed.table.take(pa.array(kept, pa.int64())), numbers, tuple(every))
+
+
+def _wrong(table: pa.Table, channel: Channel, schema: Schema) -> Mapping[int, str]:
+    """Row -> what is wrong with it."""
+    found: dict[int, str] = {}
+    never = [*channel.merge.key, *(f.name for f in schema.fields if not f.nullable)]
+    for name in dict.fromkeys(never):
+        for n in table.column(name).is_null().to_numpy().nonzero()[0] if name in table.column_names else ():
+            found.setdefault(int(n), f"column {name!r} is null")
+    if channel.partitions:
+        columns = list(channel.partition_columns)
+        places = {tuple(p.values()): _misplaced(channel, p) for p in table.group_by(columns).aggregate([]).to_pylist()}
+        if any(places.values()):
+            for n, row in enumerate(table.select(columns).to_pylist()):
+                if reason := places[tuple(row[c] for c in columns)]:
+                    found.setdefault(n, reason)
+    return found
+
+
+def _misplaced(channel: Channel, row: Mapping[str, Any]) -> str | None:
+    try:
+        partition_of(channel.partitions, row, channel.name)
+    except PartitionError as error:
+        return f"{error.what}; expected {error.expected}"
+    return None

@@ -1,0 +1,120 @@
+"""Arrivals: files that were announced, each of which is taken exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from nova_assets.model.commit import Commit
+
+ArrivalState = Literal["waiting", "taken", "refused", "gone"]
+"""``refused``: all of it was set aside; ``gone``: it was deleted before it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One version of one file.
+
+    Args:
+        path: below the source's location, with forward slashes.
+        version: what tells it from another content at the same path: its size and the time of its last change, or the
+            store's own mark (an ETag).
+        size: in bytes.
+        modified: when it was last changed.
+    """
+
+    path: str
+    version: str
+    size: int
+    modified: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        """What it is known by: two that are announced with one key are one."""
+        return _hashed(f"{self.path}\0{self.version}")
+
+    @property
+    def place(self) -> str:
+        """What all versions at its path are known by."""
+        return _hashed(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of an arrival: the commit that says so is refused if it is not waiting any more.
+
+    Args:
+        rows: that went onto the channel.
+        bad: records that were set aside.
+        reason: why all of it was.
+    """
+
+    arrival: Arrival
+    state: ArrivalState
+    rows: int = 0
+    bad: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalStatus:
+    """An arrival as the catalog knows it.
+
+    Args:
+        at: when it was first announced.
+        commit_id: by which it was taken or refused.
+    """
+
+    arrival: Arrival
+    state: ArrivalState
+    at: datetime
+    rows: int = 0
+    bad: int = 0
+    reason: str | None = None
+    commit_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalCounts:
+    """How many arrivals of a channel are in each state, and what was taken.
+
+    Args:
+        oldest: when the first of those that wait was announced.
+    """
+
+    waiting: int = 0
+    taken: int = 0
+    refused: int = 0
+    gone: int = 0
+    waiting_bytes: int = 0
+    rows: int = 0
+    bad: int = 0
+    oldest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What one call of ``store.receive`` did.
+
+    Args:
+        announced: files that were not known before.
+        files: that were taken, or set aside whole.
+        rows: that went onto the channel.
+        bad: records, and whole files, that went into its quarantine.
+        commits: one for each batch.
+        waiting: files that are left.
+    """
+
+    announced: int = 0
+    files: int = 0
+    rows: int = 0
+    bad: int = 0
+    commits: tuple[Commit, ...] = ()
+    waiting: int = 0
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

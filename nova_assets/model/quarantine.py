@@ -1,0 +1,38 @@
+"""The quarantine of a channel: records and files that arrived for it and could not be taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nova_assets.model.merge import Upsert
+from nova_assets.model.schema import parse_ddl
+
+if TYPE_CHECKING:
+    from nova_assets.model.channel import Channel
+
+WHOLE_FILE = 0
+"""The line of what is set aside whole."""
+
+COLUMNS = (
+    "file string NOT NULL, version string NOT NULL, line bigint NOT NULL, reason string, raw string, format string, "
+    "set_aside_at timestamp"
+)
+"""``line`` is 0 for a whole file; ``raw`` is the record as it stands there, cut at 10,000 characters."""
+
+
+def quarantine_name(channel: str) -> str:
+    return f"{channel}_quarantine"
+
+
+def quarantine_of(channel: Channel) -> Channel:
+    """The channel in which another one's bad records lie: one row for each, until it is mended and replayed."""
+    from nova_assets.model.channel import Channel
+
+    return Channel(
+        quarantine_name(channel.name),
+        merge=Upsert(key=("file", "version", "line")),
+        schema=parse_ddl(COLUMNS),
+        description=f"Records and files that arrived for {channel.name} and could not be taken.",
+        owners=channel.owners,
+        group=channel.group,
+    )

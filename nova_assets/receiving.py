@@ -1,0 +1,186 @@
+"""Receiving: files that have arrived for a channel go onto it, each exactly once.
+
+    announced ─► known to the catalog ─► read ─► staged ─► committed, with what became of each ─► acknowledged
+
+What an inbox tells of is remembered first, under a key made of path and version, so that it may be told late, twice or
+by several. The commit that publishes the rows also says which files they are of, and is refused if one of them is not
+waiting any more. Only then is the inbox told that it need not come again. So wherever a process dies, the next one
+finds the file either waiting or taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from nova_assets.crash import crash_point
+from nova_assets.errors import CommitConflict, NovaError, TooManyBadRecords
+from nova_assets.ingest.batch import Batch, infer
+from nova_assets.ingest.inbox import Inbox, Notice
+from nova_assets.lease import heartbeat
+from nova_assets.model.arrival import Arrival, Received
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit, CommitRequest, Publish
+from nova_assets.model.execution import Execution
+from nova_assets.model.quarantine import quarantine_of
+from nova_assets.runtime import Runtime
+from nova_assets.staging import publications, requirements
+
+log = logging.getLogger("nova_assets.receiving")
+
+_AT_ONCE = 1000
+"""So many files that are found by looking are made known at once."""
+
+
+class Receiving:
+    """Receives the files of one channel.
+
+    Args:
+        channel: with a source.
+        inbox: over that source.
+    """
+
+    def __init__(self, runtime: Runtime, channel: Channel, inbox: Inbox) -> None:
+        assert channel.source is not None
+        self.runtime = runtime
+        self.channel = channel
+        self.source = channel.source
+        self.inbox = inbox
+
+    def receive(self, *, look: bool = True) -> Received:
+        """Take everything that has arrived, as few blocks as the source's limits allow.
+
+        Args:
+            look: also for what was never announced.
+
+        Raises:
+            TooManyBadRecords: more of a batch is bad than the source allows; nothing of that batch was taken.
+            SourceUnavailable: it does not answer.
+        """
+        catalog, name = self.runtime.catalog, self.channel.name
+        notices = self.inbox.poll(self.source.batch_files)
+        announced = len(catalog.announce(name, [a for n in notices for a in n.arrivals]))
+        if look:
+            announced += sum(len(catalog.announce(name, some)) for some in _some(self.inbox.look(catalog.now())))
+        crash_point("receive.announced")
+        found = Received(announced)
+        while (taken := self._take_some()) is not None:
+            batch, commit = taken
+            found = replace(
+                found,
+                files=found.files + len(batch.takes),
+                rows=found.rows + batch.rows,
+                bad=found.bad + batch.bad,
+                commits=(*found.commits, commit),
+            )
+        self._acknowledge(notices)
+        return replace(found, waiting=catalog.arrival_counts(name).waiting)
+
+    def _take_some(self) -> tuple[Batch, Commit] | None:
+        """One batch, and the commit that took it; None where nothing waits."""
+        for attempt in range(1, self.runtime.attempts + 1):
+            waiting = self._next()
+            if not waiting:
+                return None
+            batch = self._read(waiting)
+            try:
+                return batch, self._commit(batch)
+            except CommitConflict as conflict:
+                log.info("what has arrived for %s is planned again: %s", self.channel.name, conflict.what)
+                if attempt == self.runtime.attempts:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _next(self) -> list[Arrival]:
+        """What is to be taken by one commit."""
+        found: list[Arrival] = []
+        size = 0
+        for status in self.runtime.catalog.waiting(self.channel.name, self.source.batch_files):
+            size += status.arrival.size
+            if found and size > self.source.batch_bytes:
+                break
+            found.append(status.arrival)
+        return found
+
+    def _read(self, waiting: Sequence[Arrival]) -> Batch:
+        catalog = self.runtime.catalog
+        schema = catalog.channel(self.channel.name).schema or infer(self.inbox, self.source, waiting)
+        batch = Batch(self.channel, self.source, schema, catalog.now())
+        before = catalog.versions(self.channel.name, [a.place for a in waiting])
+        for arrival in waiting:
+            others = [b for b in before.get(arrival.place, []) if b.arrival.key != arrival.key]
+            batch.read(self.inbox, arrival, others)
+        if self.source.is_too_bad(batch.bad, batch.rows + batch.bad):
+            first = batch.aside[0]
+            raise TooManyBadRecords(
+                f"{batch.bad} of {batch.rows + batch.bad} records that arrived for {self.channel.name!r} are bad",
+                found=f"{first['file']}, line {first['line']}: {first['reason']}",
+                expected=f"most_bad={self.source.most_bad}",
+                next="mend the files or the schema, or allow more: they are waiting, and nothing of them was taken",
+                channel=self.channel.name,
+                bad=batch.bad,
+                records=batch.rows + batch.bad,
+            )
+        return batch
+
+    def _commit(self, batch: Batch) -> Commit:
+        """Publish the rows, set the bad ones aside, and say what became of each file, at once."""
+        quarantine = quarantine_of(self.channel)
+        execution = self.runtime.begin_insert(self.channel.name, quarantine.name)
+        try:
+            with heartbeat(self.runtime.catalog, execution, self.runtime.lease):
+                given = ((self.channel, batch.good), (quarantine, batch.set_aside))
+                parts = [self._stage(execution, channel, table) for channel, table in given if table.num_rows]
+                commit = self.runtime.commit_insert(self._request(execution, batch, parts))
+        except BaseException as error:
+            with suppress(NovaError):  # refused by the catalog if it was committed
+                self.runtime.catalog.abort(execution.id, f"{type(error).__name__}: {error}"[:4000])
+                self.runtime.staging.discard(execution)
+            raise
+        return commit
+
+    def _stage(self, execution: Execution, channel: Channel, table: Any) -> tuple[list[Publish], dict[str, Any]]:
+        """What one of the two channels is given, and what that requires."""
+        staging, head = self.runtime.staging, execution.pins[channel.name].head
+        history = self.runtime.catalog.history(channel.name, head, since=head, back_to=head)
+        frame = self.runtime.engine.take(table, history.schema)
+        staging.write(execution, channel.name, "delta", channel, history, frame)
+        published = publications(staging.complete(execution)[channel.name], history, "insert")
+        return published, requirements(published, {channel.name: history})
+
+    def _request(
+        self, execution: Execution, batch: Batch, parts: Sequence[tuple[list[Publish], dict[str, Any]]]
+    ) -> CommitRequest:
+        return CommitRequest(
+            id=uuid.uuid4().hex,
+            execution_id=execution.id,
+            epoch=execution.epoch,
+            binding=None,
+            publish=tuple(p for published, _ in parts for p in published),
+            schemas=tuple(s for _, needs in parts for s in needs["schemas"]),
+            no_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
+            takes=tuple((self.channel.name, t) for t in batch.takes),
+            details={"received": {"files": len(batch.takes), "rows": batch.rows, "bad": batch.bad}},
+        )
+
+    def _acknowledge(self, notices: Sequence[Notice]) -> None:
+        """Tell the inbox of those whose files are not waiting any more."""
+        crash_point("receive.acknowledging")
+        places = [a.place for n in notices for a in n.arrivals]
+        known = self.runtime.catalog.versions(self.channel.name, places)
+        waits = {s.arrival.key for found in known.values() for s in found if s.state == "waiting"}
+        done = [n for n in notices if not any(a.key in waits for a in n.arrivals)]
+        if done:
+            self.inbox.acknowledge(done)
+        crash_point("receive.acknowledged")
+
+
+def _some(found: Iterable[Arrival]) -> Iterable[list[Arrival]]:
+    rest = iter(found)
+    while some := list(islice(rest, _AT_ONCE)):
+        yield some

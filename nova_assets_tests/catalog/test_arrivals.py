@@ -1,0 +1,79 @@
+"""What the catalog promises of arrivals, over SQLite and PostgreSQL: each is taken once, by the commit that says so."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.model.arrival import Arrival, ArrivalCounts, Taken
+from nova_assets.model.commit import CommitRequest
+from nova_assets.model.execution import Begin
+
+FILE = Arrival("a/b.json", "10-x", 10, datetime(2024, 1, 1, tzinfo=UTC))
+OTHER = Arrival("a/b.json", "11-y", 11)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatalog]:
+    sqlite = request.param == "sqlite"
+    made = open_catalog(
+        f"sqlite:///{tmp_path}/catalog.db" if sqlite else request.getfixturevalue("postgres_catalog_url")
+    )
+    made.register([nova.Channel("c", schema="k bigint"), nova.Channel("d", schema="k bigint")])
+    yield made
+    made.close()
+
+
+def taking(catalog: SqlCatalog, *takes: Taken) -> CommitRequest:
+    execution = catalog.begin(Begin(uuid.uuid4().hex, None, heads=("c",), owner="test"))
+    publish = tuple(("c", t) for t in takes)
+    return CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, (), takes=publish)
+
+
+def test_what_is_announced_twice_is_one(catalog: SqlCatalog) -> None:
+    assert catalog.announce("c", [FILE, FILE, OTHER]) == sorted([FILE, OTHER], key=lambda a: a.key)
+    assert catalog.announce("c", [replace(FILE, modified=None)]) == []
+    assert catalog.announce("d", [FILE]) == [FILE], "each channel has its own"
+    assert {s.arrival.version for s in catalog.waiting("c", 10)} == {"10-x", "11-y"}
+    assert [s.arrival for s in catalog.waiting("d", 10)] == [FILE]
+    assert set(catalog.versions("c", [FILE.place])) == {FILE.place}
+    assert len(catalog.versions("c", [FILE.place])[FILE.place]) == 2
+
+
+def test_it_is_taken_by_one_commit(catalog: SqlCatalog) -> None:
+    catalog.announce("c", [FILE, OTHER])
+    first = taking(catalog, Taken(FILE, "taken", 5, 1))
+    second = taking(catalog, Taken(OTHER, "taken", 7), Taken(FILE, "taken", 5))
+    catalog.commit(first)
+    with pytest.raises(nova.CommitConflict, match=r"'a/b.json' was taken by somebody else"):
+        catalog.commit(second)
+    assert [s.arrival for s in catalog.waiting("c", 10)] == [OTHER], "nothing of the second is there"
+    (taken,) = catalog.arrivals("c", "taken")
+    assert (taken.rows, taken.bad, taken.commit_id) == (5, 1, first.id)
+    counts = catalog.arrival_counts("c")
+    assert (counts.waiting, counts.taken, counts.waiting_bytes, counts.rows, counts.bad) == (1, 1, 11, 5, 1)
+    assert counts.oldest is not None and catalog.arrival_counts("d") == ArrivalCounts()
+
+
+def test_what_was_set_aside_can_wait_again(catalog: SqlCatalog) -> None:
+    catalog.announce("c", [FILE, OTHER])
+    catalog.commit(taking(catalog, Taken(FILE, "refused", bad=1, reason="it is broken"), Taken(OTHER, "taken", 1)))
+    assert catalog.arrivals("c", "refused")[0].reason == "it is broken"
+    assert catalog.release("c", [FILE.key, OTHER.key]) == 1, "what was taken stays so"
+    assert [(s.arrival, s.reason) for s in catalog.waiting("c", 10)] == [(FILE, None)]
+
+
+def test_many_announce_at_once(catalog: SqlCatalog) -> None:
+    found = [Arrival(f"{n}.json", "1", 1) for n in range(1200)]
+    with ThreadPoolExecutor(4) as pool:
+        new = list(pool.map(lambda _: catalog.announce("c", found), range(4)))
+    assert sum(map(len, new)) == 1200, "each is new to one of them"
+    assert catalog.arrival_counts("c").waiting == 1200

@@ -1,0 +1,80 @@
+"""Killed at every point on the way from an arrival to its acknowledgement: each file is taken exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nova_assets.ingest.folder import Folder
+from nova_assets_tests.ingest.test_receiving import Landing, row
+
+POINTS = [
+    "receive.announced",
+    "begin.before",
+    "begin.after",
+    "stage.recorded",
+    "stage.recorded:2",
+    "stage.written",
+    "stage.written:2",
+    "commit.before",
+    "commit.inside",
+    "commit.after",
+    "receive.acknowledging",
+    "receive.acknowledged",
+]
+
+WORKER = """
+import json, sys
+from pathlib import Path
+import nova_assets as nova
+home, source = Path(sys.argv[1]), nova.files(sys.argv[2], settled="1s", batch_files=2)
+channel = nova.Channel("actions", schema="id bigint NOT NULL, action string, day date", source=source)
+project = nova.Project(channels=[channel])
+with nova.open(project, f"sqlite:///{home}/c.db", home / "wh", lease=1, grace=1) as store:
+    store.receive("actions")
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_and_received_again(point: str, tmp_path: Path) -> None:
+    landing = Landing(tmp_path, batch_files=2)
+    for n in range(5):
+        landing.put(f"{n}.json", row(n), b"{oops\n")
+
+    def work(**env: str) -> int:
+        command = [sys.executable, "-c", WORKER, str(tmp_path), str(landing.folder)]
+        done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
+        assert done.returncode in (0, -9), done.stderr
+        return done.returncode
+
+    assert work(NOVA_CRASH_AT=point) == -9, "it was killed there"
+    assert work() == 0
+    assert landing.ids() == list(range(5))
+    assert len(landing.quarantined()) == 5
+    assert set(landing.states().values()) == {"taken"}
+    assert work() == 0 and landing.ids() == list(range(5))
+
+
+def test_what_is_told_again_after_a_crash_is_not_taken_again(tmp_path: Path) -> None:
+    """The commit is durable, the acknowledgement is not: a queue tells of the file once more."""
+    landing = Landing(tmp_path)
+    landing.put("a.json", row(1))
+    source = landing.channel.source
+    assert source is not None
+    told = Folder(source, landing.folder)
+    told._changed.add("a.json")
+    acknowledged = told.acknowledge
+    told.acknowledge = lambda notices: None  # type: ignore[method-assign]
+    for _ in range(3):
+        landing.store.receive("actions", look=False, inbox=told)
+    assert landing.ids() == [1] and json.dumps(landing.states()) == '{"a.json": "taken"}'
+    told.acknowledge = acknowledged  # type: ignore[method-assign]
+    landing.store.receive("actions", look=False, inbox=told)
+    assert told.poll(10) == []
