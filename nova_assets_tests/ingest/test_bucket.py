@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
+from urllib.request import Request, urlopen
 
 import boto3
 import pytest
@@ -69,6 +70,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("no_proxy", "*")
+    urlopen(Request(f"{found}/moto-api/reset", method="POST")).close()  # what servers before it had is kept otherwise
     yield found
     server.stop()
 
