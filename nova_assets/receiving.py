@@ -11,27 +11,34 @@ finds the file either waiting or taken.
 from __future__ import annotations
 
 import logging
+import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nova_assets.crash import crash_point
-from nova_assets.errors import CommitConflict, NovaError, TooManyBadRecords
+from nova_assets.errors import CommitConflict, NovaError, SourceUnavailable, TooManyBadRecords
 from nova_assets.ingest.batch import Batch, infer
 from nova_assets.ingest.inbox import Inbox, Notice
 from nova_assets.lease import heartbeat
-from nova_assets.model.arrival import Arrival, Received
+from nova_assets.model.arrival import Arrival, Received, Taken
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import Commit, CommitRequest, Publish
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.execution import Execution
 from nova_assets.model.quarantine import quarantine_of
 from nova_assets.runtime import Runtime
 from nova_assets.staging import publications, requirements
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 log = logging.getLogger("nova_assets.receiving")
+
+_LONGEST_PAUSE = 60.0
+"""Seconds between two attempts to reach a source that does not answer."""
 
 _AT_ONCE = 1000
 """So many files that are found by looking are made known at once."""
@@ -71,15 +78,30 @@ class Receiving:
         found = Received(announced)
         while (taken := self._take_some()) is not None:
             batch, commit = taken
-            found = replace(
-                found,
-                files=found.files + len(batch.takes),
-                rows=found.rows + batch.rows,
-                bad=found.bad + batch.bad,
-                commits=(*found.commits, commit),
-            )
+            found += Received(0, len(batch.takes), batch.rows, batch.bad, (commit,))
         self._acknowledge(notices)
         return replace(found, waiting=catalog.arrival_counts(name).waiting)
+
+    def follow(self, every: float, look_every: float) -> Iterator[Received]:
+        """Take what arrives, for as long as somebody asks for more. A source that does not answer is tried again.
+
+        Args:
+            every: seconds between two looks at what was announced.
+            look_every: seconds between two looks for what was not.
+        """
+        looked, pause = -look_every, every
+        while True:
+            look = time.monotonic() - looked >= look_every
+            try:
+                found = self.receive(look=look)
+            except SourceUnavailable as error:
+                pause = min(max(2 * pause, every), _LONGEST_PAUSE)
+                log.warning("%s; tried again in %.0f s", error.what, pause)
+            else:
+                looked, pause = (time.monotonic() if look else looked), every
+                if found.files:
+                    yield found
+            time.sleep(pause)
 
     def _take_some(self) -> tuple[Batch, Commit] | None:
         """One batch, and the commit that took it; None where nothing waits."""
@@ -129,14 +151,45 @@ class Receiving:
         return batch
 
     def _commit(self, batch: Batch) -> Commit:
-        """Publish the rows, set the bad ones aside, and say what became of each file, at once."""
+        counts = {"files": len(batch.takes), "rows": batch.rows, "bad": batch.bad}
+        return self.publish(batch.good, batch.set_aside, batch.takes, {"received": counts})
+
+    def publish(
+        self,
+        good: pa.Table,
+        aside: pa.Table,
+        takes: Sequence[Taken],
+        details: Mapping[str, Any],
+        quarantine_at: int | None = None,
+    ) -> Commit:
+        """Put rows onto the channel and into its quarantine, and say what became of files, at once.
+
+        Args:
+            quarantine_at: refuse it, unless the quarantine is still at this number.
+
+        Raises:
+            CommitConflict: somebody else was quicker; nothing was changed.
+        """
         quarantine = quarantine_of(self.channel)
         execution = self.runtime.begin_insert(self.channel.name, quarantine.name)
         try:
             with heartbeat(self.runtime.catalog, execution, self.runtime.lease):
-                given = ((self.channel, batch.good), (quarantine, batch.set_aside))
+                given = ((self.channel, good), (quarantine, aside))
                 parts = [self._stage(execution, channel, table) for channel, table in given if table.num_rows]
-                commit = self.runtime.commit_insert(self._request(execution, batch, parts))
+                heads = () if quarantine_at is None else (HeadAt(quarantine.name, quarantine_at),)
+                request = CommitRequest(
+                    id=uuid.uuid4().hex,
+                    execution_id=execution.id,
+                    epoch=execution.epoch,
+                    binding=None,
+                    publish=tuple(p for published, _ in parts for p in published),
+                    heads=heads,
+                    schemas=tuple(s for _, needs in parts for s in needs["schemas"]),
+                    no_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
+                    takes=tuple((self.channel.name, t) for t in takes),
+                    details=details,
+                )
+                commit = self.runtime.commit_insert(request)
         except BaseException as error:
             with suppress(NovaError):  # refused by the catalog if it was committed
                 self.runtime.catalog.abort(execution.id, f"{type(error).__name__}: {error}"[:4000])
@@ -152,21 +205,6 @@ class Receiving:
         staging.write(execution, channel.name, "delta", channel, history, frame)
         published = publications(staging.complete(execution)[channel.name], history, "insert")
         return published, requirements(published, {channel.name: history})
-
-    def _request(
-        self, execution: Execution, batch: Batch, parts: Sequence[tuple[list[Publish], dict[str, Any]]]
-    ) -> CommitRequest:
-        return CommitRequest(
-            id=uuid.uuid4().hex,
-            execution_id=execution.id,
-            epoch=execution.epoch,
-            binding=None,
-            publish=tuple(p for published, _ in parts for p in published),
-            schemas=tuple(s for _, needs in parts for s in needs["schemas"]),
-            no_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
-            takes=tuple((self.channel.name, t) for t in batch.takes),
-            details={"received": {"files": len(batch.takes), "rows": batch.rows, "bad": batch.bad}},
-        )
 
     def _acknowledge(self, notices: Sequence[Notice]) -> None:
         """Tell the inbox of those whose files are not waiting any more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Any
@@ -11,7 +11,7 @@ from nova_assets.errors import ChannelNotFound, DefinitionError
 from nova_assets.ingest.inbox import Inbox
 from nova_assets.ingest.opening import open_inbox
 from nova_assets.insert import InsertCheck, Inserts
-from nova_assets.model.arrival import ArrivalState, ArrivalStatus, Received
+from nova_assets.model.arrival import ArrivalState, ArrivalStatus, Received, Replayed
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -28,6 +28,7 @@ from nova_assets.plan.drop import expired
 from nova_assets.plan.run import RunPlan
 from nova_assets.reading import Pinned, Reading
 from nova_assets.receiving import Receiving
+from nova_assets.replaying import Mend, replay
 from nova_assets.runtime import Runtime
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
@@ -214,6 +215,45 @@ class Store:
         with closing(open_inbox(defined.source, self.settings.root)) as opened:
             return Receiving(self.runtime, defined, opened).receive(look=look)
 
+    def follow(
+        self, channel: Channel | str, *, every: float = 1.0, look_every: float = 600.0
+    ) -> Generator[Received, None, None]:
+        """Take files as they arrive, for as long as this is iterated over: what came of each time something was taken.
+
+            for received in store.follow("actions"):
+                print(received.rows)
+
+        Args:
+            channel: as for ``receive``.
+            every: seconds between two looks at what was announced.
+            look_every: seconds between two looks for what was not.
+
+        Raises:
+            DefinitionError: the channel has no source.
+            TooManyBadRecords: as for ``receive``.
+        """
+        defined = self._with_source(channel)
+        assert defined.source is not None
+        with closing(open_inbox(defined.source, self.settings.root, watch=True)) as inbox:
+            yield from Receiving(self.runtime, defined, inbox).follow(every, look_every)
+
+    def replay(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
+        """Try what was set aside again: records that are right now go onto the channel and leave its quarantine, at
+        once; whole files wait to be received anew.
+
+            store.replay("actions", lambda row: row["raw"].replace("N/A", "null"))
+
+        Args:
+            channel: as for ``receive``.
+            mend: the text of a record as it should be, from its row of the quarantine (a dict with ``file``, ``line``,
+                ``reason``, ``raw``, ...); None leaves it there. By default the text as it is, for which the channel's
+                schema or partitions may have room by now.
+        """
+        defined = self._with_source(channel)
+        assert defined.source is not None
+        with closing(open_inbox(defined.source, self.settings.root)) as inbox:
+            return replay(Receiving(self.runtime, defined, inbox), mend)
+
     def arrivals(
         self, channel: Channel | str, state: ArrivalState | None = None, limit: int = 100
     ) -> list[ArrivalStatus]:
@@ -230,7 +270,7 @@ class Store:
         known = [c for c in self.project.channels if c.name == name]
         defined = channel if isinstance(channel, Channel) else next(iter(known), None)
         if defined is None or defined.source is None:
-            self.catalog.channel(name)  # says so if there is none
+            self._known(name)  # says so if there is none
             raise DefinitionError(
                 f"channel {name!r} has no source, from which files could arrive",
                 expected="a channel of the project, with source=nova.files(...)",

@@ -96,12 +96,6 @@ class Arrivals:
             oldest=None if waits is None else waits[5],
         )
 
-    def release(self, channel: str, keys: Iterable[str]) -> int:
-        """Files that were set aside wait again. Gives how many."""
-        which = (arrivals.c.channel == channel, arrivals.c.key.in_(list(keys)), arrivals.c.state == "refused")
-        again = {"state": "waiting", "rows": 0, "bad": 0, "reason": None, "commit_id": None}
-        return self.database.write(lambda c: c.execute(update(arrivals).where(*which).values(**again)).rowcount)
-
 
 def take(c: Connection, takes: Sequence[tuple[str, Taken]], commit_id: str) -> None:
     """Part of a commit: say what became of arrivals.
@@ -118,12 +112,12 @@ def take(c: Connection, takes: Sequence[tuple[str, Taken]], commit_id: str) -> N
             "commit_id": commit_id,
         }
         key = taken.arrival.key
-        mine = (arrivals.c.channel == channel, arrivals.c.key == key, arrivals.c.state == "waiting")
+        before = "refused" if taken.state == "waiting" else "waiting"
+        mine = (arrivals.c.channel == channel, arrivals.c.key == key, arrivals.c.state == before)
         if not c.execute(update(arrivals).where(*mine).values(**values)).rowcount:
             raise CommitConflict(
                 f"{taken.arrival.path!r} was taken by somebody else meanwhile",
-                found="taken",
-                expected="waiting",
+                expected=before,
                 next="it is planned again",
                 reason="arrival",
                 channel=channel,

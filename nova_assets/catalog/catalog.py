@@ -94,7 +94,6 @@ class SqlCatalog:
         self.arrivals = arrivals.arrivals
         self.versions = arrivals.versions
         self.arrival_counts = arrivals.arrival_counts
-        self.release = arrivals.release
 
         self.firing = firings.firing
         self.requested = firings.requested

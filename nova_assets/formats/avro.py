@@ -48,7 +48,7 @@ def what_is_right(file: File, schema: Schema) -> Parsed:
                 rows.take(number, record)
             except ValueError as error:
                 raw = json.dumps(record, default=str).encode()
-                rows.refused.append(Refused.of_bytes(str(error), number, raw))
+                rows.refused.append(Refused.of_bytes(str(error), number, raw, format="json"))
     return rows.parsed()
 
 

@@ -101,7 +101,8 @@ class _Found:
             table = self.parse(rows)
         except (*BROKEN, BadRecord) as error:
             if len(rows) == 1:
-                self.refused.append(Refused.of_bytes(_reason(error), rows[0].number, rows[0].raw))
+                header = self.header.decode("utf-8", "backslashreplace")
+                self.refused.append(Refused.of_bytes(_reason(error), rows[0].number, rows[0].raw, header=header))
             else:
                 middle = len(rows) // 2
                 self.take(rows[:middle])

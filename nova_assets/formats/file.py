@@ -28,6 +28,9 @@ LONGEST_LINE = 64 << 20
 SHOWN = 10_000
 """So many characters of a record that is refused are kept, at most."""
 
+CUT = "..."
+"""What the text of a record ends in that was longer."""
+
 
 class TooLarge(OSError):
     """It becomes larger than is allowed when it is decompressed."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.formats.file import SHOWN
+from nova_assets.formats.file import CUT, SHOWN
+from nova_assets.model.format import Format
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +19,21 @@ class Refused:
     Args:
         line: of the file, from 1; of files without lines, the number of the record.
         reason: for people: what is wrong.
-        raw: the record as it stands in the file, as far as it can be shown.
+        raw: the record as it stands in the file; of one that is too long, its beginning.
+        format: of that text, where it is not the file's own.
+        header: the first line of the file, where the record cannot be read without.
     """
 
     reason: str
     line: int | None = None
     raw: str | None = None
+    format: Format | None = None
+    header: str | None = None
 
     @staticmethod
-    def of_bytes(reason: str, line: int, raw: bytes) -> Refused:
+    def of_bytes(reason: str, line: int, raw: bytes, **more: Any) -> Refused:
         text = raw[: SHOWN * 4].decode("utf-8", "backslashreplace")
-        return Refused(reason, line, text if len(text) <= SHOWN else text[:SHOWN] + "...")
+        return Refused(reason, line, text if len(text) <= SHOWN else text[:SHOWN] + CUT, **more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,7 +114,8 @@ class Batch:
             "line": WHOLE_FILE if refused.line is None else refused.line,
             "reason": refused.reason,
             "raw": refused.raw,
-            "format": format_,
+            "header": refused.header,
+            "format": refused.format or format_,
             "set_aside_at": self.now,
         }
 
@@ -160,7 +162,7 @@ def fitting(parsed: Parsed, channel: Channel, schema: Schema) -> Parsed:
     kept = [n for n in range(parsed.table.num_rows) if n not in wrong]
     rows = parsed.table.take(pa.array(sorted(wrong), pa.int64())).to_pylist()
     refused = [
-        Refused(wrong[n], parsed.numbers[n], str({k: str(v) for k, v in row.items()}))
+        Refused.of_bytes(wrong[n], parsed.numbers[n], json.dumps(row, default=str).encode(), format="json")
         for n, row in zip(sorted(wrong), rows, strict=True)
     ]
     numbers = [parsed.numbers[n] for n in kept]

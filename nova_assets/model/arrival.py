@@ -44,7 +44,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of an arrival: the commit that says so is refused if it is not waiting any more.
+    """What became of an arrival: the commit that says so is refused if it is not waiting any more. One that was refused
+    may be made to wait again.
 
     Args:
         rows: that went onto the channel.
@@ -114,6 +115,34 @@ class Received:
     bad: int = 0
     commits: tuple[Commit, ...] = ()
     waiting: int = 0
+
+    def __add__(self, later: Received) -> Received:
+        """Both together."""
+        return Received(
+            self.announced + later.announced,
+            self.files + later.files,
+            self.rows + later.rows,
+            self.bad + later.bad,
+            (*self.commits, *later.commits),
+            later.waiting,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What one call of ``store.replay`` did.
+
+    Args:
+        rows: that went onto the channel.
+        files: that wait to be read anew.
+        left: records that stay in the quarantine.
+        commit: None where nothing could be mended.
+    """
+
+    rows: int = 0
+    files: int = 0
+    left: int = 0
+    commit: Commit | None = None
 
 
 def _hashed(text: str) -> str:

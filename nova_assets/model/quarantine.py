@@ -14,10 +14,12 @@ WHOLE_FILE = 0
 """The line of what is set aside whole."""
 
 COLUMNS = (
-    "file string NOT NULL, version string NOT NULL, line bigint NOT NULL, reason string, raw string, format string, "
-    "set_aside_at timestamp"
+    "file string NOT NULL, version string NOT NULL, line bigint NOT NULL, reason string, raw string, header string, "
+    "format string, set_aside_at timestamp"
 )
-"""``line`` is 0 for a whole file; ``raw`` is the record as it stands there, cut at 10,000 characters."""
+"""``line`` is 0 for a whole file. ``raw`` is the record as it stands there; of one that is too long, its beginning.
+
+``header`` is the first line of its file, where the record cannot be read without."""
 
 
 def quarantine_name(channel: str) -> str:

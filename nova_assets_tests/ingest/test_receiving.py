@@ -298,3 +298,40 @@ def test_only_the_last_hours_are_looked_through(tmp_path: Path) -> None:
     landing.put("elsewhere/a.json", row(50))
     landing.store.receive("actions")
     assert landing.ids() == [0, 2]
+
+
+def test_what_was_set_aside_is_mended_and_replayed(landing: Landing) -> None:
+    landing.put("a.json", row(1), b'{"id": N/A}\n', row("3"), row(None), b"{\n")
+    landing.put("b.csv", raw=b"id,action,day\n5,view,2024-01-01\nx6,view,\n")
+    landing.put("c.json.gz", raw=gzip.compress(json.dumps(row(7)).encode())[:20])
+    landing.store.receive("actions")
+    assert landing.ids() == [1, 5] and len(landing.quarantined()) == 6
+    nothing = landing.store.replay("actions", lambda r: None)
+    assert (nothing.rows, nothing.files, nothing.left) == (0, 1, 5)
+
+    def mend(found: Any) -> str | None:
+        text: str = found["raw"]
+        if found["file"] == "b.csv":
+            assert found["header"] == "id,action,day"
+            return text.removeprefix("x")
+        return None if text == "{" else text.replace("N/A", "2").replace('"3"', "3").replace("null", "4")
+
+    done = landing.store.replay("actions", mend)
+    assert (done.rows, done.files, done.left) == (4, 0, 1)
+    assert landing.ids() == [1, 2, 3, 4, 5, 6]
+    assert [(f, line) for f, line, _ in landing.quarantined()] == [("a.json", 5)]
+    assert landing.store.replay("actions", mend).commit is None
+    landing.put("c.json.gz", row(7))
+    landing.store.receive("actions")
+    assert landing.ids() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_file_that_waits_again_is_read_as_it_is_now(landing: Landing) -> None:
+    landing.put("a.xyz", row(1))
+    landing.store.receive("actions")
+    assert landing.states() == {"a.xyz": "refused"}
+    landing.options["format"] = "json"
+    with landing.open() as store:
+        assert store.replay("actions").files == 1
+        assert landing.quarantined() == [] and landing.states() == {"a.xyz": "waiting"}
+        assert store.receive("actions").rows == 1

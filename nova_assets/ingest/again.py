@@ -1,0 +1,41 @@
+"""Records of a quarantine, read again: as they stand there, or as somebody has mended them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nova_assets.errors import BadRecord, NovaError
+from nova_assets.formats.file import CUT, SHOWN, File
+from nova_assets.formats.outcome import Parsed
+from nova_assets.formats.readers import read_what_is_right
+from nova_assets.ingest.batch import fitting
+from nova_assets.model.channel import Channel
+from nova_assets.model.schema import Schema
+
+
+def read_again(row: Mapping[str, Any], raw: str | None, channel: Channel, schema: Schema) -> Parsed:
+    """What a record holds.
+
+    Args:
+        row: of the quarantine.
+        raw: the record's text.
+
+    Raises:
+        BadRecord: it is still not what the channel holds.
+    """
+    if raw is None or (len(raw) > SHOWN and raw.endswith(CUT)):
+        raise BadRecord("the record is too long to be kept whole", next="mend it, or let its file come again")
+    text = raw if row["header"] is None else f"{row['header']}\n{raw}"
+    with tempfile.TemporaryDirectory(prefix="nova-again-") as folder:
+        path = Path(folder, "record")
+        path.write_bytes(text.encode())
+        try:
+            parsed = fitting(read_what_is_right(File(path, row["file"]), row["format"], schema), channel, schema)
+        except NovaError as error:
+            raise BadRecord(error.what, found=error.found) from error
+    if parsed.refused:
+        raise BadRecord(parsed.refused[0].reason)
+    return parsed

@@ -1,0 +1,91 @@
+"""``nova receive``, ``arrivals`` and ``replay``: files that arrive for a channel, without starting Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nova_assets_tests.cli.conftest import Nova
+
+PROJECT = """
+import nova_assets as nova
+
+orders = nova.Channel(
+    "orders", schema="id bigint, price double", source=nova.files("landing", format="json", settled="1s")
+)
+project = nova.Project(channels=[orders, nova.Channel("by_hand", schema="id bigint")])
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "landing").mkdir()
+    (folder / "arriving.py").write_text(PROJECT)
+    (folder / "pyproject.toml").write_text('[tool.nova]\nproject = "arriving:project"\n')
+    monkeypatch.delitem(sys.modules, "arriving", raising=False)
+
+
+def put(folder: Path, name: str, content: str) -> None:
+    path = folder / "landing" / name
+    path.write_text(content)
+    os.utime(path, (time.time() - 60,) * 2)
+
+
+def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
+    put(folder, "a.json", '{"id": 1, "price": 2.5}\n{"id": 2, "price": "dear"}\n')
+    said = nova("receive", "orders")
+    assert said.code == 0, said.err
+    assert said.out == "orders: 1 row of 1 file, now at 1; 1 set aside in orders_quarantine\n"
+    assert nova("receive", "orders").out == "nothing new has arrived for orders\n"
+    shown = nova("arrivals", "orders").out
+    assert shown.startswith("orders: 0 waiting, 1 taken, 0 refused, 0 gone\n") and "a.json" in shown
+    found = nova("arrivals", "orders", "--json").json
+    assert (found["taken"], found["rows"], found["bad"]) == (1, 1, 1)
+    assert [(a["file"], a["state"], a["rows"], a["bad"]) for a in found["arrivals"]] == [("a.json", "taken", 1, 1)]
+
+
+def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
+    put(folder, "a.json", '{"id": 1}\n{"id": 2, "price": "dear"}\n')
+    nova("receive", "orders")
+    assert nova("replay", "orders").out == "orders: 0 rows mended; 1 left in the quarantine\n"
+    bad = nova("read", "orders_quarantine", "--json").json["rows"]
+    (folder / "bad.jsonl").write_text("".join(json.dumps({**r, "raw": '{"id": 2, "price": 9}'}) + "\n" for r in bad))
+    done = nova("replay", "orders", "--mended", folder / "bad.jsonl", "--json")
+    assert done.code == 0 and (done.json["rows"], done.json["left"]) == (1, 0)
+    assert nova("read", "orders_quarantine", "--json").json["rows"] == []
+    (folder / "bad.jsonl").write_text("{}\n")
+    assert "line 1 is no row of a quarantine" in nova("replay", "orders", "--mended", folder / "bad.jsonl").err
+
+
+def test_wrong_use_is_told(nova: Nova) -> None:
+    assert "has no source" in nova("receive", "by_hand").err
+    assert "no channel is called 'nothing'" in nova("receive", "nothing").err
+
+
+def test_it_follows_until_it_is_interrupted(nova: Nova, folder: Path) -> None:
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-m", "nova_assets.cli", "receive", "orders", "--follow", "--json"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root}, **pipes) as process:
+        assert process.stderr is not None and process.stdout is not None
+        try:
+            put(folder, "a.json", '{"id": 1}')
+            first = json.loads(process.stderr.readline())
+            partial = folder / "landing" / "_b.json"
+            partial.write_text('{"id": 2}')
+            partial.rename(folder / "landing" / "b.json")
+            second = json.loads(process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+            last = json.loads(process.stdout.read())
+        finally:
+            process.kill()
+    assert (first["rows"], second["rows"], last["rows"]) == (1, 1, 2)
+    assert process.returncode == 0
