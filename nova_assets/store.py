@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import ChannelNotFound, DefinitionError
-from nova_assets.ingest.inbox import Inbox
-from nova_assets.ingest.opening import open_inbox
 from nova_assets.insert import InsertCheck, Inserts
 from nova_assets.model.arrival import ArrivalState, ArrivalStatus, Received, Replayed
 from nova_assets.model.block import Kind
@@ -27,12 +25,15 @@ from nova_assets.plan.compact import Compact
 from nova_assets.plan.drop import expired
 from nova_assets.plan.run import RunPlan
 from nova_assets.reading import Pinned, Reading
-from nova_assets.receiving import Receiving
-from nova_assets.replaying import Mend, replay
 from nova_assets.runtime import Runtime
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
 from nova_assets.upkeep import Asked, Upkeep, retained
+
+if TYPE_CHECKING:
+    from nova_assets.ingest.inbox import Inbox
+    from nova_assets.receiving import Receiving
+    from nova_assets.replaying import Mend
 
 Observer = Callable[[str, Any], None]
 
@@ -208,12 +209,8 @@ class Store:
             SourceUnavailable: it does not answer; nothing is lost.
             TooManyBadRecords: more of a batch is bad than the source allows; nothing of that batch was taken.
         """
-        defined = self._with_source(channel)
-        if inbox is not None:
-            return Receiving(self.runtime, defined, inbox).receive(look=look)
-        assert defined.source is not None
-        with closing(open_inbox(defined.source, self.settings.root)) as opened:
-            return Receiving(self.runtime, defined, opened).receive(look=look)
+        with self._receiving(channel, inbox) as receiving:
+            return receiving.receive(look=look)
 
     def follow(
         self, channel: Channel | str, *, every: float = 1.0, look_every: float = 600.0
@@ -232,10 +229,8 @@ class Store:
             DefinitionError: the channel has no source.
             TooManyBadRecords: as for ``receive``.
         """
-        defined = self._with_source(channel)
-        assert defined.source is not None
-        with closing(open_inbox(defined.source, self.settings.root, watch=True)) as inbox:
-            yield from Receiving(self.runtime, defined, inbox).follow(every, look_every)
+        with self._receiving(channel, watch=True) as receiving:
+            yield from receiving.follow(every, look_every)
 
     def replay(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
         """Try what was set aside again: records that are right now go onto the channel and leave its quarantine, at
@@ -249,10 +244,10 @@ class Store:
                 ``reason``, ``raw``, ...); None leaves it there. By default the text as it is, for which the channel's
                 schema or partitions may have room by now.
         """
-        defined = self._with_source(channel)
-        assert defined.source is not None
-        with closing(open_inbox(defined.source, self.settings.root)) as inbox:
-            return replay(Receiving(self.runtime, defined, inbox), mend)
+        from nova_assets.replaying import replay
+
+        with self._receiving(channel) as receiving:
+            return replay(receiving, mend)
 
     def arrivals(
         self, channel: Channel | str, state: ArrivalState | None = None, limit: int = 100
@@ -263,6 +258,24 @@ class Store:
             state: ``waiting``, ``taken``, ``refused`` or ``gone``.
         """
         return self.catalog.arrivals(self._known(channel), state, limit)
+
+    @contextmanager
+    def _receiving(
+        self, channel: Channel | str, inbox: Inbox | None = None, *, watch: bool = False
+    ) -> Iterator[Receiving]:
+        """What receives for a channel; its inbox is closed afterwards, unless it was given."""
+        # These load pyarrow, which a command that only prints its help does without.
+        from nova_assets.ingest.opening import open_inbox
+        from nova_assets.receiving import Receiving
+
+        defined = self._with_source(channel)
+        assert defined.source is not None
+        opened = inbox or open_inbox(defined.source, self.settings.root, watch=watch)
+        try:
+            yield Receiving(self.runtime, defined, opened)
+        finally:
+            if inbox is None:
+                opened.close()
 
     def _with_source(self, channel: Channel | str) -> Channel:
         """A channel with its source, registered together with its quarantine."""

@@ -26,6 +26,7 @@ CHAPTERS = {
         "model.partitions",
         "model.block",
         "model.commit",
+        "model.source",
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
