@@ -21,6 +21,7 @@ from nova_assets.dagster_bridge.assets import bound_asset, external_assets, sink
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.janitor import janitor
 from nova_assets.dagster_bridge.publisher import publisher
+from nova_assets.dagster_bridge.receiving import receiving_job, receiving_sensor
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
 from nova_assets.dagster_bridge.triggers import trigger_of
 from nova_assets.dagster_bridge.upkeep import upkeep_job, upkeep_sensor
@@ -60,16 +61,18 @@ def build_definitions(
         warnings.simplefilter("ignore", PreviewWarning)
         assets = [bound_asset(b, project) for b in project.bindings if b.writes]
         jobs = {b.name: _job(b) for b in project.bindings}
-        compaction = upkeep_job()
+        compaction, receives = upkeep_job(), receiving_job()
+        fed = any(c.source is not None for c in project.channels)
         triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
             assets=[*assets, *external_assets(project)],
-            jobs=[*jobs.values(), compaction],
+            jobs=[*jobs.values(), compaction, *([receives] if fed else [])],
             sensors=[
                 *(t for t in triggers if t is not None),
                 publisher(nova),
                 janitor(nova),
                 upkeep_sensor(nova, compaction),
+                *([receiving_sensor(nova, receives)] if fed else []),
             ],
             resources={RESOURCE: nova, IO_MANAGER: NovaIOManager(nova=nova)},
             executor=executor,

@@ -63,6 +63,7 @@ def metadata_of(
         "nova/files": len(files),
         "nova/bytes": sum(f.bytes for f in files),
         **_partitions(blocks),
+        **{f"nova/received_{what}": count for what, count in commit.details.get("received", {}).items()},
         **further,
         "dagster/row_count": sum(b.rows for b in blocks),
         "dagster/column_schema": table_schema(first.manifest.schema),

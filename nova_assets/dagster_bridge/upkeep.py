@@ -8,14 +8,10 @@ that it may run beside every execution and reader is for the catalog to see to (
 
 import json
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
 from dagster import (
-    DagsterRunStatus,
     DefaultSensorStatus,
     Failure,
     Field,
@@ -24,17 +20,15 @@ from dagster import (
     OpExecutionContext,
     Output,
     RunRequest,
-    RunsFilter,
     SensorDefinition,
     SensorEvaluationContext,
     SensorResult,
     job,
     op,
 )
-from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
-from dagster._time import get_current_timestamp
 
 from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
+from nova_assets.dagster_bridge.runs import is_busy, saying
 from nova_assets.dagster_bridge.timeline import with_observations
 from nova_assets.errors import NovaError
 from nova_assets.store import Store
@@ -43,7 +37,6 @@ log = logging.getLogger("nova_assets.upkeep")
 
 JOB = "nova_upkeep"
 INTERVAL = 60  # seconds
-LIFE_SIGN = 120  # seconds
 AFTER_FAILURE = 900  # seconds
 AGAIN = "%Y-%m-%dT%H"
 """What did not change is looked at again every hour: retention passes, pins are let go, a failed run may succeed."""
@@ -60,7 +53,7 @@ def upkeep_job() -> JobDefinition:
         failed: dict[str, Exception] = {}
         for channel in context.op_config["channels"] or _compacted(store):
             try:
-                with _saying(context.log.info, f"{channel} is still being compacted"):
+                with saying(context.log.info, f"{channel} is still being compacted"):
                     commit = store.compact(channel, force=False)
                 store.collect(channel)
             except Exception as error:  # one that cannot be compacted, whatever Spark says, keeps no other from it
@@ -86,7 +79,7 @@ def upkeep_sensor(nova: NovaResource, compaction: JobDefinition) -> SensorDefini
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         store = nova.store()
-        tick = look_after(store, context.cursor, is_busy(context))
+        tick = look_after(store, context.cursor, is_busy(context, JOB, AFTER_FAILURE))
         return with_observations(store, context.cursor, tick)
 
     return SensorDefinition(
@@ -97,35 +90,6 @@ def upkeep_sensor(nova: NovaResource, compaction: JobDefinition) -> SensorDefini
         default_status=DefaultSensorStatus.RUNNING,
         description="Collects what nobody needs, has compacted what is worth it, and tells of lags that have changed.",
     )
-
-
-def is_busy(context: SensorEvaluationContext) -> bool:
-    """Whether a run of the job is under way, one at a time being enough; or failed a short while ago."""
-    for record in context.instance.get_run_records(RunsFilter(job_name=JOB), limit=1):
-        status, ended = record.dagster_run.status, record.end_time or 0
-        return status in IN_PROGRESS_RUN_STATUSES or (
-            status == DagsterRunStatus.FAILURE and get_current_timestamp() < ended + AFTER_FAILURE
-        )
-    return False
-
-
-@contextmanager
-def _saying(say: Callable[[str], None], what: str) -> Iterator[None]:
-    """A block of which a word is heard now and then: for people, and for the janitor, who takes silence for death."""
-    over = threading.Event()
-
-    def talk() -> None:
-        while not over.wait(LIFE_SIGN):
-            with suppress(Exception):  # Dagster's storage may be busy: the next word may be heard
-                say(what)
-
-    talker = threading.Thread(target=talk, name="nova-life-sign", daemon=True)
-    talker.start()
-    try:
-        yield
-    finally:
-        over.set()
-        talker.join()
 
 
 def look_after(store: Store, cursor: str | None, busy: bool = False) -> SensorResult:

@@ -38,6 +38,8 @@ class Bucket:
     """An S3 bucket, or a prefix of it. Where it is and who we are is for boto3 to find out, as usual
     (``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ...)."""
 
+    is_local = False
+
     def __init__(self, source: Files) -> None:
         self.source = source
         bucket, _, prefix = source.location.removeprefix("s3://").partition("/")
@@ -47,6 +49,15 @@ class Bucket:
         self.s3: Any = boto3.client("s3", config=settings)
         self.sqs: Any = boto3.client("sqs", config=settings) if source.queue is not None else None
         self._queue: str | None = None
+
+    def has_news(self) -> bool:
+        """Whether messages are in the queue."""
+        if self.sqs is None:
+            return False
+        with self._reaching():
+            name = "ApproximateNumberOfMessages"
+            found = self.sqs.get_queue_attributes(QueueUrl=self._queue_url(), AttributeNames=[name])
+            return int(found["Attributes"][name]) > 0
 
     def poll(self, limit: int) -> list[Notice]:
         """Events of the queue. Those that nobody can read are left there, for its dead-letter queue."""

@@ -30,6 +30,8 @@ class Folder:
             made on this machine.
     """
 
+    is_local = True
+
     def __init__(self, source: Files, root: Path, *, watch: bool = False) -> None:
         self.source = source
         self.root = root
@@ -42,6 +44,10 @@ class Folder:
         _check(root)
         if watch:
             self._watch()
+
+    def has_news(self) -> bool:
+        """Whether a file was told of that is not being written any more."""
+        return bool(self.poll(1))
 
     def poll(self, limit: int) -> list[Notice]:
         """Files of which the operating system has told, and that are not being written any more."""

@@ -45,7 +45,20 @@ class Notice:
 
 
 class Inbox(Protocol):
-    """Over one source. Whatever it tells of may have been told before."""
+    """Over one source. Whatever it tells of may have been told before.
+
+    Args:
+        is_local: it tells this process alone, as the operating system does; a queue tells whoever asks.
+    """
+
+    is_local: bool
+
+    def has_news(self) -> bool:
+        """Whether something is announced, as far as that can be told without taking note of it.
+
+        Raises:
+            SourceUnavailable: it does not answer.
+        """
 
     def poll(self, limit: int) -> list[Notice]:
         """What has been announced and not acknowledged. Does not wait.

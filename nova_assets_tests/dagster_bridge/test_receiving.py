@@ -1,0 +1,106 @@
+"""Files that arrive, under Dagster: a sensor sees them, a run takes them, and the channel shows what came."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+import nova_assets as nova
+from nova_assets.dagster_bridge import build_definitions, receiving
+from nova_assets.dagster_bridge.publisher import publish
+from nova_assets.dagster_bridge.receiving import Inboxes, due
+
+pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
+
+
+class Deployment:
+    def __init__(self, home: Path) -> None:
+        self.landing = home / "landing"
+        self.landing.mkdir()
+        source = nova.files(str(self.landing), settled="1s")
+        actions = nova.Channel(
+            "actions",
+            schema="id bigint, action string",
+            partitions=nova.dynamic("action"),
+            source=source,
+        )
+        self.project = nova.Project(channels=[actions])
+        self.where: dict[str, Any] = {"catalog": f"sqlite:///{home}/c.db", "warehouse": str(home / "wh")}
+        self.defs = build_definitions(self.project, **self.where)
+        self.store = nova.open(self.project, **self.where)
+        self.inboxes = Inboxes()
+
+    def put(self, name: str, *rows: Any) -> None:
+        hidden = self.landing / f".{name}"
+        hidden.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows))
+        os.utime(hidden, (time.time() - 60,) * 2)
+        hidden.rename(self.landing / name)
+
+    def tick(self, cursor: str | None = None, busy: bool = False) -> tuple[Any, str | None]:
+        """The run that is requested, if there is one, and the cursor after it."""
+        found = due(self.store, self.inboxes, cursor, busy)
+        wanted = [r.run_config["ops"]["receive"]["config"] for r in found.run_requests or ()]
+        return (wanted[0] if wanted else None), found.cursor
+
+
+@pytest.fixture
+def it(tmp_path: Path) -> Iterator[Deployment]:
+    made = Deployment(tmp_path)
+    yield made
+    made.store.close()
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 20
+    while not (found := holds()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+def test_the_sensor_sees_what_arrives(it: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, cursor = it.tick()
+    assert wanted == {"channels": ["actions"], "look": True}, "first, all is looked through"
+    it.store.receive("actions")
+    assert it.tick(cursor) == (None, cursor), "nothing has arrived"
+    it.put("a.json", {"id": 1, "action": "view"})
+    wanted = until(lambda: it.tick(cursor)[0])
+    assert wanted == {"channels": ["actions"], "look": False}
+    assert it.tick(cursor, busy=True)[0] is None
+    assert it.store.receive("actions", look=False).rows == 1, "the run finds what the sensor was told of"
+    assert it.tick(cursor)[0] is None
+    monkeypatch.setattr(receiving, "LOOK_EVERY", 0.0)
+    assert it.tick(cursor)[0] == {"channels": ["actions"], "look": True}, "now and then all is looked through again"
+
+
+def test_a_run_receives_and_the_channel_shows_it(it: Deployment) -> None:
+    it.put("a.json", {"id": 1, "action": "view"}, {"id": 2, "action": "buy"}, "{oops")
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = it.defs.resolve_job_def("nova_receive").execute_in_process(instance=instance)
+        assert done.output_for_node("receive") == {"actions": {"files": 1, "rows": 2, "bad": 1, "waiting": 0}}
+        events = {(e.asset_key.to_user_string(), e.partition): e for e in publish(it.store, instance)}
+        assert set(events) == {("actions", "buy"), ("actions", "view"), ("actions_quarantine", None)}
+        assert sorted(instance.get_dynamic_partitions("action")) == ["buy", "view"]
+    shown = events["actions_quarantine", None].metadata
+    assert [shown[f"nova/received_{what}"].value for what in ("files", "rows", "bad")] == [1, 2, 1]
+
+
+def test_a_source_that_does_not_answer_fails_the_run_and_says_so(it: Deployment) -> None:
+    it.landing.rmdir()
+    done = it.defs.resolve_job_def("nova_receive").execute_in_process(raise_on_error=False)
+    assert not done.success
+    (failure,) = [e for e in done.all_events if e.is_step_failure]
+    assert "from which files arrive, cannot be read" in str(failure.step_failure_data.error)
+    found = due(it.store, Inboxes(), json.dumps({"actions": time.time()}), busy=False)
+    assert "from which files arrive, cannot be read" in str(found.skip_reason)
+
+
+def test_without_a_source_there_is_neither_job_nor_sensor(tmp_path: Path) -> None:
+    defs = build_definitions(nova.Project(channels=[nova.Channel("c", schema="id bigint")]))
+    assert "nova_receive" not in [j.name for j in defs.resolve_all_job_defs()]
