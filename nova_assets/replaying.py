@@ -48,9 +48,11 @@ def _once(receiving: Receiving, mend: Mend) -> Replayed:
     changed: list[Row] = [{**r, DELETED: True} for r in files if _arrival(r).key in refused]
     left = len(files) - len(changed)
     for row in held:
-        text = None if row["line"] == WHOLE_FILE or schema is None else mend(row)
-        if text is None:
-            left += row["line"] != WHOLE_FILE
+        if row["line"] == WHOLE_FILE:
+            continue
+        text = mend(row)
+        if text is None or schema is None:
+            left += 1
             continue
         try:
             tables.append(read_again(row, text, channel, schema).table)
