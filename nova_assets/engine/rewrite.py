@@ -7,7 +7,6 @@ laid out; and as a frame, by Spark's own joins, which is what the other two are 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +27,7 @@ from nova_assets.model.reads import Chain, Read, Snapshot, sources
 from nova_assets.model.schema import Schema
 from nova_assets.model.way import Way
 from nova_assets.plan.cells import Bucket, Span, Work, cells, reaches, split
+from nova_assets.plan.compact import pieces
 from nova_assets.plan.layout import laid, layout_of
 from nova_assets.plan.size import NOTHING, Size, bucket_bytes, buckets_for, size_of
 from nova_assets.plan.way import chosen
@@ -86,7 +86,7 @@ class Rewriter:
             if parts is not None:
                 return self._by_cells(parts, staged, channel, schema), "cells"
         size = sum(s.bytes for s in sources(read) if isinstance(s, Block))
-        frame = self.frame(read).coalesce(max(1, math.ceil(size / FILE_BYTES)))
+        frame = self.frame(read).coalesce(pieces(size, FILE_BYTES))
         return self.writer.write(frame, staged, channel, schema, known=True), "frame"
 
     def _computed(self, read: Snapshot | Chain) -> pa.Table | None:

@@ -18,11 +18,14 @@ class Compacting:
             costs up to about twice a bare scan at 0.02 (``benchmarks/upkeep``). More where the channel is written often
             and seldom read whole: each new base costs some scans.
         small: bytes below which a file, or a base, counts as small: to write it again costs next to nothing.
+        target: bytes of a file of the size wanted, on a channel that is only added to: small files are rolled into
+            larger ones up to there, and are then left as they are.
     """
 
     deltas: int = 16
     share: float = 0.02
     small: int = 32 * 1024 * 1024
+    target: int = 128 * 1024 * 1024
 
     def problems(self) -> list[str]:
         """What is wrong with these limits."""
@@ -32,6 +35,7 @@ class Compacting:
                 ("deltas", self.deltas, "a number, from 1", self.deltas >= 1),
                 ("share", self.share, "a share above 0", self.share > 0),
                 ("small", self.small, "bytes, from 0", self.small >= 0),
+                ("target", self.target, "bytes, from 1", self.target >= 1),
             )
             if not sound
         ]

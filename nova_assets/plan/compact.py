@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from nova_assets.model.block import Block
+from nova_assets.model.block import Block, DataFile
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.merge import Append
 from nova_assets.model.timeline import History
@@ -145,19 +145,42 @@ def _chain(run: Sequence[Block], what: str) -> Compact:
     return Compact(run[0].partition, run[-1].hi, f"{len(run)} deltas: {what}", since=run[0].lo)
 
 
-def kept_files(history: History, blocks: Mapping[str, Block], policy: Compacting, format: str) -> frozenset[str]:
-    """Paths of files that the new base may list as they are: of a channel that is only added to, large enough, and
-    written as they would be written now.
+def kept_files(
+    history: History, blocks: Mapping[str, Block], policy: Compacting, format: str, *, final: bool = False
+) -> frozenset[str]:
+    """Paths of files that the new base may list as they are: of a channel that is only added to, and written as they
+    would be written now.
+
+    Small files are rolled into larger ones in tiers, as deltas are chained: those are kept that hold more than all
+    smaller ones of their partition together. So a row is written again a few times on its way to a file of the size
+    wanted, however many small ones come.
 
     Args:
         format: in which the engine writes.
+        final: nothing more is expected: all files that are too small are put together.
     """
     if not isinstance(history.merge, Append):
         return frozenset()
-    return frozenset(
-        f.path
-        for b in blocks.values()
-        if b.manifest.format == format and b.manifest.schema == history.schema and isinstance(b.merge, Append)
-        for f in b.manifest.files
-        if f.bytes >= policy.small
-    )
+    of_partition: dict[str, list[DataFile]] = {}
+    for b in blocks.values():
+        if b.manifest.format == format and b.manifest.schema == history.schema and isinstance(b.merge, Append):
+            of_partition.setdefault(b.partition, []).extend(b.manifest.files)
+    return frozenset(f.path for files in of_partition.values() for f in _kept(files, policy.target, final))
+
+
+def _kept(files: Sequence[DataFile], target: int, final: bool) -> list[DataFile]:
+    ordered = sorted(files, key=lambda f: f.bytes, reverse=True)
+    rest = sum(f.bytes for f in ordered)
+    kept: list[DataFile] = []
+    for f in ordered:
+        rest -= f.bytes
+        if f.bytes < target and (final or f.bytes <= rest):
+            break
+        kept.append(f)
+    alone = len(ordered) - len(kept) == 1
+    return ordered if alone else kept
+
+
+def pieces(size: int, target: int) -> int:
+    """How many files so many bytes become: none is smaller than the target then, if there is enough for one."""
+    return max(1, size // target)
