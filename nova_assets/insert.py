@@ -103,7 +103,7 @@ class Inserts:
         state = self._open(channel, partition)
         definition = self.catalog.channel(channel).channel
         frame = self.engine.take(data, state.schema)
-        if state.scope:
+        if definition.partitions:
             frame = self.engine.in_partition(frame, definition, state.scope, state.schema)
         given = self.engine.schema_of(frame)
         schema = reconcile(channel, state.schema, given.without(DELETED), definition.on_schema_change, state.head)

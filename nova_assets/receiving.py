@@ -131,7 +131,7 @@ class Receiving:
 
     def _read(self, waiting: Sequence[Arrival]) -> Batch:
         catalog = self.runtime.catalog
-        schema = catalog.channel(self.channel.name).schema or infer(self.inbox, self.source, waiting)
+        schema = catalog.channel(self.channel.name).schema or infer(self.inbox, self.channel, self.source, waiting)
         batch = Batch(self.channel, self.source, schema, catalog.now())
         before = catalog.versions(self.channel.name, [a.place for a in waiting])
         for arrival in waiting:

@@ -58,7 +58,7 @@ class Staging:
             SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange: and nothing of it will be published.
         """
         scope = WHOLE if history is None else history.scope
-        if channel is not None and scope:
+        if channel is not None and channel.partitions:
             frame = self.engine.in_partition(frame, channel, scope, None if history is None else history.schema)
         schema = self._fit(channel, history, kind, self.engine.schema_of(frame))
         block = self._recorded(execution, port, kind, channel, scope)

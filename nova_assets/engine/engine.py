@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.engine.files import Warehouse
-from nova_assets.engine.partition import value_of
+from nova_assets.engine.partition import derived, value_of
 from nova_assets.engine.rewrite import Rewriter
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.shipping import ship_by_value
@@ -117,7 +117,7 @@ class SparkEngine:
                 from nova_assets.engine.types import to_spark
 
                 frame = frame.withColumn(column, F.lit(value).cast(to_spark(type_)))
-        return frame
+        return derived(frame, channel.partitions, schema)
 
     def select(self, frame: Any, columns: Sequence[str]) -> Any:
         have = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)

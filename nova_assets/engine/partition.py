@@ -1,4 +1,4 @@
-"""Which partition rows are in (R13), by the values of their partition columns. Arrow and Python; no Spark."""
+"""Which partition rows are in (R13), by the values of their partition columns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.errors import PartitionError
+from nova_assets.formats.derived import with_derived
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import Dimension, within
 from nova_assets.model.placement import partition_of
-from nova_assets.model.schema import DataType
+from nova_assets.model.schema import DataType, Schema, quoted
 
 _PLACE = "__nova_place"
+_HOUR = 3_600_000_000  # microseconds
+_DAY = 24 * _HOUR
 
 
 def value_of(dimension: Dimension, text: str | None, type_: DataType) -> Any:
@@ -34,6 +37,41 @@ def value_of(dimension: Dimension, text: str | None, type_: DataType) -> Any:
             return moment.replace(tzinfo=None)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(dimension.tz or "UTC"))
     return int(text)
+
+
+def derived(frame: Any, dimensions: Sequence[Dimension], schema: Schema | None) -> Any:
+    """A frame, or a table, with those partition columns that follow from others, where it lacks them.
+
+    Raises:
+        PartitionError: it lacks the column from which one follows, too, or that holds no moments.
+    """
+    if isinstance(frame, pa.Table):
+        return with_derived(frame, dimensions, schema)
+    for d in dimensions:
+        if d.of is not None and d.column not in frame.columns:
+            frame = _with_derived(frame, d, schema)
+    return frame
+
+
+def _with_derived(frame: Any, d: Dimension, schema: Schema | None) -> Any:
+    """Independent of the session's own zone, which a given session may have set to any."""
+    from pyspark.sql import functions as F
+
+    from nova_assets.engine.types import to_spark
+
+    kinds = dict(frame.dtypes)
+    if kinds.get(d.of) not in ("timestamp", "timestamp_ntz", "date"):
+        raise d.cannot_derive([f"{n} {t}" for n, t in kinds.items()])
+    moment = F.col(quoted(str(d.of)))
+    if kinds[str(d.of)] != "timestamp":
+        value = F.to_date(moment)
+    else:
+        local = F.unix_micros(F.from_utc_timestamp(moment, d.tz or "UTC"))
+        if d.kind == "hourly":
+            value = F.timestamp_micros(F.unix_micros(moment) - F.pmod(local, F.lit(_HOUR)))
+        else:
+            value = F.date_from_unix_date(F.floor(local / _DAY).cast("int"))
+    return frame.withColumn(d.column, value.cast(to_spark(d.derived_type(schema))))
 
 
 def split(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:

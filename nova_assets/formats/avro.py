@@ -35,13 +35,16 @@ def read_avro(file: File, schema: Schema | None) -> pa.Table:
     return parsed.table
 
 
-def what_is_right(file: File, schema: Schema) -> Parsed:
+def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
     """The records of an Avro file that are what is declared, and those that are not, counted from 1.
+
+    Args:
+        drop: leave out what is not declared.
 
     Raises:
         BadRecord: it is no Avro file, or cannot be read to its end.
     """
-    rows = Rows(schema)
+    rows = Rows(schema, drop)
     with _records(file) as records:
         for number, record in enumerate(records, start=1):
             try:

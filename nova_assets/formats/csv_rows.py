@@ -47,8 +47,11 @@ def read_csv(file: File, schema: Schema | None) -> pa.Table:
     return table
 
 
-def what_is_right(file: File, schema: Schema) -> Parsed:
+def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
     """The rows of a CSV file that are what is declared, and those that are not, each by the line where it begins.
+
+    Args:
+        drop: leave out columns that are not declared.
 
     Raises:
         OSError, EOFError, BadRecord: the file is no such file, lacks a column or has one of its own, or cannot be read
@@ -60,7 +63,7 @@ def what_is_right(file: File, schema: Schema) -> Parsed:
         table = read_csv(file, schema)
         numbers: Sequence[int] = range(2, table.num_rows + 2)
         if _count_lines(file) == table.num_rows + 1:
-            _check_columns(file, table.column_names, schema)
+            _check_columns(file, table.column_names, schema, drop)
             return Parsed(table, numbers)
     except NovaError:
         pass  # which rows it is about is found out below
@@ -69,7 +72,7 @@ def what_is_right(file: File, schema: Schema) -> Parsed:
         raise empty(file)
     header, *rows = records
     found = _Found(file, header.raw, declared_types(schema))
-    _check_columns(file, found.parse([]).column_names, schema)
+    _check_columns(file, found.header_names(), schema, drop)
     found.take(rows)
     return found.parsed()
 
@@ -91,7 +94,14 @@ class _Found:
 
     def parse(self, rows: Sequence[Line]) -> pa.Table:
         content = io.BytesIO(b"".join(raw + b"\n" for raw in (self.header, *(r.raw for r in rows))))
-        return _with_times(_parsed(content, _types(self.declared), threads=False), self.declared, self.file)
+        table = _parsed(content, _types(self.declared), threads=False)
+        kept = [n for n in table.column_names if n in self.declared]  # of others nothing is known, from part to part
+        return _with_times(table.select(kept), self.declared, self.file)
+
+    def header_names(self) -> list[str]:
+        """What the first line calls the columns."""
+        names: list[str] = _parsed(io.BytesIO(self.header + b"\n"), {}, threads=False).column_names
+        return names
 
     def take(self, rows: Sequence[Line]) -> None:
         """All of them at once if nothing is wrong with any; otherwise each half by itself."""
@@ -122,9 +132,9 @@ def _reason(error: BaseException) -> str:
     return re.sub(r"^(CSV parse error|In CSV column #\d+)[^:]*: (Row #\d+: )?", "", said)
 
 
-def _check_columns(file: File, names: Sequence[str], schema: Schema) -> None:
+def _check_columns(file: File, names: Sequence[str], schema: Schema, drop: bool) -> None:
     lacking = [f.name for f in schema.fields if f.name not in names]
-    strange = [n for n in names if n not in schema and n != DELETED]
+    strange = [n for n in names if n not in schema and n != DELETED and not drop]
     if lacking or strange:
         parts = [f"columns are missing: {', '.join(lacking)}"] if lacking else []
         parts += [f"columns are not the channel's: {', '.join(strange)}"] if strange else []

@@ -52,15 +52,18 @@ def read_json(file: File, schema: Schema | None) -> pa.Table:
         return _read_slowly(file, declared)
 
 
-def what_is_right(file: File, schema: Schema) -> Parsed:
+def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
     """The rows of a file of JSON lines that are what is declared, and the lines that are not.
 
     Each has its own number; of a file that is one JSON array, that of the element.
 
+    Args:
+        drop: leave out what is not declared.
+
     Raises:
         OSError, EOFError, BadRecord: the file is no such file, or cannot be read to its end.
     """
-    rows = Rows(schema)
+    rows = Rows(schema, drop)
     with file.open() as stream:
         first: bytes = stream.peek(64)
         if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
@@ -74,7 +77,7 @@ def what_is_right(file: File, schema: Schema) -> Parsed:
 
 def _take_all(rows: Rows, lines: list[Line]) -> None:
     """A chunk at once if nothing is wrong with any of its lines; otherwise line by line."""
-    table = None if any(line.cut for line in lines) else _at_once(rows.wanted, lines)
+    table = None if any(line.cut for line in lines) else _at_once(rows, lines)
     if table is not None:
         rows.take_table(table, [line.number for line in lines])
         return
@@ -90,9 +93,10 @@ def _take_all(rows: Rows, lines: list[Line]) -> None:
             _take(rows, line, value)
 
 
-def _at_once(wanted: pa.Schema, lines: list[Line]) -> pa.Table | None:
+def _at_once(rows: Rows, lines: list[Line]) -> pa.Table | None:
+    wanted = rows.wanted
     try:
-        table = _parsed(io.BytesIO(b"\n".join(line.raw for line in lines)), wanted)
+        table = _parsed(io.BytesIO(b"\n".join(line.raw for line in lines)), wanted, drop=rows.drop)
         table.validate(full=True)  # pyarrow takes any bytes for text
     except BROKEN:
         return None
@@ -121,11 +125,13 @@ def _chunks(stream: Any) -> Iterator[list[Line]]:
         yield chunk
 
 
-def _parsed(stream: Any, wanted: pa.Schema) -> pa.Table:
+def _parsed(stream: Any, wanted: pa.Schema, *, drop: bool = False) -> pa.Table:
     return pyarrow.json.read_json(
         stream,
         read_options=pyarrow.json.ReadOptions(block_size=64 << 20),
-        parse_options=pyarrow.json.ParseOptions(explicit_schema=wanted),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=wanted, unexpected_field_behavior="ignore" if drop else "infer"
+        ),
     )
 
 

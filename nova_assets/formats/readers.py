@@ -39,7 +39,7 @@ _WHOLE: Mapping[Format, Callable[[File, Schema | None], pa.Table]] = {
     "orc": lambda file, _: columnar.read_orc(file),
 }
 
-_BY_RECORD: Mapping[Format, Callable[[File, Schema], Parsed]] = {
+_BY_RECORD: Mapping[Format, Callable[[File, Schema, bool], Parsed]] = {
     "json": json_lines.what_is_right,
     "csv": csv_rows.what_is_right,
     "avro": avro.what_is_right,
@@ -67,25 +67,31 @@ def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
     return _WHOLE[format_](file, schema)
 
 
-def read_what_is_right(file: File, format_: Format, schema: Schema) -> Parsed:
+def read_what_is_right(file: File, format_: Format, schema: Schema, *, drop: bool = False) -> Parsed:
     """The records of a file that are what is declared, in exactly these columns and types, and those that are not.
+
+    Args:
+        drop: leave out columns that are not declared; otherwise what has one is refused.
 
     Raises:
         NovaError: nothing of it can be taken: it is not whole, of another format, or has other columns.
     """
     try:
         by_record = _BY_RECORD.get(format_)
-        parsed = _whole(file, format_, schema) if by_record is None else by_record(file, schema)
+        parsed = _whole(file, format_, schema, drop) if by_record is None else by_record(file, schema, drop)
     except BROKEN as error:
         raise cut_short(file, error) from error
-    wanted = Schema((*schema.relaxed().fields, *(f for f in schema_of(parsed.table).fields if f.name == DELETED)))
-    return Parsed(fit(parsed.table.replace_schema_metadata(None), wanted), parsed.numbers, parsed.refused)
+    table = parsed.table.select([n for n in parsed.table.column_names if n in (*schema.names, DELETED)])
+    wanted = Schema((*schema.relaxed().fields, *(f for f in schema_of(table).fields if f.name == DELETED)))
+    return Parsed(fit(table.replace_schema_metadata(None), wanted), parsed.numbers, parsed.refused)
 
 
-def _whole(file: File, format_: Format, schema: Schema) -> Parsed:
+def _whole(file: File, format_: Format, schema: Schema, drop: bool) -> Parsed:
     """A file that says itself what its columns are: they are the channel's, or nothing of it is taken."""
     table = read(file, format_, schema)
     try:
+        if drop:
+            table = table.select([n for n in table.column_names if n in schema])
         table = adapt(table.replace_schema_metadata(None), schema, by_value=False)
         reconcile("", schema.relaxed(), schema_of(table).without(DELETED), "freeze")
     except NovaError as error:

@@ -20,9 +20,11 @@ class Rows:
 
     Args:
         schema: what is declared.
+        drop: columns that are not declared are left out; otherwise what has one is refused.
     """
 
     schema: Schema
+    drop: bool = False
     numbers: list[int] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     _tables: list[pa.Table] = field(default_factory=list)
@@ -37,10 +39,12 @@ class Rows:
         if not isinstance(value, dict):
             raise ValueError('no object: expected {"column": value, ...}')
         strange = [n for n in value if n not in self.declared]
-        if strange:
+        if strange and not self.drop:
             raise ValueError(f"columns that are not the channel's: {', '.join(map(repr, strange))}")
         row = {}
         for name, given in value.items():
+            if name not in self.declared:
+                continue
             try:
                 row[name] = coerced(given, self.declared[name])
             except ValueError as error:

@@ -9,7 +9,7 @@ from nova_assets.formats.outcome import Parsed, Refused
 from nova_assets.model.schema import Schema
 
 
-def what_is_right(file: File, schema: Schema) -> Parsed:
+def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
     """The lines that are UTF-8 text, and those that are not.
 
     Raises:

@@ -10,8 +10,7 @@ from typing import Any
 from nova_assets.errors import BadRecord, NovaError
 from nova_assets.formats.file import CUT, SHOWN, File
 from nova_assets.formats.outcome import Parsed
-from nova_assets.formats.readers import read_what_is_right
-from nova_assets.ingest.batch import fitting
+from nova_assets.ingest.batch import read_records
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
 
@@ -33,7 +32,7 @@ def read_again(row: Mapping[str, Any], raw: str | None, channel: Channel, schema
         path = Path(folder, "record")
         path.write_bytes(text.encode())
         try:
-            parsed = fitting(read_what_is_right(File(path, row["file"]), row["format"], schema), channel, schema)
+            parsed = read_records(File(path, row["file"]), row["format"], channel, schema)
         except NovaError as error:
             raise BadRecord(error.what, found=error.found) from error
     if parsed.refused:

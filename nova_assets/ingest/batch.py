@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from nova_assets.errors import NovaError, PartitionError, SchemaMismatch, SourceUnavailable
 from nova_assets.formats.arrow import schema_of
+from nova_assets.formats.derived import with_derived
+from nova_assets.formats.file import File
 from nova_assets.formats.outcome import Parsed, Refused
 from nova_assets.formats.readers import format_of, read, read_what_is_right
 from nova_assets.ingest.inbox import Changed, Gone, Inbox
@@ -85,7 +87,7 @@ class Batch:
             return
         try:
             with inbox.fetch(arrival) as file:
-                parsed = fitting(read_what_is_right(file, format_, self.schema), self.channel, self.schema)
+                parsed = read_records(file, format_, self.channel, self.schema)
         except SourceUnavailable:
             raise
         except (Gone, Changed) as error:
@@ -123,7 +125,7 @@ class Batch:
         return to_arrow(self.schema.relaxed()).empty_table()
 
 
-def infer(inbox: Inbox, source: Files, waiting: Iterable[Arrival]) -> Schema:
+def infer(inbox: Inbox, channel: Channel, source: Files, waiting: Iterable[Arrival]) -> Schema:
     """The schema of the first files that say one; what arrives later is held to it.
 
     Raises:
@@ -137,7 +139,8 @@ def infer(inbox: Inbox, source: Files, waiting: Iterable[Arrival]) -> Schema:
             continue
         try:
             with inbox.fetch(arrival) as file:
-                given = schema_of(read(file, format_, None)).without(DELETED)
+                table = with_derived(read(file, format_, None), channel.partitions, None)
+            given = schema_of(table).without(DELETED)
             found = given if found is None else reconcile("", found, given, "evolve")
         except NovaError as error:
             if isinstance(error, SourceUnavailable):
@@ -153,7 +156,19 @@ def infer(inbox: Inbox, source: Files, waiting: Iterable[Arrival]) -> Schema:
     return found
 
 
-def fitting(parsed: Parsed, channel: Channel, schema: Schema) -> Parsed:
+def read_records(file: File, format_: Format, channel: Channel, schema: Schema) -> Parsed:
+    """The rows of a file that the channel can take, with the columns that follow from others; and those that it cannot.
+
+    Raises:
+        NovaError: nothing of it can be taken.
+    """
+    derived = [d.column for d in channel.partitions if d.of is not None]
+    drop = channel.source is not None and channel.source.extra == "drop"
+    parsed = read_what_is_right(file, format_, schema.without(*derived), drop=drop)
+    return _fitting(replace(parsed, table=with_derived(parsed.table, channel.partitions, schema)), channel, schema)
+
+
+def _fitting(parsed: Parsed, channel: Channel, schema: Schema) -> Parsed:
     """What was read, without the rows that the channel cannot take: nulls where there may be none, and values that no
     partition has."""
     wrong = _wrong(parsed.table, channel, schema)

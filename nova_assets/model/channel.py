@@ -151,6 +151,7 @@ class Channel:
                 if d.column in self.schema and self.schema.field(d.column).type.name not in d.types:
                     given = self.schema.field(d.column).type
                     found.append(f"{d.kind} partition column {d.column!r} is {given}; expected {' or '.join(d.types)}")
+                found += _derivation_problems(d, self.schema)
         if self.merge.keyed:
             found += [f"partition column {c!r} must be part of the key" for c in columns if c not in self.merge.key]
         return found
@@ -204,6 +205,19 @@ class Channel:
             renamed=data.get("renamed"),
             cluster_by=data.get("cluster_by", ()),
         )
+
+
+def _derivation_problems(d: Dimension, schema: Schema) -> list[str]:
+    """Of a partition column that follows from another."""
+    if d.of is None:
+        return []
+    if d.of not in schema:
+        return [f"partition column {d.column!r} follows from {d.of!r}, which is not in the schema"]
+    fitting = ("timestamp",) if d.kind == "hourly" else ("timestamp", "timestamp_ntz", "date")
+    found = [(d.of, schema.field(d.of).type, fitting)]
+    if d.kind == "hourly" and d.column in schema:
+        found.append((d.column, schema.field(d.column).type, fitting))
+    return [f"column {name!r} is {t}; expected {' or '.join(f)}" for name, t, f in found if t.name not in f]
 
 
 def fingerprint(definition: Mapping[str, Any]) -> str:

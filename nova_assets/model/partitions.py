@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.schema import DataType, Schema
 
 WHOLE = ""
 """The partition of a channel or binding that has none."""
@@ -36,6 +37,7 @@ class Dimension:
         column: its name; belongs to the key of a keyed channel.
         kind: ``daily`` and ``hourly`` follow the calendar from ``start`` in zone ``tz``; ``static`` has fixed
             ``values``; ``dynamic`` takes whatever the data brings.
+        of: of a calendar: the column with the moment from which the partition follows, where rows do not say it.
         keep: of a calendar: for how long after its end a partition is kept, such as ``"90d"``; then it is dropped
             (R19). It is no part of the definition: it may change from one day to the next.
     """
@@ -45,6 +47,7 @@ class Dimension:
     start: str | None = None
     tz: str | None = None
     values: tuple[str, ...] = ()
+    of: str | None = None
     keep: str | None = field(default=None, compare=False)
 
     @property
@@ -55,6 +58,21 @@ class Dimension:
         if self.kind == "hourly":
             return ("timestamp", "timestamp_ntz", "string")
         return ("string", "boolean", "tinyint", "smallint", "int", "bigint", "date")
+
+    def derived_type(self, schema: Schema | None) -> DataType:
+        """The type of the column where it follows from another: as declared, or as the calendar has it."""
+        if schema is not None and self.column in schema:
+            return schema.field(self.column).type
+        return DataType("date" if self.kind == "daily" else "timestamp")
+
+    def cannot_derive(self, found: Sequence[str]) -> PartitionError:
+        """The error for rows from which the partition does not follow."""
+        return PartitionError(
+            f"partition column {self.column!r} follows from {self.of!r}, which is not there as a moment",
+            found=f"columns {', '.join(found)}",
+            expected=f"{self.of} timestamp, or {self.column} itself",
+            column=self.column,
+        )
 
     def parse(self, value: str | None) -> str | None:
         """A value as a person writes it, in the one way in which this dimension writes it.
@@ -131,29 +149,36 @@ class Dimension:
             "start": self.start,
             "tz": self.tz,
             "values": list(self.values),
+            **({"of": self.of} if self.of is not None else {}),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Dimension:
-        return Dimension(data["column"], data["kind"], data["start"], data["tz"], tuple(data["values"]))
+        return Dimension(data["column"], data["kind"], data["start"], data["tz"], tuple(data["values"]), data.get("of"))
 
 
-def daily(column: str, start: str | date, tz: str = "UTC", *, keep: str | None = None) -> Dimension:
+def daily(
+    column: str, start: str | date, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
+) -> Dimension:
     """A partition for every day from ``start`` (``YYYY-MM-DD``) on, in zone ``tz``.
 
     Args:
+        of: a column of moments from which the day follows, for data that has no column of days.
         keep: ``"90d"``: for how long after its end a day is kept; then upkeep drops it (R19).
     """
-    return Dimension(column, "daily", _start(column, start), _zone(column, tz), keep=_keep(column, keep))
+    return Dimension(column, "daily", _start(column, start), _zone(column, tz), of=of, keep=_keep(column, keep))
 
 
-def hourly(column: str, start: str | datetime, tz: str = "UTC", *, keep: str | None = None) -> Dimension:
+def hourly(
+    column: str, start: str | datetime, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
+) -> Dimension:
     """A partition for every hour from ``start`` (``YYYY-MM-DD`` or ``YYYY-MM-DDTHH:MM``) on, in zone ``tz``.
 
     Args:
+        of: a column of moments from which the hour follows, for data that has no column of hours.
         keep: ``"7d"``: for how long after its end an hour is kept; then upkeep drops it (R19).
     """
-    return Dimension(column, "hourly", _start(column, start), _zone(column, tz), keep=_keep(column, keep))
+    return Dimension(column, "hourly", _start(column, start), _zone(column, tz), of=of, keep=_keep(column, keep))
 
 
 def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:

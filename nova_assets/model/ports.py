@@ -295,7 +295,7 @@ class Engine(Protocol):
         """
 
     def in_partition(self, frame: Frame, channel: Channel, scope: str, schema: Schema | None) -> Frame:
-        """A frame with the partition columns that it lacks, as the scope says (R13)."""
+        """A frame with the partition columns that it lacks: as the scope says (R13), or as they follow from others."""
 
     def select(self, frame: Frame, columns: Sequence[str]) -> Frame:
         """Some columns of a frame. Raises SchemaMismatch for one that it lacks."""

@@ -12,6 +12,7 @@ from nova_assets.model.format import Format
 from nova_assets.model.period import EXPECTED, seconds_of
 
 Replaced = Literal["refuse", "take"]
+Extra = Literal["refuse", "drop"]
 
 _SCHEMES = ("s3",)
 
@@ -34,6 +35,8 @@ class Files:
         look_back: how many hours are looked through for what was never announced.
         settled: a file of a folder that was changed more recently is still being written. Files that are renamed into
             place need no such time.
+        extra: what becomes of columns that are not the channel's: ``refuse`` sets the record aside (or the file, where
+            that says its columns itself), ``drop`` leaves them out.
         replaced: what becomes of a file that has changed after it was taken: ``refuse`` sets it aside and counts it,
             ``take`` takes its records beside the old ones.
         most_bad: a batch with more bad records is not taken at all: a share below 1, or a number. None for any.
@@ -49,11 +52,12 @@ class Files:
     tz: str = "UTC"
     look_back: str = "24h"
     settled: str = "2s"
+    extra: Extra = "refuse"
     replaced: Replaced = "refuse"
     most_bad: float | None = None
     largest: int = 1 << 30
     batch_files: int = 1000
-    batch_bytes: int = 256 << 20
+    batch_bytes: int = 64 << 20
 
     @property
     def scheme(self) -> str:
@@ -69,6 +73,8 @@ class Files:
             found.append(f"source has format={self.format!r}; expected one of {', '.join(get_args(Format))}")
         if self.replaced not in get_args(Replaced):
             found.append(f'source has replaced={self.replaced!r}; expected "refuse" or "take"')
+        if self.extra not in get_args(Extra):
+            found.append(f'source has extra={self.extra!r}; expected "refuse" or "drop"')
         if self.queue is not None and self.scheme == "file":
             found.append("source has a queue, but its location is a folder, which the operating system watches")
         for name in ("look_back", "settled"):
@@ -124,11 +130,12 @@ def files(
     tz: str = "UTC",
     look_back: str = "24h",
     settled: str = "2s",
+    extra: Extra = "refuse",
     replaced: Replaced = "refuse",
     most_bad: float | None = None,
     largest: int = 1 << 30,
     batch_files: int = 1000,
-    batch_bytes: int = 256 << 20,
+    batch_bytes: int = 64 << 20,
 ) -> Files:
     """A source of a channel: files that arrive in a folder or an object store, each taken exactly once.
 
@@ -138,6 +145,18 @@ def files(
     See ``Files`` for what the arguments mean.
     """
     return Files(
-        location, format, pattern, queue, hours, tz, look_back, settled, replaced, most_bad, largest, batch_files,
-        batch_bytes,
-    )  # fmt: skip
+        location,
+        format=format,
+        pattern=pattern,
+        queue=queue,
+        hours=hours,
+        tz=tz,
+        look_back=look_back,
+        settled=settled,
+        extra=extra,
+        replaced=replaced,
+        most_bad=most_bad,
+        largest=largest,
+        batch_files=batch_files,
+        batch_bytes=batch_bytes,
+    )

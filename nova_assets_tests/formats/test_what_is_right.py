@@ -187,3 +187,26 @@ def test_an_avro_record_of_another_type_is_refused_alone(tmp_path: Path) -> None
     found = parsed(tmp_path / "a.avro", out.getvalue())
     assert ids(found) == [1, 3]
     assert [(r.line, r.reason, r.raw) for r in found.refused] == [(2, "column 'id': 'x' is no bigint", '{"id": "x"}')]
+
+
+@pytest.mark.parametrize("name", ["a.json", "b.csv", "c.parquet", "d.avro"])
+def test_columns_that_are_not_wanted_are_left_out_on_demand(name: str, tmp_path: Path) -> None:
+    """Also where one record is bad, and where they are of one type here and of another there."""
+    path, schema = tmp_path / name, parse_ddl("id bigint")
+    if name == "a.json":
+        path.write_bytes(lines({"id": 1, "x": 1}, {"id": "?", "x": [2]}, {"id": 3, "x": "three", "y": {}}))
+    elif name == "b.csv":
+        path.write_text("x,id\n1,1\n2,?\nthree,3\n")
+    elif name == "c.parquet":
+        pq.write_table(pa.table({"id": [1, 3], "x": [{"y": 1}, {"y": 2}]}), path)
+    else:
+        fields = [{"name": "id", "type": ["long", "string"]}, {"name": "x", "type": "long"}]
+        with path.open("wb") as out:
+            fastavro.writer(
+                out, {"type": "record", "name": "r", "fields": fields}, [{"id": n, "x": 1} for n in (1, "?", 3)]
+            )
+    format_ = format_of(name)
+    assert format_ is not None
+    found = read_what_is_right(File(path), format_, schema, drop=True)
+    assert found.table.to_pydict() == {"id": [1, 3]}
+    assert [r.line for r in found.refused] == ([] if name == "c.parquet" else [3 if name == "b.csv" else 2])
