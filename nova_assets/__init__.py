@@ -68,6 +68,7 @@ _HOMES = {
     "model.merge": ("Append", "Custom", "Keyed", "Upsert"),
     "model.partitions": ("daily", "dynamic", "hourly", "static"),
     "model.project": ("Project",),
+    "model.seal": ("Seal", "Sealing", "seal"),
     "model.source": ("Files", "files"),
     "model.task": ("Context", "Task", "task"),
     "model.trigger": ("after", "cron", "every", "on_data"),

@@ -27,6 +27,8 @@ CRASH_POINTS = (
     "receive.announced",  # arrivals are known to the catalog, nothing of them is read
     "receive.acknowledging",  # they are committed, the inbox does not know it
     "receive.acknowledged",  # it does
+    "seal.final",  # a group that is complete has its final form, and no seal
+    "seal.put",  # it has one, and nobody has heard
     "fire.before",  # a trigger is due, no firing says so yet
     "fire.after",  # the firing is a row in the catalog, its run is not requested
 )

@@ -132,6 +132,12 @@ class SourceUnavailable(NovaError):
     code = "NOVA-SOURCE-UNAVAILABLE"
 
 
+class GroupSealed(NovaError):
+    """The day or hour is complete, and its channel sets aside what comes after that."""
+
+    code = "NOVA-GROUP-SEALED"
+
+
 class EmptyInput(NovaError):
     """Nothing was given where something has to be inserted."""
 

@@ -16,11 +16,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from nova_assets.crash import crash_point
-from nova_assets.errors import CommitConflict, NovaError, SourceUnavailable, TooManyBadRecords
+from nova_assets.errors import CommitConflict, GroupSealed, NovaError, SourceUnavailable, TooManyBadRecords
 from nova_assets.ingest.batch import Batch, infer
 from nova_assets.ingest.inbox import Inbox, Notice
 from nova_assets.lease import heartbeat
@@ -73,7 +74,9 @@ class Receiving:
         notices = self.inbox.poll(self.source.batch_files)
         announced = len(catalog.announce(name, [a for n in notices for a in n.arrivals]))
         if look:
-            announced += sum(len(catalog.announce(name, some)) for some in _some(self.inbox.look(catalog.now())))
+            began = catalog.now()
+            announced += sum(len(catalog.announce(name, some)) for some in _some(self.inbox.look(began)))
+            catalog.looked(name, began)
         crash_point("receive.announced")
         found = Received(announced)
         while (taken := self._take_some()) is not None:
@@ -112,7 +115,7 @@ class Receiving:
             batch = self._read(waiting)
             try:
                 return batch, self._commit(batch)
-            except CommitConflict as conflict:
+            except (CommitConflict, GroupSealed) as conflict:
                 log.info("what has arrived for %s is planned again: %s", self.channel.name, conflict.what)
                 if attempt == self.runtime.attempts:
                     raise
@@ -132,7 +135,7 @@ class Receiving:
     def _read(self, waiting: Sequence[Arrival]) -> Batch:
         catalog = self.runtime.catalog
         schema = catalog.channel(self.channel.name).schema or infer(self.inbox, self.channel, self.source, waiting)
-        batch = Batch(self.channel, self.source, schema, catalog.now())
+        batch = Batch(self.channel, self.source, schema, catalog.now(), self.sealed())
         before = catalog.versions(self.channel.name, [a.place for a in waiting])
         for arrival in waiting:
             others = [b for b in before.get(arrival.place, []) if b.arrival.key != arrival.key]
@@ -149,6 +152,13 @@ class Receiving:
                 records=batch.rows + batch.bad,
             )
         return batch
+
+    def sealed(self) -> dict[str, datetime]:
+        """Groups to which nothing more comes, and since when."""
+        if self.channel.seal is None or self.channel.seal.late != "quarantine":
+            return {}
+        known = self.runtime.catalog.latest_seals(self.channel.name)
+        return {group: s.at for group, s in known.items() if s.state == "sealed"}
 
     def _commit(self, batch: Batch) -> Commit:
         counts = {"files": len(batch.takes), "rows": batch.rows, "bad": batch.bad}

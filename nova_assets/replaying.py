@@ -55,7 +55,7 @@ def _once(receiving: Receiving, mend: Mend) -> Replayed:
             left += 1
             continue
         try:
-            tables.append(read_again(row, text, channel, schema).table)
+            tables.append(read_again(row, text, channel, schema, receiving.sealed()).table)
             changed.append({**row, DELETED: True})
         except BadRecord as error:
             left += 1

@@ -19,13 +19,16 @@ from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
 from nova_assets.model.quarantine import quarantine_of
+from nova_assets.model.seal import Seal
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan.compact import Compact
 from nova_assets.plan.drop import expired
 from nova_assets.plan.run import RunPlan
+from nova_assets.plan.sealing import Due, Open
 from nova_assets.reading import Pinned, Reading
 from nova_assets.runtime import Runtime
+from nova_assets.sealing import Seals
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
 from nova_assets.upkeep import Asked, Upkeep, retained
@@ -53,6 +56,7 @@ class Store:
         self._reading = Reading(self.runtime)
         self._inserts = Inserts(self.runtime)
         self._upkeep = Upkeep(self.runtime, settings.collect_grace)
+        self._seals = Seals(self.runtime, self._upkeep)
 
     def __enter__(self) -> Store:
         return self
@@ -276,6 +280,25 @@ class Store:
         finally:
             if inbox is None:
                 opened.close()
+
+    # seals
+
+    def seal(self, channel: Channel | str) -> list[Seal]:
+        """Seal every day or hour of a channel that is complete: it gets its final form first, and its seal last.
+
+        Raises:
+            DefinitionError: the channel does not say when its days or hours are complete.
+        """
+        name = self._known(channel)
+        return self._seals.seal(name, self._asked(name, True, False, None, None).policy)
+
+    def sealable(self, channel: Channel | str) -> tuple[list[Due], list[Open]]:
+        """Which days or hours ``seal`` would seal; and which it would not, and why: its dry run."""
+        return self._seals.judged(self._known(channel))
+
+    def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
+        """The seals of a channel, latest first. One that says ``reopened`` has been followed by more data."""
+        return self.catalog.seals(self._known(channel), limit)
 
     def _with_source(self, channel: Channel | str) -> Channel:
         """A channel with its source, registered together with its quarantine."""

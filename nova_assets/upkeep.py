@@ -22,7 +22,7 @@ from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.model.way import Spent
 from nova_assets.plan import modes
 from nova_assets.plan.collect import judge
-from nova_assets.plan.compact import Compact, due, forced, kept_files
+from nova_assets.plan.compact import Compact, due, final, forced, kept_files
 from nova_assets.plan.drop import droppable
 from nova_assets.runtime import Runtime
 
@@ -40,12 +40,14 @@ class Asked:
         force: also where it is not.
         chained: deltas are to be chained, where ``force`` would add a base.
         partitions: only these.
+        final: nothing more is expected in them: they get their final form.
     """
 
     policy: Compacting
     force: bool = False
     chained: bool = False
     partitions: tuple[str, ...] | None = None
+    final: bool = False
 
 
 class Upkeep:
@@ -82,7 +84,7 @@ class Upkeep:
                 if not wanted:
                     self._undo(execution, "compacted by another process")
                     return None
-                commit = self.runtime.commit_insert(self._stage(execution, history, wanted, asked.policy))
+                commit = self.runtime.commit_insert(self._stage(execution, history, wanted, asked))
         except CommitConflict as conflict:
             log.info("channel %s was compacted by another process: %s", channel, conflict.what)
             self._undo(execution, "compacted by another process")
@@ -158,7 +160,9 @@ class Upkeep:
 
     def _wanted(self, history: History, asked: Asked) -> tuple[Compact, ...]:
         channel = history.channel
-        if asked.force:
+        if asked.final:
+            found = final(history, asked.policy)
+        elif asked.force:
             found = forced(history, asked.chained, self._cursors(channel) if asked.chained else ())
         else:
             reads = self.catalog.reads_of_all(channel)
@@ -173,15 +177,13 @@ class Upkeep:
         pinned = (n for p in facts.pins for n in (p.cursor, p.head) if n is not None)
         return frozenset([*(r.cursor for r in facts.readers), *pinned])
 
-    def _stage(
-        self, execution: Execution, history: History, wanted: Sequence[Compact], policy: Compacting
-    ) -> CommitRequest:
+    def _stage(self, execution: Execution, history: History, wanted: Sequence[Compact], asked: Asked) -> CommitRequest:
         """The bases in one go, and the chained deltas in another."""
         bases = [c for c in wanted if c.since is None]
         chains = [c for c in wanted if c.since is not None]
         spent: list[Spent] = []
         publish = (
-            *(self._bases(execution, history, bases, policy, spent) if bases else ()),
+            *(self._bases(execution, history, bases, asked, spent) if bases else ()),
             *(self._chains(execution, history, chains, spent) if chains else ()),
         )
         return CommitRequest(
@@ -229,14 +231,14 @@ class Upkeep:
         execution: Execution,
         history: History,
         wanted: Sequence[Compact],
-        policy: Compacting,
+        asked: Asked,
         spent: list[Spent],
     ) -> Iterator[Publish]:
         """Bases, written anew but for the files that are kept as they are."""
         names = {c.partition for c in wanted}
         whole = modes.snapshot(history.only(names), history.head)
         blocks = {b.id: b for b in (*whole.bases, *whole.deltas) if isinstance(b, Block)}
-        kept = kept_files(history, blocks, policy, self.engine.format)
+        kept = kept_files(history, blocks, asked.policy, self.engine.format, final=asked.final)
         definition = self.catalog.channel(history.channel).channel
         assert whole.schema is not None  # there are blocks
         manifest, cost = self.runtime.staging.rewrite(
@@ -263,7 +265,15 @@ def _base(block_id: str, history: History, compact: Compact, files: list[DataFil
     manifest = replace(like, files=tuple(files), deletes=0)
     at = compact.at
     return Publish(
-        block_id, history.channel, "base", manifest, history.merge, compact.partition, "compact", span=(at, at)
+        block_id,
+        history.channel,
+        "base",
+        manifest,
+        history.merge,
+        compact.partition,
+        "compact",
+        span=(at, at),
+        anew=compact.anew,
     )
 
 

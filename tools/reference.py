@@ -27,6 +27,7 @@ CHAPTERS = {
         "model.block",
         "model.commit",
         "model.source",
+        "model.seal",
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),

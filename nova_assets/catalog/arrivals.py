@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.tables import arrivals
+from nova_assets.catalog.tables import arrivals, channels
 from nova_assets.errors import CommitConflict
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus, Taken
 
@@ -67,6 +68,11 @@ class Arrivals:
             query = query.where(arrivals.c.state == state)
         query = query.order_by(arrivals.c.at.desc(), arrivals.c.key).limit(limit)
         return [_status(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+
+    def looked(self, channel: str, began: datetime) -> None:
+        """All that is there has been announced: as it was at that moment, at least."""
+        mine = (channels.c.name == channel, channels.c.looked_at.is_(None) | (channels.c.looked_at < began))
+        self.database.write(lambda c: c.execute(update(channels).where(*mine).values(looked_at=began)))
 
     def versions(self, channel: str, places: Sequence[str]) -> dict[str, list[ArrivalStatus]]:
         """Place -> everything that is known of the files there."""

@@ -17,6 +17,7 @@ from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.outlines import Outlines
 from nova_assets.catalog.repair import Repairs
+from nova_assets.catalog.seals import Seals
 from nova_assets.catalog.staging import StagingArea
 from nova_assets.catalog.upkeep import Upkeep
 
@@ -94,6 +95,12 @@ class SqlCatalog:
         self.arrivals = arrivals.arrivals
         self.versions = arrivals.versions
         self.arrival_counts = arrivals.arrival_counts
+        self.looked = arrivals.looked
+
+        seals = Seals(database)
+        self.seals = seals.seals
+        self.latest_seals = seals.latest_seals
+        self.seal_count = seals.seal_count
 
         self.firing = firings.firing
         self.requested = firings.requested

@@ -13,6 +13,7 @@ from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution
 from nova_assets.catalog.history import consumers
+from nova_assets.catalog.seals import put_seals, reopen_or_refuse
 from nova_assets.catalog.tables import (
     blocks,
     channels,
@@ -113,10 +114,12 @@ class Commits:
         if repeated is not None:
             return repeated
         self._require(c, request, execution, state)
+        reopen_or_refuse(c, request, state)
         taken = self._number(c, request, state)
         self._publish(c, request, taken)
         self._move(c, request, taken)
         take(c, request.takes, request.id)
+        put_seals(c, request, self.database.clock())
         self._finish(c, request, execution or {})
         found = _read(c, commits.c.id == request.id)
         assert found is not None
@@ -164,7 +167,7 @@ class Commits:
                     schema.channel,
                 )
         for part in request.publish:
-            if part.span is not None and _is_there(c, part):
+            if part.span is not None and not part.anew and _is_there(c, part):
                 what = f"channel {part.channel!r} was compacted at {part.span[1]} meanwhile"
                 raise _conflict(what, "compacted", "a base", "none", part.channel)
         for unread in request.no_consumers:
@@ -214,6 +217,9 @@ class Commits:
 
     def _publish(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
         added = [p for p in request.publish if p.is_added]
+        for p in added:
+            if p.anew:
+                self._replace(c, p, request.id)
         if added:
             c.execute(insert(blocks), [_block_row(p, request.id, taken.get(p.channel, 0)) for p in added])
         rows = [
@@ -233,6 +239,17 @@ class Commits:
             c.execute(insert(files), rows)
         if added:
             c.execute(delete(staged).where(staged.c.id.in_([p.block_id for p in added])))
+
+    def _replace(self, c: Connection, p: Publish, commit_id: str) -> None:
+        """Collect the base that upkeep has added there before: it answers the same (R9).
+
+        Raises:
+            CommitConflict: there is none any more.
+        """
+        gone = {"collected_at": self.database.clock(), "collected_by": commit_id}
+        where = (*_same_place(p), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
+        if not c.execute(update(blocks).where(*where).values(**gone)).rowcount:
+            raise _conflict(f"channel {p.channel!r} was compacted meanwhile", "compacted", "no base", "one", p.channel)
 
     def _move(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
         for cursor in request.cursors:
@@ -258,7 +275,7 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     """All channels concerned, locked in the order of their names, so that no two commits wait for each other."""
     names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
     names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
-    names |= {s.channel for s in request.schemas}
+    names |= {s.channel for s in request.schemas} | {s.channel for s in request.seals}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
     found = {r["name"]: r for r in c.execute(query).mappings()}
     for name in sorted(names - set(found)):
@@ -277,10 +294,13 @@ def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:
 
 def _is_there(c: Connection, p: Publish) -> bool:
     """Whether another process has added the same block meanwhile: upkeep of one channel may be done by several."""
+    return c.execute(select(blocks.c.id).where(*_same_place(p), blocks.c.collected_at.is_(None))).first() is not None
+
+
+def _same_place(p: Publish) -> tuple[Any, ...]:
     assert p.span is not None
     same = (blocks.c.channel == p.channel, blocks.c.partition == p.partition, blocks.c.kind == p.kind)
-    ends = (blocks.c.hi == p.span[1], blocks.c.lo == (p.span[1] if p.kind == "base" else p.span[0]))
-    return c.execute(select(blocks.c.id).where(*same, *ends, blocks.c.collected_at.is_(None))).first() is not None
+    return (*same, blocks.c.hi == p.span[1], blocks.c.lo == (p.span[1] if p.kind == "base" else p.span[0]))
 
 
 def _block_row(p: Publish, commit_id: str, seq: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from nova_assets.model.channel import Channel, fingerprint
 from nova_assets.model.evolution import redeclare
 from nova_assets.model.ports import ChannelState
 from nova_assets.model.schema import Schema
+from nova_assets.model.seal import Sealing
 
 
 class Definitions:
@@ -177,6 +178,9 @@ def _state(row: RowMapping) -> ChannelState:
         news=row["news"],
         retain=kept.get("retain"),
         keep=kept.get("keep", {}),
+        since=row["registered_at"],
+        looked=row["looked_at"],
+        seal=None if kept.get("seal") is None else Sealing.from_json(kept["seal"]),
     )
 
 

@@ -65,6 +65,8 @@ channels = Table(
     Column("bases", Boolean, nullable=False, server_default=false()),
     # For how long old versions and partitions are kept; no part of the definition, since it may change any day.
     Column("upkeep", JSON, nullable=False, server_default="{}"),
+    # When the last look for files that were never announced began.
+    Column("looked_at", Moment),
     # The newest number at which there was news: a partition dropped by retention takes one, and is none (R19).
     Column("news", Integer, nullable=False, server_default="0"),
 )
@@ -251,6 +253,23 @@ arrivals = Table(
     Column("commit_id", String(64)),
     Index("ix_nova_arrivals_channel_state_at", "channel", "state", "at"),
     Index("ix_nova_arrivals_channel_place", "channel", "place"),
+)
+
+seals = Table(
+    "nova_seals",
+    metadata,
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    # The value of the dimension by which the channel is sealed.
+    Column("grp", String(64), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("files", BigInteger, nullable=False),
+    Column("commit_id", String(64), nullable=False),
+    Index("ix_nova_seals_channel_at", "channel", "at"),
 )
 
 firings = Table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
 
 
-def read_again(row: Mapping[str, Any], raw: str | None, channel: Channel, schema: Schema) -> Parsed:
+def read_again(
+    row: Mapping[str, Any], raw: str | None, channel: Channel, schema: Schema, sealed: Mapping[str, datetime]
+) -> Parsed:
     """What a record holds.
 
     Args:
         row: of the quarantine.
         raw: the record's text.
+        sealed: group -> since when nothing more is taken for it.
 
     Raises:
         BadRecord: it is still not what the channel holds.
@@ -32,7 +36,7 @@ def read_again(row: Mapping[str, Any], raw: str | None, channel: Channel, schema
         path = Path(folder, "record")
         path.write_bytes(text.encode())
         try:
-            parsed = read_records(File(path, row["file"]), row["format"], channel, schema)
+            parsed = read_records(File(path, row["file"]), row["format"], channel, schema, sealed)
         except NovaError as error:
             raise BadRecord(error.what, found=error.found) from error
     if parsed.refused:

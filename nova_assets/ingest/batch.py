@@ -23,6 +23,7 @@ from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.channel import Channel
 from nova_assets.model.evolution import reconcile
 from nova_assets.model.format import Format
+from nova_assets.model.partitions import partition_values
 from nova_assets.model.placement import partition_of
 from nova_assets.model.quarantine import COLUMNS, WHOLE_FILE
 from nova_assets.model.schema import DELETED, Schema, parse_ddl
@@ -41,12 +42,14 @@ class Batch:
     Args:
         schema: what they are held to.
         now: when.
+        sealed: group -> since when nothing more is taken for it.
     """
 
     channel: Channel
     source: Files
     schema: Schema
     now: datetime
+    sealed: Mapping[str, datetime] = field(default_factory=dict)
     tables: list[pa.Table] = field(default_factory=list)
     aside: list[dict[str, Any]] = field(default_factory=list)
     takes: list[Taken] = field(default_factory=list)
@@ -87,7 +90,7 @@ class Batch:
             return
         try:
             with inbox.fetch(arrival) as file:
-                parsed = read_records(file, format_, self.channel, self.schema)
+                parsed = read_records(file, format_, self.channel, self.schema, self.sealed)
         except SourceUnavailable:
             raise
         except (Gone, Changed) as error:
@@ -156,8 +159,13 @@ def infer(inbox: Inbox, channel: Channel, source: Files, waiting: Iterable[Arriv
     return found
 
 
-def read_records(file: File, format_: Format, channel: Channel, schema: Schema) -> Parsed:
+def read_records(
+    file: File, format_: Format, channel: Channel, schema: Schema, sealed: Mapping[str, datetime] | None = None
+) -> Parsed:
     """The rows of a file that the channel can take, with the columns that follow from others; and those that it cannot.
+
+    Args:
+        sealed: group -> since when nothing more is taken for it.
 
     Raises:
         NovaError: nothing of it can be taken.
@@ -165,13 +173,14 @@ def read_records(file: File, format_: Format, channel: Channel, schema: Schema) 
     derived = [d.column for d in channel.partitions if d.of is not None]
     drop = channel.source is not None and channel.source.extra == "drop"
     parsed = read_what_is_right(file, format_, schema.without(*derived), drop=drop)
-    return _fitting(replace(parsed, table=with_derived(parsed.table, channel.partitions, schema)), channel, schema)
+    table = with_derived(parsed.table, channel.partitions, schema)
+    return _fitting(replace(parsed, table=table), channel, schema, sealed or {})
 
 
-def _fitting(parsed: Parsed, channel: Channel, schema: Schema) -> Parsed:
+def _fitting(parsed: Parsed, channel: Channel, schema: Schema, sealed: Mapping[str, datetime]) -> Parsed:
     """What was read, without the rows that the channel cannot take: nulls where there may be none, and values that no
     partition has."""
-    wrong = _wrong(parsed.table, channel, schema)
+    wrong = _wrong(parsed.table, channel, schema, sealed)
     if not wrong:
         return parsed
     kept = [n for n in range(parsed.table.num_rows) if n not in wrong]
@@ -185,7 +194,7 @@ def _fitting(parsed: Parsed, channel: Channel, schema: Schema) -> Parsed:
     return Parsed(parsed.table.take(pa.array(kept, pa.int64())), numbers, tuple(every))
 
 
-def _wrong(table: pa.Table, channel: Channel, schema: Schema) -> Mapping[int, str]:
+def _wrong(table: pa.Table, channel: Channel, schema: Schema, sealed: Mapping[str, datetime]) -> Mapping[int, str]:
     """Row -> what is wrong with it."""
     found: dict[int, str] = {}
     never = [*channel.merge.key, *(f.name for f in schema.fields if not f.nullable)]
@@ -194,7 +203,8 @@ def _wrong(table: pa.Table, channel: Channel, schema: Schema) -> Mapping[int, st
             found.setdefault(int(n), f"column {name!r} is null")
     if channel.partitions:
         columns = list(channel.partition_columns)
-        places = {tuple(p.values()): _misplaced(channel, p) for p in table.group_by(columns).aggregate([]).to_pylist()}
+        found_places = table.group_by(columns).aggregate([]).to_pylist()
+        places = {tuple(p.values()): _misplaced(channel, p, sealed) for p in found_places}
         if any(places.values()):
             for n, row in enumerate(table.select(columns).to_pylist()):
                 if reason := places[tuple(row[c] for c in columns)]:
@@ -202,9 +212,14 @@ def _wrong(table: pa.Table, channel: Channel, schema: Schema) -> Mapping[int, st
     return found
 
 
-def _misplaced(channel: Channel, row: Mapping[str, Any]) -> str | None:
+def _misplaced(channel: Channel, row: Mapping[str, Any], sealed: Mapping[str, datetime]) -> str | None:
+    """Why a row can be in no partition, or not any more."""
     try:
-        partition_of(channel.partitions, row, channel.name)
+        partition = partition_of(channel.partitions, row, channel.name)
     except PartitionError as error:
         return f"{error.what}; expected {error.expected}"
-    return None
+    if channel.seal is None or not sealed:
+        return None
+    group = partition_values(partition)[channel.seal.by]
+    since = sealed.get(group or "")
+    return None if since is None else f"late: {channel.seal.by}={group} was sealed at {since:%Y-%m-%d %H:%M:%S} UTC"

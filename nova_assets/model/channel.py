@@ -15,6 +15,7 @@ from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.schema import Schema, schema_of
+from nova_assets.model.seal import Sealing
 from nova_assets.model.source import Files
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Channel:
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         source: ``nova.files(...)``: where files that arrive for it come from. Those of their records that cannot be
             taken go to the channel ``NAME_quarantine``.
+        seal: ``nova.seal(...)``: when its days or hours are complete.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
             ``register(..., replace=True)``, as are columns that come, go or widen.
 
@@ -67,6 +69,7 @@ class Channel:
     retain: str | None = field(compare=False)
     compacting: Compacting | None = field(compare=False)
     source: Files | None = field(compare=False)
+    seal: Sealing | None = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     def __init__(
@@ -86,6 +89,7 @@ class Channel:
         retain: str | None = None,
         compacting: Compacting | None = Compacting(),  # noqa: B008  it is frozen
         source: Files | None = None,
+        seal: Sealing | None = None,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         def put(**values: Any) -> None:
@@ -101,7 +105,8 @@ class Channel:
             cluster_by=(cluster_by,) if isinstance(cluster_by, str) else tuple(cluster_by),
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting, source=source)
+        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
+        put(source=source, seal=seal)
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -119,6 +124,7 @@ class Channel:
         return {
             **({"retain": self.retain} if self.retain is not None else {}),
             **({"keep": keep} if self.partitions else {}),
+            **({"seal": None if self.seal is None else self.seal.as_json()} if self.partitions else {}),
         }
 
     def _problems(self) -> list[str]:
@@ -141,7 +147,7 @@ class Channel:
             for n, o in self.renamed.items()
             if self.schema is None or n not in self.schema
         ]
-        found += self._cluster_problems() + self._source_problems()
+        found += self._cluster_problems() + self._source_problems() + self._seal_problems()
         columns = self.partition_columns
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
@@ -181,6 +187,13 @@ class Channel:
         if isinstance(self.merge, Custom):
             found.append("a channel with merge=nova.Custom(...) cannot have a source")
         return found
+
+    def _seal_problems(self) -> list[str]:
+        calendars = [d.column for d in self.partitions if d.kind in ("daily", "hourly")]
+        if self.seal is None or self.seal.by in calendars:
+            return []
+        known = ", ".join(calendars) or "it has none"
+        return [f"it is sealed by {self.seal.by!r}; expected one of its daily or hourly dimensions ({known})"]
 
     def as_json(self) -> dict[str, Any]:
         """The definition as the catalog keeps it: what decides about data, nothing that only Dagster shows."""

@@ -16,6 +16,7 @@ from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
+from nova_assets.model.seal import PutSeal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Publish:
     Args:
         span: of a block at numbers that exist already, as upkeep adds (R14): what lies between them, as one delta, or
             the second as a base. It takes no number.
+        anew: a base that upkeep has added there before is replaced: it is collected by the same commit.
     """
 
     block_id: str
@@ -37,6 +39,7 @@ class Publish:
     partition: str = WHOLE
     origin: Origin = "task"
     span: tuple[int, int] | None = None
+    anew: bool = False
 
     @property
     def is_added(self) -> bool:
@@ -104,6 +107,7 @@ class CommitRequest:
         binding: None for an insert.
         consumed: channel -> (cursor, head) read; kept as provenance.
         takes: (channel, what became of an arrival for it); refused if one of them is not waiting any more.
+        seals: groups that are complete.
         idempotency: (channel, key): a second commit with it gives back the first.
         details: facts to keep beside the commit (timings, estimates).
     """
@@ -119,6 +123,7 @@ class CommitRequest:
     schemas: tuple[SchemaAt, ...] = ()
     consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
     takes: tuple[tuple[str, Taken], ...] = ()
+    seals: tuple[PutSeal, ...] = ()
     idempotency: tuple[str, str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

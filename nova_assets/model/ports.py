@@ -21,6 +21,7 @@ from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.outline import Outline
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
+from nova_assets.model.seal import Seal, Sealing
 from nova_assets.model.timeline import History, Instant
 from nova_assets.model.upkeep import Collection, Facts
 from nova_assets.model.warehouse import Entry, Known
@@ -42,6 +43,9 @@ class ChannelState:
         news: the newest number at which it was given something; a dropped partition is no news (R19).
         retain: for how long old versions are kept.
         keep: partition column -> for how long its partitions are kept.
+        since: when it was registered.
+        looked: when the last look for files that were never announced began.
+        seal: when its days or hours are complete.
     """
 
     channel: Channel
@@ -55,6 +59,9 @@ class ChannelState:
     news: int = 0
     retain: str | None = None
     keep: Mapping[str, str] = field(default_factory=dict)
+    since: datetime | None = None
+    looked: datetime | None = None
+    seal: Sealing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,13 @@ class Catalog(Protocol):
     def arrivals(self, channel: str, state: ArrivalState | None = None, limit: int = 100) -> list[ArrivalStatus]: ...
     def versions(self, channel: str, places: Sequence[str]) -> dict[str, list[ArrivalStatus]]: ...
     def arrival_counts(self, channel: str) -> ArrivalCounts: ...
+
+    def looked(self, channel: str, began: datetime) -> None: ...
+
+    # seals
+    def seals(self, channel: str, limit: int = 1000) -> list[Seal]: ...
+    def latest_seals(self, channel: str) -> dict[str, Seal]: ...
+    def seal_count(self, channel: str) -> int: ...
 
     # the outbox of triggers
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None: ...

@@ -36,12 +36,14 @@ class Compact:
         at: the number at which it is added; it exists already.
         why: for people.
         since: where a chained delta begins; None for a base.
+        anew: a base that compaction has added is at that number already, and is replaced.
     """
 
     partition: str
     at: int
     why: str
     since: int | None = None
+    anew: bool = False
 
     @property
     def range(self) -> str:
@@ -82,6 +84,25 @@ def forced(history: History, chained: bool = False, cursors: Collection[int] = (
             found += [_chain(run, "asked for") for run in _runs(deltas, cursors)]
         elif deltas:
             found.append(Compact(track.partition, track.numbers[-1], "asked for"))
+    return tuple(found)
+
+
+def final(history: History, policy: Compacting) -> tuple[Compact, ...]:
+    """What brings partitions to which nothing more is expected into their final form: one base each, of files of the
+    size wanted."""
+    if _model_changed(history):
+        return ()
+    found: list[Compact] = []
+    for track in history.tracks:
+        base, deltas = modes.state(history, track, history.head)
+        at = track.numbers[-1]
+        if deltas:
+            found.append(Compact(track.partition, at, "it is complete"))
+        elif base is not None and base.origin == "compact" and base.hi == at and isinstance(history.merge, Append):
+            files = base.manifest.files
+            small = [f.bytes for f in files if f not in _kept(files, policy.target, final=True)]
+            if len(small) > pieces(sum(small), policy.target):
+                found.append(Compact(track.partition, at, f"it is complete, {len(small)} small files", anew=True))
     return tuple(found)
 
 

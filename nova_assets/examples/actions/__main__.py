@@ -36,8 +36,7 @@ def main(folder: Path, checked: bool, seed: int) -> None:
         with tempfile.TemporaryDirectory(prefix="nova-actions-") as home:
             landing = Path(home, "landing")
             landing.mkdir()
-            where = {"catalog": f"sqlite:///{home}/catalog.db", "warehouse": str(Path(home, "warehouse"))}
-            with open_deployment(project(landing), **where) as store:
+            with open_deployment(project(landing), f"sqlite:///{home}/catalog.db", Path(home, "warehouse")) as store:
                 arrive(store, Postman(folder, landing, seed), lambda found: _show(console, found))
                 sys.exit(_report(console, store, folder if checked else None))
     except NovaError as error:
