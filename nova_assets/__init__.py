@@ -71,7 +71,7 @@ _HOMES = {
     "model.seal": ("Seal", "Sealing", "seal"),
     "model.source": ("Files", "files"),
     "model.task": ("Context", "Task", "task"),
-    "model.trigger": ("after", "cron", "every", "on_data"),
+    "model.trigger": ("after", "cron", "every", "on_data", "on_sealed"),
     "model.view": ("View",),
     "model.workflowette": ("Workflowette",),
     "opening": ("open",),

@@ -106,7 +106,17 @@ class Seals:
                 publish=(),
                 heads=(HeadAt(channel, head, scope),),
                 seals=(put,),
-                details={"sealed": {"group": scope, "version": group.version}},
+                details={
+                    "sealed": {
+                        "channel": channel,
+                        "group": scope,
+                        "version": group.version,
+                        "seq": head,
+                        "rows": put.rows,
+                        "bytes": put.bytes,
+                        "files": put.files,
+                    }
+                },
             )
             self.runtime.commit_insert(request)
         except BaseException as error:

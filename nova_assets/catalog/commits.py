@@ -24,6 +24,7 @@ from nova_assets.catalog.tables import (
     firings,
     keys,
     numbers,
+    seals,
     staged,
 )
 from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError
@@ -88,10 +89,9 @@ class Commits:
         return found
 
     def unpublished(self, limit: int = 100) -> list[Commit]:
-        """Commits that took a number and that Dagster has not heard of, oldest first (R17)."""
-        query = select(commits.c.id).where(
-            commits.c.published_at.is_(None), commits.c.id.in_(select(numbers.c.commit_id))
-        )
+        """Commits that took a number, or sealed something, and that Dagster has not heard of, oldest first (R17)."""
+        told = select(numbers.c.commit_id).union_all(select(seals.c.commit_id))
+        query = select(commits.c.id).where(commits.c.published_at.is_(None), commits.c.id.in_(told))
         query = query.order_by(commits.c.at, commits.c.id).limit(limit)
 
         def work(c: Connection) -> list[Commit]:

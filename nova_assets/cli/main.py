@@ -20,6 +20,8 @@ COMMANDS = {
     "receive": ("receive", "Take the files that have arrived for a channel."),
     "arrivals": ("receive", "Files that have arrived, and what became of each."),
     "replay": ("receive", "Try again what was set aside, as it is or mended."),
+    "seal": ("seal", "Seal the days or hours of a channel that are complete."),
+    "seals": ("seal", "Which days or hours are known to be complete."),
     "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
     "cursors": ("look", "How far each binding has read."),
     "compact": ("upkeep", "Merge a channel's deltas, so that readers need not."),

@@ -62,7 +62,7 @@ def build_definitions(
         assets = [bound_asset(b, project) for b in project.bindings if b.writes]
         jobs = {b.name: _job(b) for b in project.bindings}
         compaction, receives = upkeep_job(), receiving_job()
-        fed = any(c.source is not None for c in project.channels)
+        fed = any(c.source is not None or c.seal is not None for c in project.channels)
         triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
             assets=[*assets, *external_assets(project)],

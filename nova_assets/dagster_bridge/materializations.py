@@ -138,6 +138,19 @@ def event_of(
     return kind(AssetKey(blocks[0].channel), metadata=metadata, tags=tags, partition=partition)
 
 
+def seal_of(commit: Commit, sealed: Mapping[str, Any], partition: str | None) -> AssetObservation:
+    """That a day or hour of a channel is complete, as an event; it materializes nothing.
+
+    Args:
+        sealed: what the commit says of it.
+        partition: Dagster's key, where the channel has no further dimensions.
+    """
+    shown = {f"nova/sealed_{what}": sealed[what] for what in ("version", "seq", "rows", "bytes", "files")}
+    metadata = {COMMIT: commit.id, "nova/sealed": sealed["group"], **shown}
+    tags = tags_of(commit, "seal")
+    return AssetObservation(AssetKey(sealed["channel"]), metadata=metadata, tags=tags, partition=partition)
+
+
 def describe(commit: Commit) -> str:
     """One line for the log."""
     shown = [f"{b.channel} {f'{b.range} {b.partition}'.rstrip()} ({b.rows} rows)" for b in commit.blocks[:_SHOWN]]

@@ -23,7 +23,7 @@ from dagster import (
 
 from nova_assets.dagster_bridge.consumers import settle_all
 from nova_assets.dagster_bridge.events import Event, commit_of, told
-from nova_assets.dagster_bridge.materializations import event_of
+from nova_assets.dagster_bridge.materializations import event_of, seal_of
 from nova_assets.dagster_bridge.partitions import announce, dimensions_shown, key_of
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.dagster_bridge.timeline import timelines
@@ -95,10 +95,16 @@ def _events(
         scope = scope_of([d.column for d in shown], block.partition)
         key = key_of(shown, scope) if scope and len(partition_values(scope)) == len(shown) else None
         grouped.setdefault((block.channel, key), []).append(block)
-    return [
+    events = [
         event_of(commit, blocks, store.settings.warehouse, store.project, standing.get(channel, {}), key)
         for (channel, key), blocks in grouped.items()
     ]
+    sealed = commit.details.get("sealed")
+    if sealed is not None:
+        shown = dimensions_shown(store.project, channels[sealed["channel"]])
+        whole = len(partition_values(sealed["group"])) == len(shown)
+        events.append(seal_of(commit, sealed, key_of(shown, sealed["group"]) if whole else None))
+    return events
 
 
 def is_known(instance: DagsterInstance, event: Event, commit: Commit) -> bool:

@@ -46,9 +46,9 @@ _NOTED = 10_000
 
 def receiving_job() -> JobDefinition:
     """The job ``nova_receive``: takes the files that have arrived, for the channels that its configuration names, or
-    for all that have a source."""
+    for all that have a source; and seals what is complete."""
     config = {
-        "channels": Field([str], default_value=[], description="Names of channels; by default all with a source."),
+        "channels": Field([str], default_value=[], description="By default all with a source or a seal."),
         "look": Field(bool, default_value=True, description="Also for files that were never announced."),
     }
 
@@ -60,13 +60,10 @@ def receiving_job() -> JobDefinition:
         for name in context.op_config["channels"] or [c.name for c in fed(store)]:
             try:
                 with saying(context.log.info, f"{name} is still being received"):
-                    found = store.receive(name, look=context.op_config["look"])
+                    done[name] = _receive(context, store, store.project.channel(name))
             except NovaError as error:  # one source that does not answer keeps no other waiting
                 context.log.error(f"{name}: {error}")
                 failed[name] = error
-            else:
-                done[name] = {"files": found.files, "rows": found.rows, "bad": found.bad, "waiting": found.waiting}
-                context.log.info(f"{name}: {found.rows} rows of {found.files} files; {found.bad} set aside")
         if failed:
             raise Failure("\n".join(f"{name}: {error}" for name, error in failed.items()), allow_retries=False)
         return Output(done, metadata={name: MetadataValue.json(counts) for name, counts in done.items()})
@@ -76,6 +73,20 @@ def receiving_job() -> JobDefinition:
         receive()
 
     return nova_receive
+
+
+def _receive(context: OpExecutionContext, store: Store, channel: Channel) -> dict[str, Any]:
+    """Receive what has arrived for a channel, and seal what is complete then."""
+    done: dict[str, Any] = {}
+    if channel.source is not None:
+        found = store.receive(channel.name, look=context.op_config["look"])
+        done |= {"files": found.files, "rows": found.rows, "bad": found.bad, "waiting": found.waiting}
+        context.log.info(f"{channel.name}: {found.rows} rows of {found.files} files; {found.bad} set aside")
+    if channel.seal is not None:
+        done["sealed"] = [s.group for s in store.seal(channel.name)]
+        for group in done["sealed"]:
+            context.log.info(f"{channel.name}: {channel.seal.by}={group} is sealed")
+    return done
 
 
 def receiving_sensor(nova: NovaResource, receives: JobDefinition) -> SensorDefinition:
@@ -130,9 +141,10 @@ def due(store: Store, inboxes: Inboxes, cursor: str | None, busy: bool) -> Senso
     for channel in fed(store):
         since = now - timedelta(seconds=LOOK_EVERY)
         try:
-            if looked.get(channel.name, 0) < since.timestamp():
+            complete, unlooked = _sealable(store, channel)
+            if channel.source is not None and (unlooked or looked.get(channel.name, 0) < since.timestamp()):
                 to_look.append(channel.name)
-            elif _has_news(store, channel, inboxes.of(store, channel)):
+            elif complete or (channel.source is not None and _has_news(store, channel, inboxes.of(store, channel))):
                 waiting.append(channel.name)
         except NovaError as error:  # one source that does not answer keeps no other waiting
             log.error("%s: %s", channel.name, error)
@@ -143,8 +155,16 @@ def due(store: Store, inboxes: Inboxes, cursor: str | None, busy: bool) -> Senso
         for names, look in ((to_look, True), (waiting, False))
         if names
     ]
-    nothing = None if requests else "\n".join(said) or "nothing has arrived"
+    nothing = None if requests else "\n".join(said) or "nothing has arrived, and nothing is to be sealed"
     return SensorResult(run_requests=requests[:1], skip_reason=nothing, cursor=json.dumps(looked))
+
+
+def _sealable(store: Store, channel: Channel) -> tuple[bool, bool]:
+    """Whether something can be sealed, and whether only a look for what was never announced is missing for that."""
+    if channel.seal is None:
+        return False, False
+    due, still = store.sealable(channel.name)
+    return bool(due), any(o.unlooked for o in still)
 
 
 def _has_news(store: Store, channel: Channel, inbox: Inbox) -> bool:
@@ -160,5 +180,5 @@ def _has_news(store: Store, channel: Channel, inbox: Inbox) -> bool:
 
 
 def fed(store: Store) -> list[Channel]:
-    """The channels of the project that have a source."""
-    return [c for c in store.project.channels if c.source is not None]
+    """The channels of the project that have a source, or a seal."""
+    return [c for c in store.project.channels if c.source is not None or c.seal is not None]

@@ -33,6 +33,7 @@ from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.owners import live_execution
 from nova_assets.dagster_bridge.partitions import key_of, partitions_def
 from nova_assets.dagster_bridge.resources import NovaResource
+from nova_assets.dagster_bridge.sealed import sealed_of, sealing
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, scope_of
@@ -148,6 +149,7 @@ def facts_of(binding: Binding, store: Store, now: datetime) -> Facts:
         heads={s.channel.name: s.news for s in catalog.channels()},
         cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
         finished=_finished(_counts(binding, store)),
+        sealed={c: catalog.seal_count(c) for c in sealing(binding)},
         unread=catalog.unread,
     )
 
@@ -184,17 +186,22 @@ def partition_facts(binding: Binding, store: Store, now: datetime) -> dict[str, 
             if scope.count("/") == len(columns) - 1 and scope:
                 of = heads.setdefault(scope, {})
                 of[channel.name] = max(of.get(channel.name, 0), state.news)
+    sealed = sealed_of(binding, store)
+    for partition in sealed.partitions():
+        heads.setdefault(partition, {})
     whole = {c.name: facts.heads.get(c.name, 0) for c in inputs if not set(columns) & set(c.partition_columns)}
     found = {}
     for partition, of in sorted(heads.items()):
         seen = {c.name: cursors.get((partition, c.name), 0) for c in inputs}
         now_at = {**facts.heads, **{c.name: 0 for c in inputs}, **whole, **of}
-        if partition in under_way or any(now_at[c] > seen[c] for c in seen):
+        seals = {**facts.sealed, **sealed.of(partition)}
+        if partition in under_way or any(seals.values()) or any(now_at[c] > seen[c] for c in seen):
             found[partition] = replace(
                 facts,
                 heads=now_at,
                 cursors=seen,
                 finished=_finished(counts, partition),
+                sealed=seals,
                 unread=partial(_unread_in, store, columns, partition),
             )
     return found

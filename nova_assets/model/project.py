@@ -10,7 +10,7 @@ from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.quarantine import quarantine_of
-from nova_assets.model.trigger import After, OnData, Trigger
+from nova_assets.model.trigger import After, OnData, OnSealed, Trigger
 
 
 @dataclass(frozen=True, init=False)
@@ -101,6 +101,7 @@ class Project:
     def _trigger_problems(self) -> list[str]:
         found = []
         channels, bindings = {c.name for c in self.channels}, {b.name for b in self.bindings}
+        sealed = {c.name for c in self.channels if c.seal is not None}
         for b in self.bindings:
             for leaf in b.triggers:
                 if isinstance(leaf, OnData):
@@ -109,6 +110,8 @@ class Project:
                         for c in leaf.channels
                         if c not in channels
                     ]
+                if isinstance(leaf, OnSealed) and leaf.channel not in sealed:
+                    found.append(f"binding {b.name!r}: on_sealed names {leaf.channel!r}, which has no seal=")
                 if isinstance(leaf, After) and leaf.binding not in bindings:
                     found.append(
                         f"binding {b.name!r}: after names {leaf.binding!r}, which is no binding of the project"

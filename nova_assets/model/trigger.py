@@ -108,6 +108,20 @@ class After(Trigger):
 
 
 @dataclass(frozen=True, slots=True)
+class OnSealed(Trigger):
+    """Fires when a day or hour of a channel is sealed, and again when it is sealed anew.
+
+    Args:
+        channel: its name.
+    """
+
+    channel: str
+
+    def __str__(self) -> str:
+        return f"on_sealed({self.channel})"
+
+
+@dataclass(frozen=True, slots=True)
 class AllOf(Trigger):
     """Fires once when every part has fired since the last firing."""
 
@@ -169,6 +183,18 @@ def on_data(
         raise DefinitionError("on_data has an unreadable older_than=", found=repr(older_than), expected=EXPECTED)
     names = tuple(c.name if isinstance(c, Channel) else c for c in channels)
     return OnData(names, rows, bytes, blocks, older_than, loop)
+
+
+def on_sealed(channel: Channel | str) -> Trigger:
+    """Fires when a day or an hour of a channel is complete: all of its data is readable, in its final form.
+
+    A binding that is partitioned alike is executed for just that day or hour; and again if something came to it later
+    and it was sealed anew.
+
+    Args:
+        channel: one that says ``seal=nova.seal(...)``.
+    """
+    return OnSealed(channel.name if isinstance(channel, Channel) else channel)
 
 
 def every(period: str) -> Trigger:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from nova_assets.model.binding import Binding
 from nova_assets.model.period import seconds_of
 from nova_assets.model.ports import Firing, Unread
-from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, Trigger
+from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, OnSealed, Trigger
 
 Positions = Mapping[str, Any]
 
@@ -33,6 +33,7 @@ class Facts:
         heads: channel -> the newest number at which it was given something; a dropped partition is no news (R19).
         cursors: channel -> the binding's own cursor, where it keeps one: what it has read needs no firing.
         finished: (binding, status) -> how often that was reached; it only grows.
+        sealed: channel -> how often something of it was sealed; it only grows.
         unread: (channel, number) -> what came after that number, up to the head. Asked only where a trigger waits for
             more than a new number.
     """
@@ -42,6 +43,7 @@ class Facts:
     heads: Mapping[str, int] = field(default_factory=dict)
     cursors: Mapping[str, int] = field(default_factory=dict)
     finished: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    sealed: Mapping[str, int] = field(default_factory=dict)
     unread: Callable[[str, int], Unread] = lambda channel, after: Unread()
 
 
@@ -82,6 +84,8 @@ def _judge(trigger: Trigger, positions: Positions, facts: Facts) -> tuple[bool, 
         return _on_time(trigger, positions, facts)
     if isinstance(trigger, After):
         return _after(trigger, positions, facts)
+    if isinstance(trigger, OnSealed):
+        return _on_sealed(trigger, positions, facts)
     return False, {}, f"unknown trigger {trigger!r}"
 
 
@@ -151,6 +155,12 @@ def _next(trigger: Every | Cron, last: datetime) -> datetime:
 def retry_at(binding: Binding, firing: Firing, ended: datetime) -> datetime:
     """When the next run of a firing may be requested, the last of whose runs ended in failure."""
     return ended + timedelta(seconds=(seconds_of(binding.backoff) or 0) * 2 ** (firing.attempt - 1))
+
+
+def _on_sealed(trigger: OnSealed, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
+    key, count = str(trigger), facts.sealed.get(trigger.channel, 0)
+    due = count > positions.get(key, 0)
+    return due, {key: count} if due else {}, f"{'something' if due else 'nothing'} of {trigger.channel} was sealed"
 
 
 def _after(trigger: After, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:

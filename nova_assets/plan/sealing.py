@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.seal import Seal, Sealing
 
+_UNLOOKED = "files that were never announced have not been looked for since"
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
@@ -48,10 +50,15 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A group that is not complete yet, and why."""
+    """A group that is not complete yet, and why.
+
+    Args:
+        unlooked: only a look for files that were never announced is missing.
+    """
 
     group: str
     why: str
+    unlooked: bool = False
 
 
 def judge(sealing: Sealing, dimension: Dimension, s: Situation) -> tuple[list[Due], list[Open]]:
@@ -70,7 +77,7 @@ def judge(sealing: Sealing, dimension: Dimension, s: Situation) -> tuple[list[Du
         if why is None:
             due.append(Due(group, 1 if known is None else known.version + 1))
         else:
-            still.append(Open(group, why))
+            still.append(Open(group, why, why == _UNLOOKED))
     return due, still
 
 
@@ -85,7 +92,7 @@ def _why_open(sealing: Sealing, dimension: Dimension, group: str, s: Situation) 
     if not s.is_fed:
         return None
     if s.looked is None or s.looked < closes:
-        return "files that were never announced have not been looked for since"
+        return _UNLOOKED
     if s.oldest is not None and s.oldest <= s.looked:
         return f"files wait that were announced at {_said(s.oldest)}"
     return None

@@ -21,7 +21,14 @@ import nova_assets as nova
 orders = nova.Channel(
     "orders", schema="id bigint, price double", source=nova.files("landing", format="json", settled="1s")
 )
-project = nova.Project(channels=[orders, nova.Channel("by_hand", schema="id bigint")])
+days = nova.Channel(
+    "days",
+    schema="id bigint, dt date",
+    partitions=nova.daily("dt", start="2024-01-01"),
+    source=nova.files("landing", settled="1s"),
+    seal=nova.seal("dt"),
+)
+project = nova.Project(channels=[orders, days, nova.Channel("by_hand", schema="id bigint")])
 """
 
 
@@ -63,6 +70,21 @@ def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
     assert nova("read", "orders_quarantine", "--json").json["rows"] == []
     (folder / "bad.jsonl").write_text("{}\n")
     assert "line 1 is no row of a quarantine" in nova("replay", "orders", "--mended", folder / "bad.jsonl").err
+
+
+def test_days_are_sealed_and_shown(nova: Nova, folder: Path) -> None:
+    put(folder, "a.json", '{"id": 1, "dt": "2024-01-01"}')
+    assert nova("seals", "days").out == "Nothing of days was sealed yet.\n"
+    assert nova("seal", "days", "--dry-run").out.startswith("0 groups would be sealed\n  not ")
+    nova("receive", "days")
+    planned = nova("seal", "days", "--dry-run", "--json").json
+    assert {"group": "2024-01-01", "version": 1} in planned["due"]
+    assert [o["why"][:20] for o in planned["open"]] == ["its time is not over"]
+    (sealed,) = nova("seal", "days", "--json").json["sealed"]
+    assert (sealed["group"], sealed["rows"], sealed["files"], sealed["state"]) == ("2024-01-01", 1, 1, "sealed")
+    assert nova("seal", "days").out == "Nothing is complete that is not sealed.\n"
+    assert "2024-01-01" in nova("seals", "days").out
+    assert "is not sealed: it does not say" in nova("seal", "orders").err
 
 
 def test_wrong_use_is_told(nova: Nova) -> None:

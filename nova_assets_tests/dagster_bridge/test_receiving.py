@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,45 @@ def test_a_source_that_does_not_answer_fails_the_run_and_says_so(it: Deployment)
     assert "from which files arrive, cannot be read" in str(failure.step_failure_data.error)
     found = due(it.store, Inboxes(), json.dumps({"actions": time.time()}), busy=False)
     assert "from which files arrive, cannot be read" in str(found.skip_reason)
+
+
+def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path) -> None:
+    start = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    days = nova.Channel(
+        "days",
+        schema="dt date",
+        partitions=nova.daily("dt", start="2024-01-01"),
+        source=nova.files(str(landing)),
+        seal=nova.seal("dt", lateness="5m"),
+    )
+    project, now = nova.Project(channels=[days]), [start]
+    where: dict[str, Any] = {"catalog": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path / "wh")}
+    with nova.open(project, **where) as store, dg.DagsterInstance.ephemeral() as instance:
+        store.catalog.database.clock = lambda: now[0]  # type: ignore[attr-defined]
+        inboxes = Inboxes()
+        store.receive("days")
+        cursor = json.dumps({"days": start.timestamp()})
+        assert not due(store, inboxes, cursor, busy=False).run_requests
+        now[0] = start + timedelta(hours=12, minutes=4)
+        cursor = json.dumps({"days": now[0].timestamp()})
+        assert not due(store, inboxes, cursor, busy=False).run_requests, "what is late is waited for"
+        now[0] += timedelta(minutes=2)
+        (request,) = due(store, inboxes, cursor, busy=False).run_requests or ()
+        assert request.run_config["ops"]["receive"]["config"]["look"], "the last look, before it is sealed"
+        store.receive("days")
+        (request,) = due(store, inboxes, cursor, busy=False).run_requests or ()
+        assert [s.group for s in store.seal("days")] == ["2024-01-01"]
+        assert not due(store, inboxes, cursor, busy=False).run_requests
+        (event,) = publish(store, instance)
+        assert isinstance(event, dg.AssetObservation) and event.partition == "2024-01-01"
+        assert (event.metadata["nova/sealed"].value, event.metadata["nova/sealed_version"].value) == (
+            "dt=2024-01-01",
+            1,
+        )
+        instance.report_runless_asset_event(event)
+        assert publish(store, instance) == [] and store.catalog.unpublished() == [], "it is told once"
 
 
 def test_without_a_source_there_is_neither_job_nor_sensor(tmp_path: Path) -> None:

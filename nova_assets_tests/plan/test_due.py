@@ -136,3 +136,11 @@ def test_operators_flatten() -> None:
     t = nova.on_data("a") & nova.every("1h") & nova.after("x")
     assert str(t) == "on_data(a) & every(1h) & after(x, succeeded)"
     assert len(list(t.leaves())) == 3
+
+
+def test_on_sealed_fires_once_for_each_seal() -> None:
+    t = nova.on_sealed("a")
+    assert judge(t, {}, facts(sealed={"a": 0})) == Decision(False, {}, "nothing of a was sealed")
+    first = judge(t, {}, facts(sealed={"a": 1}))
+    assert first.due and not judge(t, first.positions, facts(sealed={"a": 1})).due
+    assert judge(t, first.positions, facts(sealed={"a": 2})).due, "it was sealed anew"
