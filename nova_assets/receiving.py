@@ -41,6 +41,8 @@ log = logging.getLogger("nova_assets.receiving")
 _LONGEST_PAUSE = 60.0
 """Seconds between two attempts to reach a source that does not answer."""
 
+_ALL = 1_000_000
+
 _AT_ONCE = 1000
 """So many files that are found by looking are made known at once."""
 
@@ -84,6 +86,17 @@ class Receiving:
             found += Received(0, len(batch.takes), batch.rows, batch.bad, (commit,))
         self._acknowledge(notices)
         return replace(found, waiting=catalog.arrival_counts(name).waiting)
+
+    def arriving(self) -> list[Arrival]:
+        """What ``receive`` would take, as far as that can be seen without taking note of it: files that wait, and those
+        that are found by looking. What only a queue knows of is not among them. Changes nothing."""
+        catalog, name = self.runtime.catalog, self.channel.name
+        found = [s.arrival for s in catalog.waiting(name, _ALL)]
+        for some in _some(self.inbox.look(catalog.now())):
+            known = catalog.versions(name, [a.place for a in some])
+            keys = {s.arrival.key for versions in known.values() for s in versions}
+            found += [a for a in some if a.key not in keys]
+        return found
 
     def follow(self, every: float, look_every: float) -> Iterator[Received]:
         """Take what arrives, for as long as somebody asks for more. A source that does not answer is tried again.

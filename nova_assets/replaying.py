@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -25,12 +26,44 @@ Mend = Callable[[Row], str | None]
 """From a row of the quarantine, the text of the record as it should be; None leaves it there."""
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What a replay would do.
+
+    Args:
+        at: the quarantine's number that this is about.
+        tables: rows for the channel.
+        changed: rows for the quarantine: deletions of what is right now, and other reasons for what is not.
+        takes: whole files that wait again.
+        left: so many stay.
+    """
+
+    at: int
+    tables: tuple[pa.Table, ...]
+    changed: tuple[Row, ...]
+    takes: tuple[Taken, ...]
+    left: int
+
+    @property
+    def rows(self) -> int:
+        return sum(t.num_rows for t in self.tables)
+
+
+def replayable(receiving: Receiving, mend: Mend | None = None) -> Replayed:
+    """What ``replay`` would do. Changes nothing."""
+    plan = _planned(receiving, mend or _as_it_is)
+    return Replayed(plan.rows, len(plan.takes), plan.left)
+
+
 def replay(receiving: Receiving, mend: Mend | None = None) -> Replayed:
     """Try everything in a channel's quarantine again. What is right now moves onto the channel in one commit."""
     attempts = receiving.runtime.attempts
     for attempt in range(1, attempts + 1):
+        plan = _planned(receiving, mend or _as_it_is)
+        if not plan.changed:
+            return Replayed(left=plan.left)
         try:
-            return _once(receiving, mend or (lambda row: row["raw"]))
+            return _carried_out(receiving, plan)
         except CommitConflict as conflict:
             log.info("the replay of %s is planned again: %s", receiving.channel.name, conflict.what)
             if attempt == attempts:
@@ -38,15 +71,28 @@ def replay(receiving: Receiving, mend: Mend | None = None) -> Replayed:
     raise AssertionError("unreachable")
 
 
-def _once(receiving: Receiving, mend: Mend) -> Replayed:
-    catalog, channel = receiving.runtime.catalog, receiving.channel
+def _as_it_is(row: Row) -> str | None:
+    text: str | None = row["raw"]
+    return text
+
+
+def _carried_out(receiving: Receiving, plan: _Plan) -> Replayed:
+    rows = pa.concat_tables(plan.tables) if plan.tables else pa.table({})
+    counts = {"rows": plan.rows, "files": len(plan.takes), "left": plan.left}
+    commit = receiving.publish(rows, _table(plan.changed), plan.takes, {"replayed": counts}, quarantine_at=plan.at)
+    return Replayed(plan.rows, len(plan.takes), plan.left, commit)
+
+
+def _planned(receiving: Receiving, mend: Mend) -> _Plan:
+    channel, sealed = receiving.channel, receiving.sealed()
     at, held = _held(receiving)
-    schema = catalog.channel(channel.name).schema
+    schema = receiving.runtime.catalog.channel(channel.name).schema
     files = [r for r in held if r["line"] == WHOLE_FILE]
     refused = _refused(receiving, files)
+    again = [r for r in files if _arrival(r).key in refused]
     tables: list[pa.Table] = []
-    changed: list[Row] = [{**r, DELETED: True} for r in files if _arrival(r).key in refused]
-    left = len(files) - len(changed)
+    changed: list[Row] = [{**r, DELETED: True} for r in again]
+    left = len(files) - len(again)
     for row in held:
         if row["line"] == WHOLE_FILE:
             continue
@@ -55,19 +101,14 @@ def _once(receiving: Receiving, mend: Mend) -> Replayed:
             left += 1
             continue
         try:
-            tables.append(read_again(row, text, channel, schema, receiving.sealed()).table)
+            tables.append(read_again(row, text, channel, schema, sealed).table)
             changed.append({**row, DELETED: True})
         except BadRecord as error:
             left += 1
             if error.what != row["reason"]:
                 changed.append({**row, "reason": error.what, DELETED: False})
-    if not changed:
-        return Replayed(left=left)
-    rows = pa.concat_tables(tables) if tables else pa.table({})
-    takes = [Taken(_arrival(r), "waiting") for r in files if _arrival(r).key in refused]
-    counts = {"rows": rows.num_rows, "files": len(takes), "left": left}
-    commit = receiving.publish(rows, _table(changed), takes, {"replayed": counts}, quarantine_at=at)
-    return Replayed(rows.num_rows, len(takes), left, commit)
+    takes = tuple(Taken(_arrival(r), "waiting") for r in again)
+    return _Plan(at, tuple(tables), tuple(changed), takes, left)
 
 
 def _held(receiving: Receiving) -> tuple[int, list[dict[str, Any]]]:
@@ -92,6 +133,6 @@ def _arrival(row: Row) -> Arrival:
     return Arrival(row["file"], row["version"], 0)
 
 
-def _table(rows: list[Row]) -> pa.Table:
+def _table(rows: Sequence[Row]) -> pa.Table:
     schema = to_arrow(parse_ddl(COLUMNS).with_deleted())
     return pa.Table.from_pylist([dict(r) for r in rows], schema)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import ChannelNotFound, DefinitionError
 from nova_assets.insert import InsertCheck, Inserts
-from nova_assets.model.arrival import ArrivalState, ArrivalStatus, Received, Replayed
+from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus, Received, Replayed
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -235,6 +235,18 @@ class Store:
         """
         with self._receiving(channel, watch=True) as receiving:
             yield from receiving.follow(every, look_every)
+
+    def arriving(self, channel: Channel | str) -> list[Arrival]:
+        """The files that ``receive`` would take: those that wait, and those that are found by looking; its dry run."""
+        with self._receiving(channel) as receiving:
+            return receiving.arriving()
+
+    def replayable(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
+        """What ``replay`` would do: its dry run."""
+        from nova_assets.replaying import replayable
+
+        with self._receiving(channel) as receiving:
+            return replayable(receiving, mend)
 
     def replay(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
         """Try what was set aside again: records that are right now go onto the channel and leave its quarantine, at

@@ -15,16 +15,20 @@ from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import Grid, in_one_line, iso, moment, number, plural, size
 from nova_assets.errors import BadRecord
-from nova_assets.model.arrival import ArrivalCounts, ArrivalState, ArrivalStatus, Received, Replayed
+from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus, Received, Replayed
 from nova_assets.model.quarantine import quarantine_name
+
+_SHOWN = 20
+"""Files that are listed one by one."""
 
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
 @click.option("--follow", is_flag=True, help="Go on until interrupted: take what arrives as soon as it is told of.")
 @click.option("--announced-only", is_flag=True, help="Do not look for files that were never announced.")
+@click.option("--dry-run", is_flag=True, help="Say which files would be taken; change nothing.")
 @click.pass_obj
-def receive(deployment: Deployment, channel: str, follow: bool, announced_only: bool) -> Answer:
+def receive(deployment: Deployment, channel: str, follow: bool, announced_only: bool, dry_run: bool) -> Answer:
     """Take the files that have arrived for CHANNEL, each exactly once, from its source.
 
     Records that are not what the channel holds are set aside in CHANNEL_quarantine, with their file, line, reason and
@@ -33,7 +37,11 @@ def receive(deployment: Deployment, channel: str, follow: bool, announced_only: 
     \b
     JSON: {"channel", "announced", "files", "rows", "bad", "waiting", "commits": [ID]}
     With --follow: such a line on stderr whenever something was taken, and in the end what was taken in all.
+    With --dry-run: {"dry_run": true, "channel", "files": [{"file", "version", "bytes"}]}
     """
+    if dry_run:
+        found_files = _looked(deployment, channel)
+        return Answer(_arriving_json(channel, found_files), lambda console: _show_arriving(console, found_files))
     with deployment.open() as store:
         if not follow:
             found = store.receive(channel, look=not announced_only)
@@ -45,6 +53,15 @@ def receive(deployment: Deployment, channel: str, follow: bool, announced_only: 
                 said = _received(channel, found)
                 remark(json.dumps(_received_json(channel, found)) if deployment.quiet else said)
     return Answer(_received_json(channel, every), lambda console: console.print(f"in all: {_received(channel, every)}"))
+
+
+def _looked(deployment: Deployment, channel: str) -> list[Arrival]:
+    """A channel that the project defines and nobody has registered is looked at in an empty catalog of its own."""
+    with deployment.look(with_project=True) as store:
+        if channel in {s.channel.name for s in store.channels()}:
+            return store.arriving(channel)
+    with deployment.scratch() as store:
+        return store.arriving(channel)
 
 
 @click.command(cls=NovaCommand)
@@ -73,8 +90,9 @@ def arrivals(deployment: Deployment, channel: str, state: ArrivalState | None, l
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Rows of the quarantine, one JSON object per line, with their raw as it should be; only these are tried.",
 )
+@click.option("--dry-run", is_flag=True, help="Say what would become of them; change nothing.")
 @click.pass_obj
-def replay(deployment: Deployment, channel: str, mended: Path | None) -> Answer:
+def replay(deployment: Deployment, channel: str, mended: Path | None, dry_run: bool) -> Answer:
     """Try what was set aside for CHANNEL again: as it is, or mended.
 
     Records that are right now go onto the channel and leave the quarantine, at once. Whole files wait, for the next
@@ -86,19 +104,22 @@ def replay(deployment: Deployment, channel: str, mended: Path | None) -> Answer:
       ... edit "raw" ...
       nova replay CHANNEL --mended bad.jsonl
     \b
-    JSON: {"channel", "rows", "files", "left", "commit": ID or null}
+    JSON: {"dry_run", "channel", "rows", "files", "left", "commit": ID or null}
     """
     texts = None if mended is None else _texts(mended)
     with deployment.open() as store:
-        done = store.replay(channel, None if texts is None else lambda row: texts.get(_name(row)))
+        mend = None if texts is None else lambda row: texts.get(_name(row))
+        done = store.replayable(channel, mend) if dry_run else store.replay(channel, mend)
     data = {
+        "dry_run": dry_run,
         "channel": channel,
         "rows": done.rows,
         "files": done.files,
         "left": done.left,
         "commit": None if done.commit is None else done.commit.id,
     }
-    return Answer(data, lambda console: console.print(_replayed(channel, done)))
+    would = "would be: " if dry_run else ""
+    return Answer(data, lambda console: console.print(f"{would}{_replayed(channel, done)}"))
 
 
 def _texts(mended: Path) -> dict[tuple[str, str, int], str]:
@@ -147,6 +168,19 @@ def _received(channel: str, found: Received) -> str:
 def _replayed(channel: str, done: Replayed) -> str:
     again = f"; {plural(done.files, 'file')} to be received anew" if done.files else ""
     return f"{channel}: {plural(done.rows, 'row')} mended{again}; {number(done.left)} left in the quarantine"
+
+
+def _arriving_json(channel: str, found: list[Arrival]) -> dict[str, Any]:
+    files = [{"file": a.path, "version": a.version, "bytes": a.size} for a in found]
+    return {"dry_run": True, "channel": channel, "files": files}
+
+
+def _show_arriving(console: Console, found: list[Arrival]) -> None:
+    console.print(f"{plural(len(found), 'file')} would be taken, {size(sum(a.size for a in found))}")
+    for a in found[:_SHOWN]:
+        console.print(f"  {in_one_line(a.path)}")
+    if len(found) > _SHOWN:
+        console.print(f"  and {len(found) - _SHOWN} more")
 
 
 def _counts_json(channel: str, counts: ArrivalCounts) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def read_again(
         path = Path(folder, "record")
         path.write_bytes(text.encode())
         try:
-            parsed = read_records(File(path, row["file"]), row["format"], channel, schema, sealed)
+            parsed = read_records(File(path, "the record"), row["format"], channel, schema, sealed)
         except NovaError as error:
             raise BadRecord(error.what, found=error.found) from error
     if parsed.refused:

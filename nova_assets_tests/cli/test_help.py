@@ -74,7 +74,8 @@ def test_help_lists_every_command_with_what_it_is_for(nova: Nova) -> None:
 def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: Nova, command: str) -> None:
     said = nova(command, "--help")
     assert said.code == 0 and "--json" in said.out and "JSON: {" in said.out
-    changes = ("init", "run", "insert", "compact", "collect", "drop", "restore", "doctor")
+    upkeep = ("compact", "collect", "drop", "restore", "doctor", "seal")
+    changes = ("init", "run", "insert", "receive", "replay", *upkeep)
     assert ("--dry-run" in said.out) == (command in changes)
 
 

@@ -48,6 +48,8 @@ def put(folder: Path, name: str, content: str) -> None:
 
 def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
     put(folder, "a.json", '{"id": 1, "price": 2.5}\n{"id": 2, "price": "dear"}\n')
+    assert nova("receive", "orders", "--dry-run").out == "1 file would be taken, 51 B\n  a.json\n"
+    assert nova("arrivals", "orders").code == 1, "nobody has registered it yet"
     said = nova("receive", "orders")
     assert said.code == 0, said.err
     assert said.out == "orders: 1 row of 1 file, now at 1; 1 set aside in orders_quarantine\n"
@@ -65,6 +67,8 @@ def test_what_was_set_aside_is_mended_by_hand(nova: Nova, folder: Path) -> None:
     assert nova("replay", "orders").out == "orders: 0 rows mended; 1 left in the quarantine\n"
     bad = nova("read", "orders_quarantine", "--json").json["rows"]
     (folder / "bad.jsonl").write_text("".join(json.dumps({**r, "raw": '{"id": 2, "price": 9}'}) + "\n" for r in bad))
+    would = nova("replay", "orders", "--mended", folder / "bad.jsonl", "--dry-run").out
+    assert would == "would be: orders: 1 row mended; 0 left in the quarantine\n"
     done = nova("replay", "orders", "--mended", folder / "bad.jsonl", "--json")
     assert done.code == 0 and (done.json["rows"], done.json["left"]) == (1, 0)
     assert nova("read", "orders_quarantine", "--json").json["rows"] == []

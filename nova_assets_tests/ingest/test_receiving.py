@@ -301,7 +301,7 @@ def test_only_the_last_hours_are_looked_through(tmp_path: Path) -> None:
 
 
 def test_what_was_set_aside_is_mended_and_replayed(landing: Landing) -> None:
-    landing.put("a.json", row(1), b'{"id": N/A}\n', row("3"), row(None), b"{\n")
+    landing.put("a.json.gz", row(1), b'{"id": N/A}\n', row("3"), row(None), b"{\n")
     landing.put("b.csv", raw=b"id,action,day\n5,view,2024-01-01\nx6,view,\n")
     landing.put("c.json.gz", raw=gzip.compress(json.dumps(row(7)).encode())[:20])
     landing.store.receive("actions")
@@ -319,7 +319,7 @@ def test_what_was_set_aside_is_mended_and_replayed(landing: Landing) -> None:
     done = landing.store.replay("actions", mend)
     assert (done.rows, done.files, done.left) == (4, 0, 1)
     assert landing.ids() == [1, 2, 3, 4, 5, 6]
-    assert [(f, line) for f, line, _ in landing.quarantined()] == [("a.json", 5)]
+    assert [(f, line) for f, line, _ in landing.quarantined()] == [("a.json.gz", 5)]
     assert landing.store.replay("actions", mend).commit is None
     landing.put("c.json.gz", row(7))
     landing.store.receive("actions")
