@@ -51,6 +51,16 @@ class Deployment:
         """The store, for commands that change nothing. Where no catalog is, it looks at an empty one and makes none."""
         return self._open(self.settings, with_project) if self.catalog_is_there else self.scratch(with_project)
 
+    def look_at(self, channel: str) -> Store:
+        """The store, for commands that look at one channel and change nothing. One that the project defines and nobody
+        has registered is looked at in an empty catalog of its own."""
+        store = self.look(with_project=True)
+        registered = {s.channel.name for s in store.channels()}
+        if channel in registered or channel not in {c.name for c in store.project.channels}:
+            return store
+        store.close()
+        return self.scratch()
+
     def scratch(self, with_project: bool = True) -> Store:
         """A store with an empty catalog of its own, gone when it is closed; for dry runs on what does not exist yet."""
         return self._open(replace(self.settings, catalog=IN_MEMORY), with_project)

@@ -80,13 +80,7 @@ def _launch(store: Store, channel: str) -> dict[str, list[str]]:
 
 
 def _check(deployment: Deployment, channel: str, files: list[str], kind: Kind, partition: str | None) -> InsertCheck:
-    """The check changes nothing, so a channel that the project defines and nobody has registered is tried on an empty
-    catalog of its own."""
-    with deployment.look(with_project=True) as store:
-        registered = {s.channel.name for s in store.channels()}
-        if channel in registered or channel not in {c.name for c in store.project.channels}:
-            return store.check_insert(channel, files, kind, partition)
-    with deployment.scratch() as store:
+    with deployment.look_at(channel) as store:
         return store.check_insert(channel, files, kind, partition)
 
 

@@ -40,8 +40,9 @@ def receive(deployment: Deployment, channel: str, follow: bool, announced_only: 
     With --dry-run: {"dry_run": true, "channel", "files": [{"file", "version", "bytes"}]}
     """
     if dry_run:
-        found_files = _looked(deployment, channel)
-        return Answer(_arriving_json(channel, found_files), lambda console: _show_arriving(console, found_files))
+        with deployment.look_at(channel) as store:
+            files = store.arriving(channel)
+        return Answer(_arriving_json(channel, files), lambda console: _show_arriving(console, files))
     with deployment.open() as store:
         if not follow:
             found = store.receive(channel, look=not announced_only)
@@ -53,15 +54,6 @@ def receive(deployment: Deployment, channel: str, follow: bool, announced_only: 
                 said = _received(channel, found)
                 remark(json.dumps(_received_json(channel, found)) if deployment.quiet else said)
     return Answer(_received_json(channel, every), lambda console: console.print(f"in all: {_received(channel, every)}"))
-
-
-def _looked(deployment: Deployment, channel: str) -> list[Arrival]:
-    """A channel that the project defines and nobody has registered is looked at in an empty catalog of its own."""
-    with deployment.look(with_project=True) as store:
-        if channel in {s.channel.name for s in store.channels()}:
-            return store.arriving(channel)
-    with deployment.scratch() as store:
-        return store.arriving(channel)
 
 
 @click.command(cls=NovaCommand)
@@ -76,7 +68,7 @@ def arrivals(deployment: Deployment, channel: str, state: ArrivalState | None, l
     JSON: {"channel", "waiting", "taken", "refused", "gone", "rows", "bad", "oldest_waiting",
            "arrivals": [{"file", "version", "bytes", "state", "announced_at", "rows", "bad", "reason", "commit"}]}
     """
-    with deployment.look(with_project=True) as store:
+    with deployment.look_at(channel) as store:
         counts = store.catalog.arrival_counts(channel)
         found = store.arrivals(channel, state, limit)
     data = {**_counts_json(channel, counts), "arrivals": [_arrival_json(a) for a in found]}

@@ -26,7 +26,7 @@ def seal(deployment: Deployment, channel: str, dry_run: bool) -> Answer:
     With --dry-run: {"dry_run": true, "channel", "due": [{"group", "version"}], "open": [{"group", "why"}]}
     """
     if dry_run:
-        with deployment.look(with_project=True) as store:
+        with deployment.look_at(channel) as store:
             due, still = store.sealable(channel)
         data: dict[str, Any] = {
             "dry_run": True,
@@ -51,7 +51,7 @@ def seals(deployment: Deployment, channel: str, limit: int) -> Answer:
     \b
     JSON: {"channel", "seals": [{"group", "version", "state", "seq", "at", "rows", "bytes", "files"}]}
     """
-    with deployment.look(with_project=True) as store:
+    with deployment.look_at(channel) as store:
         found = store.seals(channel, limit)
     data = {"channel": channel, "seals": [_json(s) for s in found]}
     return Answer(data, lambda console: _show(console, found, f"Nothing of {channel} was sealed yet."))
