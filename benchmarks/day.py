@@ -2,9 +2,9 @@
 
     python -m benchmarks.day [--quick] [--json FILE]
 
-2,880 files, one every 30 seconds, with 300 actions of a long tail; 5 % of them come up to 20 minutes late, 2 % twice, and
-0.1 % of the records are corrupt. They are replayed fast: every 15 minutes of the day's clock, what has come is received, and
-upkeep does what it does by itself. Beside it stands one plain Spark batch over the whole day.
+2,880 files, one every 30 seconds, with 300 actions of a long tail; 5 % of them come up to 20 minutes late, 2 % twice,
+and 0.1 % of the records are corrupt. They are replayed fast: every 15 minutes of the day's clock, what has come is
+received, and upkeep does what it does by itself. Beside it stands one plain Spark batch over the whole day.
 """
 
 from __future__ import annotations
