@@ -73,7 +73,7 @@ def entry(found: Any, prefix: str) -> str:
     """One name: how it is called, what it means, its arguments, what it raises; a class with its public methods."""
     lines = [f"### `{prefix}{found.name}`\n", *described(found, signature(found, f"{prefix}{found.name}"))]
     if found.is_class:
-        for member in found.members.values():
+        for member in {**found.members, **_inherited(found)}.values():
             public = (
                 not member.name.startswith("_")
                 and member.name not in _INSIDE
@@ -83,6 +83,11 @@ def entry(found: Any, prefix: str) -> str:
             if public and member.is_function and "property" not in member.labels:
                 lines += [f"#### `{found.name}.{member.name}`\n", *described(member, signature(member, member.name))]
     return "\n".join(lines)
+
+
+def _inherited(found: Any) -> dict[str, Any]:
+    """Members of the parts that a class is put together from."""
+    return {n: m.target for n, m in found.inherited_members.items() if m.target.module.package.name == "nova_assets"}
 
 
 def described(found: Any, how: str) -> Iterator[str]:

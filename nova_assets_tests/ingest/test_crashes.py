@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import nova_assets as nova
 from nova_assets.ingest.folder import Folder
 from nova_assets_tests.ingest.test_receiving import Landing, row
 
@@ -60,6 +61,41 @@ def test_killed_and_received_again(point: str, tmp_path: Path) -> None:
     assert len(landing.quarantined()) == 5
     assert set(landing.states().values()) == {"taken"}
     assert work() == 0 and landing.ids() == list(range(5))
+
+
+SEALER = """
+import sys
+from pathlib import Path
+import nova_assets as nova
+home, source = Path(sys.argv[1]), nova.files(sys.argv[2], settled="1s", batch_files=2)
+ddl, days = "id bigint NOT NULL, action string, day date", nova.daily("day", start="2024-01-01")
+channel = nova.Channel("actions", schema=ddl, partitions=days, source=source, seal=nova.seal("day"))
+project = nova.Project(channels=[channel])
+with nova.open(project, f"sqlite:///{home}/c.db", home / "wh", lease=1, grace=1) as store:
+    store.receive("actions")
+    store.seal("actions")
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["stage.recorded:4", "stage.written:4", "commit.inside:4", "seal.final", "seal.put"])
+def test_killed_on_the_way_to_a_seal(point: str, tmp_path: Path) -> None:
+    landing = Landing(tmp_path, batch_files=2, partitions=nova.daily("day", start="2024-01-01"))
+    for n in range(5):
+        landing.put(f"{n}.json", row(n))
+
+    def work(**env: str) -> int:
+        command = [sys.executable, "-c", SEALER, str(tmp_path), str(landing.folder)]
+        done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
+        assert done.returncode in (0, -9), done.stderr
+        return done.returncode
+
+    assert work(NOVA_CRASH_AT=point) == -9, "it was killed there"
+    assert work() == work() == 0
+    [sealed] = [s for s in landing.store.seals("actions") if s.group == "2024-01-01"]
+    assert (sealed.version, sealed.state, sealed.rows, sealed.files) == (1, "sealed", 5, 1), "once, and all of it"
+    assert landing.ids() == list(range(5))
 
 
 def test_what_is_told_again_after_a_crash_is_not_taken_again(tmp_path: Path) -> None:
