@@ -99,8 +99,8 @@ class Arriving(ABC):
         Args:
             channel: as for ``receive``.
             mend: the text of a record as it should be, from its row of the quarantine (a dict with ``file``, ``line``,
-                ``reason``, ``raw``, ...); None leaves it there. By default the text as it is, for which the channel's
-                schema or partitions may have room by now.
+                ``reason``, ``raw``, ...); None leaves it there, and whole files stay, too. By default everything is
+                tried as it is: the channel's schema or partitions may have room for it by now.
         """
         from nova_assets.replaying import replay
 

@@ -21,7 +21,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from nova_assets.crash import crash_point
-from nova_assets.errors import CommitConflict, GroupSealed, NovaError, SourceUnavailable, TooManyBadRecords
+from nova_assets.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    GroupSealed,
+    NovaError,
+    SourceUnavailable,
+    TooManyBadRecords,
+)
 from nova_assets.ingest.batch import Batch, infer
 from nova_assets.ingest.inbox import Inbox, Notice
 from nova_assets.lease import heartbeat
@@ -77,22 +84,24 @@ class Receiving:
         announced = len(catalog.announce(name, [a for n in notices for a in n.arrivals]))
         if look:
             began = catalog.now()
-            announced += sum(len(catalog.announce(name, some)) for some in _some(self.inbox.look(began)))
+            found = self.inbox.look(began, catalog.channel(name).looked)
+            # A seal waits for what was there when the look began, so it is known since then.
+            announced += sum(len(catalog.announce(name, some, began)) for some in _some(found))
             catalog.looked(name, began)
         crash_point("receive.announced")
-        found = Received(announced)
+        received = Received(announced)
         while (taken := self._take_some()) is not None:
             batch, commit = taken
-            found += Received(0, len(batch.takes), batch.rows, batch.bad, (commit,))
+            received += Received(0, len(batch.takes), batch.rows, batch.bad, (commit,))
         self._acknowledge(notices)
-        return replace(found, waiting=catalog.arrival_counts(name).waiting)
+        return replace(received, waiting=catalog.arrival_counts(name).waiting)
 
     def arriving(self) -> list[Arrival]:
         """What ``receive`` would take, as far as that can be seen without taking note of it: files that wait, and those
         that are found by looking. What only a queue knows of is not among them. Changes nothing."""
         catalog, name = self.runtime.catalog, self.channel.name
         found = [s.arrival for s in catalog.waiting(name, _ALL)]
-        for some in _some(self.inbox.look(catalog.now())):
+        for some in _some(self.inbox.look(catalog.now(), catalog.channel(name).looked)):
             known = catalog.versions(name, [a.place for a in some])
             keys = {s.arrival.key for versions in known.values() for s in versions}
             found += [a for a in some if a.key not in keys]
@@ -110,7 +119,7 @@ class Receiving:
             look = time.monotonic() - looked >= look_every
             try:
                 found = self.receive(look=look)
-            except SourceUnavailable as error:
+            except (SourceUnavailable, CatalogUnavailable, CommitConflict) as error:
                 pause = min(max(2 * pause, every), _LONGEST_PAUSE)
                 log.warning("%s; tried again in %.0f s", error.what, pause)
             else:
@@ -135,15 +144,8 @@ class Receiving:
         raise AssertionError("unreachable")
 
     def _next(self) -> list[Arrival]:
-        """What is to be taken by one commit."""
-        found: list[Arrival] = []
-        size = 0
-        for status in self.runtime.catalog.waiting(self.channel.name, self.source.batch_files):
-            size += status.arrival.size
-            if found and size > self.source.batch_bytes:
-                break
-            found.append(status.arrival)
-        return found
+        """What is to be taken by one commit, at most."""
+        return [s.arrival for s in self.runtime.catalog.waiting(self.channel.name, self.source.batch_files)]
 
     def _read(self, waiting: Sequence[Arrival]) -> Batch:
         catalog = self.runtime.catalog
@@ -151,6 +153,8 @@ class Receiving:
         batch = Batch(self.channel, self.source, schema, catalog.now(), self.sealed())
         before = catalog.versions(self.channel.name, [a.place for a in waiting])
         for arrival in waiting:
+            if batch.takes and batch.bytes > self.source.batch_bytes:
+                break  # what is left waits for the next
             others = [b for b in before.get(arrival.place, []) if b.arrival.key != arrival.key]
             batch.read(self.inbox, arrival, others)
         if self.source.is_too_bad(batch.bad, batch.rows + batch.bad):

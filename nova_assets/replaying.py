@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.errors import BadRecord, CommitConflict
+from nova_assets.errors import BadRecord, CommitConflict, GroupSealed
 from nova_assets.ingest.again import read_again
 from nova_assets.model.arrival import Arrival, Replayed, Taken
 from nova_assets.model.arrow_types import to_arrow
@@ -51,7 +51,7 @@ class _Plan:
 
 def replayable(receiving: Receiving, mend: Mend | None = None) -> Replayed:
     """What ``replay`` would do. Changes nothing."""
-    plan = _planned(receiving, mend or _as_it_is)
+    plan = _planned(receiving, mend)
     return Replayed(plan.rows, len(plan.takes), plan.left)
 
 
@@ -59,21 +59,16 @@ def replay(receiving: Receiving, mend: Mend | None = None) -> Replayed:
     """Try everything in a channel's quarantine again. What is right now moves onto the channel in one commit."""
     attempts = receiving.runtime.attempts
     for attempt in range(1, attempts + 1):
-        plan = _planned(receiving, mend or _as_it_is)
+        plan = _planned(receiving, mend)
         if not plan.changed:
             return Replayed(left=plan.left)
         try:
             return _carried_out(receiving, plan)
-        except CommitConflict as conflict:
+        except (CommitConflict, GroupSealed) as conflict:
             log.info("the replay of %s is planned again: %s", receiving.channel.name, conflict.what)
             if attempt == attempts:
                 raise
     raise AssertionError("unreachable")
-
-
-def _as_it_is(row: Row) -> str | None:
-    text: str | None = row["raw"]
-    return text
 
 
 def _carried_out(receiving: Receiving, plan: _Plan) -> Replayed:
@@ -83,20 +78,20 @@ def _carried_out(receiving: Receiving, plan: _Plan) -> Replayed:
     return Replayed(plan.rows, len(plan.takes), plan.left, commit)
 
 
-def _planned(receiving: Receiving, mend: Mend) -> _Plan:
+def _planned(receiving: Receiving, mend: Mend | None) -> _Plan:
     channel, sealed = receiving.channel, receiving.sealed()
     at, held = _held(receiving)
     schema = receiving.runtime.catalog.channel(channel.name).schema
     files = [r for r in held if r["line"] == WHOLE_FILE]
     refused = _refused(receiving, files)
-    again = [r for r in files if _arrival(r).key in refused]
+    again = [r for r in files if mend is None and _arrival(r).key in refused]
     tables: list[pa.Table] = []
     changed: list[Row] = [{**r, DELETED: True} for r in again]
     left = len(files) - len(again)
     for row in held:
         if row["line"] == WHOLE_FILE:
             continue
-        text = mend(row)
+        text = row["raw"] if mend is None else mend(row)
         if text is None or schema is None:
             left += 1
             continue

@@ -17,14 +17,19 @@ from nova_assets.model.block import Block
 from nova_assets.model.commit import CommitRequest, HeadAt
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.partitions import Dimension, partition_name, partition_values
+from nova_assets.model.period import seconds_of
 from nova_assets.model.ports import ChannelState
 from nova_assets.model.seal import PutSeal, Seal, Sealing
 from nova_assets.plan import modes
+from nova_assets.plan.compact import final
 from nova_assets.plan.sealing import Due, Open, Situation, judge
 from nova_assets.runtime import Runtime
 from nova_assets.upkeep import Asked, Upkeep
 
 log = logging.getLogger("nova_assets.sealing")
+
+_TRIES = 3
+"""So often a group is brought into its final form while something comes to it."""
 
 
 class Seals:
@@ -49,7 +54,7 @@ class Seals:
         sealing, dimension = _how(state)
         held = [p for p in self.catalog.partitions(channel) if not p.dropped]
         groups = {partition_values(p.partition)[sealing.by] for p in held}
-        fed = any(c.name == channel and c.source is not None for c in self.runtime.project.channels)
+        source = next((c.source for c in self.runtime.project.channels if c.name == channel), None)
         assert state.since is not None
         return judge(
             sealing,
@@ -59,9 +64,10 @@ class Seals:
                 since=state.since,
                 groups={g for g in groups if g is not None},
                 seals=self.catalog.latest_seals(channel),
-                is_fed=fed,
+                is_fed=source is not None,
                 looked=state.looked,
-                oldest=self.catalog.arrival_counts(channel).oldest if fed else None,
+                settling=0 if source is None else seconds_of(source.settled) or 0,
+                oldest=None if source is None else self.catalog.arrival_counts(channel).oldest,
             ),
         )
 
@@ -79,14 +85,25 @@ class Seals:
     def _seal(self, channel: str, group: Due, policy: Compacting) -> None:
         sealing, _ = _how(self.catalog.channel(channel))
         scope = partition_name([sealing.by], {sealing.by: group.group})
-        inside = [p.partition for p in self.catalog.partitions(channel, scope) if not p.dropped]
-        if inside:
-            self.upkeep.compact(channel, Asked(policy, final=True, partitions=tuple(inside)))
-        crash_point("seal.final")
+        for _ in range(_TRIES):
+            inside = [p.partition for p in self.catalog.partitions(channel, scope) if not p.dropped]
+            if inside:
+                self.upkeep.compact(channel, Asked(policy, final=True, partitions=tuple(inside)))
+            crash_point("seal.final")
+            if self._put(channel, group, scope, policy):
+                return
+        raise CommitConflict(f"{scope} of channel {channel!r} is being written to", reason="final", channel=channel)
+
+    def _put(self, channel: str, group: Due, scope: str, policy: Compacting) -> bool:
+        """Seal a group, if it has its final form."""
         execution = self.runtime.begin_insert(channel, scope=scope)
         try:
             head = execution.pins[channel].head
-            held = modes.snapshot(self.catalog.history(channel, head, scope, back_to=head))
+            history = self.catalog.history(channel, head, scope, back_to=head)
+            if final(history, policy):
+                self.catalog.abort(execution.id, "something came before the seal")
+                return False
+            held = modes.snapshot(history)
             files = [f for b in (*held.bases, *held.deltas) if isinstance(b, Block) for f in b.manifest.files]
             put = PutSeal(
                 channel,
@@ -125,6 +142,7 @@ class Seals:
             raise
         crash_point("seal.put")
         log.info("sealed %s of %s, version %d", scope, channel, group.version)
+        return True
 
 
 def _how(state: ChannelState) -> tuple[Sealing, Dimension]:

@@ -25,21 +25,27 @@ class Arrivals:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def announce(self, channel: str, found: Iterable[Arrival]) -> list[Arrival]:
-        """Remember files that have arrived. Gives those that were not known."""
+    def announce(self, channel: str, found: Iterable[Arrival], at: datetime | None = None) -> list[Arrival]:
+        """Remember files that have arrived. Gives those that were not known, or were gone and have come back.
+
+        Args:
+            at: since when they are known to be there; now by default.
+        """
         by_key = {a.key: a for a in found}
         new = [by_key[k] for k in sorted(set(by_key) - self._known(channel, list(by_key)))]
-        return self.database.write(lambda c: [a for a in new if self._announce(c, channel, a)]) if new else []
+        since = at or self.database.clock()
+        return self.database.write(lambda c: [a for a in new if self._announce(c, channel, a, since)]) if new else []
 
     def _known(self, channel: str, keys: Sequence[str]) -> set[str]:
         found: set[str] = set()
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
-            query = select(arrivals.c.key).where(arrivals.c.channel == channel, arrivals.c.key.in_(some))
+            mine = (arrivals.c.channel == channel, arrivals.c.key.in_(some), arrivals.c.state != "gone")
+            query = select(arrivals.c.key).where(*mine)
             found |= set(self.database.read(lambda c, q=query: c.execute(q).scalars().all()))  # type: ignore[misc]
         return found
 
-    def _announce(self, c: Connection, channel: str, arrival: Arrival) -> bool:
+    def _announce(self, c: Connection, channel: str, arrival: Arrival, since: datetime) -> bool:
         """Unless another process was first."""
         row = {
             "channel": channel,
@@ -49,11 +55,15 @@ class Arrivals:
             "version": arrival.version,
             "bytes": arrival.size,
             "modified": arrival.modified,
-            "at": self.database.clock(),
+            "at": since,
             "state": "waiting",
         }
+        back = {"state": "waiting", "at": since, "reason": None, "commit_id": None}
         new = (sqlite if self.database.is_sqlite else postgresql).insert(arrivals).values(**row)
-        return c.execute(new.on_conflict_do_nothing().returning(arrivals.c.key)).first() is not None
+        again = new.on_conflict_do_update(
+            index_elements=[arrivals.c.channel, arrivals.c.key], set_=back, where=arrivals.c.state == "gone"
+        )
+        return c.execute(again.returning(arrivals.c.key)).first() is not None
 
     def waiting(self, channel: str, limit: int) -> list[ArrivalStatus]:
         """Files that were announced and not taken, oldest first."""
@@ -70,9 +80,9 @@ class Arrivals:
         return [_status(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def looked(self, channel: str, began: datetime) -> None:
-        """All that is there has been announced: as it was at that moment, at least."""
-        mine = (channels.c.name == channel, channels.c.looked_at.is_(None) | (channels.c.looked_at < began))
-        self.database.write(lambda c: c.execute(update(channels).where(*mine).values(looked_at=began)))
+        """All that was there at that moment has been announced. The latest word counts: clocks may have been ahead."""
+        mine = channels.c.name == channel
+        self.database.write(lambda c: c.execute(update(channels).where(mine).values(looked_at=began)))
 
     def versions(self, channel: str, places: Sequence[str]) -> dict[str, list[ArrivalStatus]]:
         """Place -> everything that is known of the files there."""

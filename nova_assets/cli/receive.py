@@ -116,7 +116,7 @@ def replay(deployment: Deployment, channel: str, mended: Path | None, dry_run: b
 
 def _texts(mended: Path) -> dict[tuple[str, str, int], str]:
     found = {}
-    for n, line in enumerate(mended.read_text().splitlines(), start=1):
+    for n, line in enumerate(mended.read_bytes().split(b"\n"), start=1):
         if line.strip():
             try:
                 row = json.loads(line)

@@ -38,6 +38,7 @@ log = logging.getLogger("nova_assets.receiving")
 
 JOB = "nova_receive"
 INTERVAL = 10  # seconds
+AFTER_FAILURE = 60  # seconds
 LOOK_EVERY = 600.0  # seconds
 
 _NOTED = 10_000
@@ -94,7 +95,7 @@ def receiving_sensor(nova: NovaResource, receives: JobDefinition) -> SensorDefin
     inboxes = Inboxes()
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
-        return due(nova.store(), inboxes, context.cursor, is_busy(context, JOB, 0))
+        return due(nova.store(), inboxes, context.cursor, is_busy(context, JOB, AFTER_FAILURE))
 
     return SensorDefinition(
         name=f"{JOB}_sensor",
@@ -146,7 +147,7 @@ def due(store: Store, inboxes: Inboxes, cursor: str | None, busy: bool) -> Senso
                 to_look.append(channel.name)
             elif complete or (channel.source is not None and _has_news(store, channel, inboxes.of(store, channel))):
                 waiting.append(channel.name)
-        except NovaError as error:  # one source that does not answer keeps no other waiting
+        except Exception as error:  # one that cannot be looked after keeps no other waiting
             log.error("%s: %s", channel.name, error)
             said.append(f"{channel.name}: {error}")
     looked |= {name: now.timestamp() for name in to_look}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from dagster import DagsterRunStatus, RunsFilter, SensorEvaluationContext
-from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._time import get_current_timestamp
 
 LIFE_SIGN = 120  # seconds
@@ -19,11 +19,12 @@ def is_busy(context: SensorEvaluationContext, job: str, after_failure: float) ->
     Args:
         after_failure: seconds.
     """
+    waiting = RunsFilter(job_name=job, statuses=list(NOT_FINISHED_STATUSES))
+    if context.instance.get_run_records(waiting, limit=1):
+        return True
     for record in context.instance.get_run_records(RunsFilter(job_name=job), limit=1):
         status, ended = record.dagster_run.status, record.end_time or 0
-        return status in IN_PROGRESS_RUN_STATUSES or (
-            status == DagsterRunStatus.FAILURE and get_current_timestamp() < ended + after_failure
-        )
+        return status == DagsterRunStatus.FAILURE and get_current_timestamp() < ended + after_failure
     return False
 
 

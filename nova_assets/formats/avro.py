@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from nova_assets.formats.arrow import schema_of
 from nova_assets.formats.file import File, bad
-from nova_assets.formats.outcome import Parsed, Refused
+from nova_assets.formats.outcome import Parsed, refused_row
 from nova_assets.formats.rows import Rows
 from nova_assets.model.schema import Schema
 
@@ -50,8 +49,7 @@ def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
             try:
                 rows.take(number, record)
             except ValueError as error:
-                raw = json.dumps(record, default=str).encode()
-                rows.refused.append(Refused.of_bytes(str(error), number, raw, format="json"))
+                rows.refused.append(refused_row(str(error), number, record))
     return rows.parsed()
 
 

@@ -133,6 +133,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _check_columns(file: File, names: Sequence[str], schema: Schema, drop: bool) -> None:
+    if len(set(names)) != len(names):
+        raise bad(file, "a column is named twice", found=", ".join(names))
     lacking = [f.name for f in schema.fields if f.name not in names]
     strange = [n for n in names if n not in schema and n != DELETED and not drop]
     if lacking or strange:

@@ -6,8 +6,11 @@ decompressed, or how long one of its lines is.
 
 from __future__ import annotations
 
+import csv
+import errno
 import gzip
 import io
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.errors import BadRecord, EmptyInput
+from nova_assets.errors import BadRecord, EmptyInput, NovaError, SourceUnavailable
 
-BROKEN = (pa.ArrowException, OSError, EOFError)
+BROKEN = (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error, UnicodeError, ArithmeticError)
 """What pyarrow and Python raise of a file that is not what it is said to be."""
+
+_OURS = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ETIMEDOUT})
+"""What says nothing of a file: the machine, or the way to it, is in trouble."""
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 
@@ -126,7 +132,10 @@ def bad(file: File, what: str, **parts: Any) -> BadRecord:
     return BadRecord(f"{file.said}: {what}", file=file.said, **parts)
 
 
-def cut_short(file: File, error: BaseException) -> BadRecord:
+def cut_short(file: File, error: BaseException) -> NovaError:
+    """The error for a file that cannot be read to its end; another, where that is not the file's fault."""
+    if isinstance(error, OSError) and error.errno in _OURS:
+        return SourceUnavailable(f"{file.said} cannot be read now", found=str(error), next="it is tried again")
     return bad(file, "the file cannot be read to its end", found=str(error), next="fetch the file again", line=None)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +25,7 @@ class Refused:
         raw: the record as it stands in the file; of one that is too long, its beginning.
         format: of that text, where it is not the file's own.
         header: the first line of the file, where the record cannot be read without.
+        whole: that text is the record, and not only what can be shown of it.
     """
 
     reason: str
@@ -29,11 +33,27 @@ class Refused:
     raw: str | None = None
     format: Format | None = None
     header: str | None = None
+    whole: bool = True
 
     @staticmethod
     def of_bytes(reason: str, line: int, raw: bytes, **more: Any) -> Refused:
         text = raw[: SHOWN * 4].decode("utf-8", "backslashreplace")
-        return Refused(reason, line, text if len(text) <= SHOWN else text[:SHOWN] + CUT, **more)
+        whole = len(text) <= SHOWN and text.encode() == raw
+        shown = text if len(text) <= SHOWN else text[:SHOWN] + CUT
+        return Refused(reason, line, shown, **{"whole": whole, **more})
+
+
+def refused_row(reason: str, line: int, row: Mapping[str, Any]) -> Refused:
+    """A record of which there is no text, as JSON. What JSON cannot say exactly is only shown."""
+    exact = True
+
+    def said(value: Any) -> str:
+        nonlocal exact
+        exact = exact and isinstance(value, date | Decimal)  # a datetime is a date
+        return value.isoformat() if isinstance(value, date) else str(value)
+
+    raw = json.dumps(row, default=said).encode()
+    return Refused.of_bytes(reason, line, raw, format="json", **({} if exact else {"whole": False}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,9 @@ class Rows:
                 continue
             try:
                 row[name] = coerced(given, self.declared[name])
-            except ValueError as error:
+                if isinstance(given, str):
+                    given.encode()  # JSON can say half of a character
+            except (ValueError, ArithmeticError) as error:
                 raise ValueError(f"column {name!r}: {error}") from error
         self._rows.append(row)
         self.numbers.append(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from nova_assets.formats.file import File, lines_of
+from nova_assets.formats.file import File, bad, lines_of
 from nova_assets.formats.outcome import Parsed, Refused
 from nova_assets.model.schema import Schema
 
@@ -13,8 +13,11 @@ def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
     """The lines that are UTF-8 text, and those that are not.
 
     Raises:
+        BadRecord: the channel has several columns.
         OSError, EOFError: it cannot be read to its end.
     """
+    if len(schema.names) != 1:
+        raise bad(file, "lines of text are rows of one column", expected=f"a file of rows of {schema}")
     texts: list[str] = []
     numbers: list[int] = []
     refused: list[Refused] = []

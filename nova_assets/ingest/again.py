@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import BadRecord, NovaError
-from nova_assets.formats.file import CUT, SHOWN, File
+from nova_assets.formats.file import File
 from nova_assets.formats.outcome import Parsed
 from nova_assets.ingest.batch import read_records
 from nova_assets.model.channel import Channel
@@ -29,8 +29,8 @@ def read_again(
     Raises:
         BadRecord: it is still not what the channel holds.
     """
-    if raw is None or (len(raw) > SHOWN and raw.endswith(CUT)):
-        raise BadRecord("the record is too long to be kept whole", next="mend it, or let its file come again")
+    if raw is None or (raw == row["raw"] and not row["whole"]):
+        raise BadRecord("the record is too long to be kept, or no text", next="mend it, or let its file come again")
     text = raw if row["header"] is None else f"{row['header']}\n{raw}"
     with tempfile.TemporaryDirectory(prefix="nova-again-") as folder:
         path = Path(folder, "record")

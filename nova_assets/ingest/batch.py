@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from nova_assets.errors import NovaError, PartitionError, SchemaMismatch, Source
 from nova_assets.formats.arrow import schema_of
 from nova_assets.formats.derived import with_derived
 from nova_assets.formats.file import File
-from nova_assets.formats.outcome import Parsed, Refused
+from nova_assets.formats.outcome import Parsed, Refused, refused_row
 from nova_assets.formats.readers import format_of, read, read_what_is_right
 from nova_assets.ingest.inbox import Changed, Gone, Inbox
 from nova_assets.model.arrival import Arrival, ArrivalStatus, Taken
@@ -32,7 +31,7 @@ from nova_assets.model.source import Files
 log = logging.getLogger("nova_assets.ingest")
 
 _LOOKED_AT = 10
-"""So many files are looked at to find out the schema."""
+"""So many files are looked at to find out the schema; more, if none of these says one."""
 
 
 @dataclass
@@ -61,6 +60,11 @@ class Batch:
     @property
     def bad(self) -> int:
         return sum(t.bad for t in self.takes)
+
+    @property
+    def bytes(self) -> int:
+        """In memory."""
+        return sum(t.nbytes for t in self.tables)
 
     @property
     def good(self) -> pa.Table:
@@ -98,6 +102,9 @@ class Batch:
         except NovaError as error:
             found = "" if error.found is None else f" ({error.found})"
             self._refuse(arrival, f"{error.what.removeprefix(f'{arrival.path}: ')}{found}")
+        except Exception as error:  # whatever a library makes of strange bytes: one file keeps no other waiting
+            log.exception("%s of %s cannot be read", arrival.path, self.channel.name)
+            self._refuse(arrival, f"the file cannot be read: {type(error).__name__}: {error}")
         else:
             self._take(arrival, format_, parsed)
 
@@ -109,6 +116,7 @@ class Batch:
 
     def _refuse(self, arrival: Arrival, reason: str) -> None:
         """All of a file."""
+        reason = "".join(c if c.isprintable() else " " for c in reason)  # PostgreSQL takes no NUL
         self.aside.append(self._row(arrival, self.source.format or format_of(arrival.path), Refused(reason)))
         self.takes.append(Taken(arrival, "refused", bad=1, reason=reason[:4000]))
 
@@ -119,6 +127,7 @@ class Batch:
             "line": WHOLE_FILE if refused.line is None else refused.line,
             "reason": refused.reason,
             "raw": refused.raw,
+            "whole": refused.whole,
             "header": refused.header,
             "format": refused.format or format_,
             "set_aside_at": self.now,
@@ -136,10 +145,14 @@ def infer(inbox: Inbox, channel: Channel, source: Files, waiting: Iterable[Arriv
     """
     found: Schema | None = None
     met: list[str] = []
-    for arrival in list(waiting)[:_LOOKED_AT]:
+    for n, arrival in enumerate(waiting):
+        if found is not None and n >= _LOOKED_AT:
+            break
         format_ = source.format or format_of(arrival.path)
         if format_ is None:
             continue
+        if format_ == "text":
+            return parse_ddl("line string")
         try:
             with inbox.fetch(arrival) as file:
                 table = with_derived(read(file, format_, None), channel.partitions, None)
@@ -181,14 +194,14 @@ def _fitting(parsed: Parsed, channel: Channel, schema: Schema, sealed: Mapping[s
     """What was read, without the rows that the channel cannot take: nulls where there may be none, and values that no
     partition has."""
     wrong = _wrong(parsed.table, channel, schema, sealed)
+    if not channel.merge.keyed and DELETED in parsed.table.column_names:
+        parsed = replace(parsed, table=parsed.table.drop_columns([DELETED]))
     if not wrong:
         return parsed
     kept = [n for n in range(parsed.table.num_rows) if n not in wrong]
-    rows = parsed.table.take(pa.array(sorted(wrong), pa.int64())).to_pylist()
-    refused = [
-        Refused.of_bytes(wrong[n], parsed.numbers[n], json.dumps(row, default=str).encode(), format="json")
-        for n, row in zip(sorted(wrong), rows, strict=True)
-    ]
+    given = parsed.table.drop_columns([d.column for d in channel.partitions if d.of is not None])
+    rows = given.take(pa.array(sorted(wrong), pa.int64())).to_pylist()
+    refused = [refused_row(wrong[n], parsed.numbers[n], row) for n, row in zip(sorted(wrong), rows, strict=True)]
     numbers = [parsed.numbers[n] for n in kept]
     every = sorted([*parsed.refused, *refused], key=lambda r: r.line or WHOLE_FILE)
     return Parsed(parsed.table.take(pa.array(kept, pa.int64())), numbers, tuple(every))
@@ -201,6 +214,9 @@ def _wrong(table: pa.Table, channel: Channel, schema: Schema, sealed: Mapping[st
     for name in dict.fromkeys(never):
         for n in table.column(name).is_null().to_numpy().nonzero()[0] if name in table.column_names else ():
             found.setdefault(int(n), f"column {name!r} is null")
+    if DELETED in table.column_names and not channel.merge.keyed:
+        for n in table.column(DELETED).is_valid().to_numpy().nonzero()[0]:
+            found.setdefault(int(n), f"it says {DELETED!r}, and nothing can be deleted from a channel without a key")
     if channel.partitions:
         columns = list(channel.partition_columns)
         found_places = table.group_by(columns).aggregate([]).to_pylist()

@@ -19,7 +19,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nova_assets.errors import SourceUnavailable
+from nova_assets.errors import BadRecord, SourceUnavailable
 from nova_assets.formats.file import File
 from nova_assets.ingest.hours import folders
 from nova_assets.ingest.inbox import Changed, Gone, Notice
@@ -32,6 +32,7 @@ _MESSAGES = 10  # SQS gives no more at once
 _CHUNK = 1 << 20
 _GONE = ("NoSuchKey", "404", "NotFound")
 _CHANGED = ("PreconditionFailed", "412")
+_FORBIDDEN = ("AccessDenied", "403", "InvalidObjectState")
 
 
 class Bucket:
@@ -83,10 +84,10 @@ class Bucket:
                 ]
                 self.sqs.delete_message_batch(QueueUrl=self._queue_url(), Entries=entries)
 
-    def look(self, now: datetime) -> Iterator[Arrival]:
+    def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
         """Every object below the prefixes of the last hours."""
         pages = self.s3.get_paginator("list_objects_v2")
-        for folder in folders(self.source, now):
+        for folder in folders(self.source, now, since):
             prefix = f"{self.prefix}{folder}/" if folder else self.prefix
             with self._reaching():
                 for page in pages.paginate(Bucket=self.bucket, Prefix=prefix):
@@ -96,15 +97,28 @@ class Bucket:
     @contextmanager
     def fetch(self, arrival: Arrival) -> Iterator[File]:
         """A copy of the object, for as long as the block lasts."""
+        if arrival.size > self.source.largest:
+            raise BadRecord(f"the object is larger than {self.source.largest} bytes", found=f"{arrival.size} bytes")
         with tempfile.TemporaryDirectory(prefix="nova-arrival-") as folder:
             path = Path(folder, "object")
             with self._reaching(arrival):
-                asked = {"Bucket": self.bucket, "Key": self.prefix + arrival.path, "IfMatch": _etag(arrival)}
-                body = self.s3.get_object(**asked)["Body"]
-                with path.open("wb") as out:
-                    for chunk in body.iter_chunks(_CHUNK):
-                        out.write(chunk)
+                self._copy(arrival, path)
             yield File(path, arrival.path, self.source.largest)
+
+    def _copy(self, arrival: Arrival, path: Path) -> None:
+        asked = {"Bucket": self.bucket, "Key": self.prefix + arrival.path, "IfMatch": _etag(arrival)}
+        body = self.s3.get_object(**asked)["Body"]
+        try:
+            with path.open("wb") as out:
+                for chunk in body.iter_chunks(_CHUNK):
+                    out.write(chunk)
+        except OSError as error:
+            raise SourceUnavailable(
+                f"{arrival.path} cannot be copied to {path.parent.parent}",
+                found=str(error),
+                next="make room there, or name another folder by TMPDIR",
+                location=self.source.location,
+            ) from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -150,6 +164,8 @@ class Bucket:
             if arrival is not None and code in _CHANGED:
                 what = f"{arrival.path}: the object was changed after it was announced"
                 raise Changed(what, expected=arrival.version, path=arrival.path) from error
+            if arrival is not None and code in _FORBIDDEN:
+                raise BadRecord(f"{arrival.path}: the object may not be read", found=code) from error
             raise SourceUnavailable(
                 f"{self.source.location} does not answer",
                 found=str(error),

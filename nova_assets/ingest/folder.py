@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
 import time
@@ -19,6 +20,12 @@ from nova_assets.ingest.inbox import Changed, Gone, Notice, Outside
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.period import seconds_of
 from nova_assets.model.source import Files
+
+_CLOCKS = 60.0
+"""Seconds by which the clock of who writes may be ahead."""
+
+_STRAY = re.compile("[\udc80-\udcff]")
+_ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
 
 
 class Folder:
@@ -38,8 +45,6 @@ class Folder:
         self.settled = float(seconds_of(source.settled) or 0)
         self._changed: set[str] = set()
         self._lock = threading.Lock()
-        self._undecodable: dict[str, str] = {}
-        """A name that is no UTF-8, as it can be shown and stored -> as the system has it."""
         self._observer: Any = None
         _check(root)
         if watch:
@@ -65,14 +70,13 @@ class Folder:
     def acknowledge(self, notices: Sequence[Notice]) -> None:
         """Nothing is kept for them; a file that has changed since is told of again."""
         for notice in notices:
-            current = self._arrival(notice.receipt)
-            if current is None or current in notice.arrivals:
+            if not os.path.lexists(self._path(notice.receipt)) or self._arrival(notice.receipt) in notice.arrivals:
                 self._forget(notice.receipt)
 
-    def look(self, now: datetime) -> Iterator[Arrival]:
+    def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
         """Every file in the folders of the last hours."""
         _check(self.root)
-        for folder in folders(self.source, now):
+        for folder in folders(self.source, now, since):
             for path in self._walk(folder):
                 arrival = self._arrival(path)
                 if arrival is not None:
@@ -138,20 +142,32 @@ class Folder:
     def _walk(self, folder: str) -> Iterator[str]:
         """Paths of the files in a folder and those below, in order; nothing where there is none."""
         top = self.root / folder
-        for where, names, files in os.walk(top, followlinks=False):
+        for where, names, files in os.walk(top, onerror=self._unreadable, followlinks=False):
             names.sort()
             for file in sorted(files):
                 path = self._shown(Path(where, file).relative_to(self.root).as_posix())
                 if self.source.takes(path):
                     yield path
 
+    def _unreadable(self, error: OSError) -> None:
+        """A folder that is gone holds nothing; of one that cannot be read nobody knows."""
+        if not isinstance(error, FileNotFoundError):
+            raise SourceUnavailable(
+                f"folder {error.filename} cannot be read",
+                found=str(error),
+                next="check who may read it",
+                location=str(self.root),
+            ) from error
+
     def _arrival(self, path: str) -> Arrival | None:
         """The file as it is now; None where it is no file, or still being written."""
         try:
             found = os.stat(self._path(path))
-        except OSError:
+        except OSError as error:
+            self._unreadable(error)
             return None
-        if not stat.S_ISREG(found.st_mode) or time.time() - self.settled < found.st_mtime <= time.time():
+        ago = time.time() - found.st_mtime
+        if not stat.S_ISREG(found.st_mode) or -_CLOCKS < ago < self.settled:
             return None
         return _arrival(path, found)
 
@@ -183,16 +199,24 @@ class Folder:
         return self._path(path)
 
     def _path(self, shown: str) -> Path:
-        return self.root / self._undecodable.get(shown, shown)
+        return self.root / _as_named(shown)
 
     def _shown(self, path: str) -> str:
-        try:
-            path.encode()
-            return path
-        except UnicodeEncodeError:
-            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-            self._undecodable[shown] = path
-            return shown
+        return _as_shown(path)
+
+
+def _as_shown(name: str) -> str:
+    """A name as it can be stored: of one that is no UTF-8, the bytes in question as ``\\xNN``."""
+    if "\\x" not in name and not _STRAY.search(name):
+        return name
+    return _STRAY.sub(lambda m: f"\\x{ord(m[0]) - 0xDC00:02x}", name.replace("\\", "\\\\"))
+
+
+def _as_named(shown: str) -> str:
+    """The name that was shown so."""
+    if "\\x" not in shown:
+        return shown
+    return _ESCAPED.sub(lambda m: "\\" if m[1] == "\\" else chr(0xDC00 + int(m[1][1:], 16)), shown)
 
 
 def _arrival(path: str, found: os.stat_result) -> Arrival:

@@ -10,15 +10,18 @@ from nova_assets.model.period import seconds_of
 from nova_assets.model.source import Files
 
 
-def folders(source: Files, now: datetime) -> Iterator[str]:
-    """Oldest first; the next hour, too, since clocks differ. Only ``""``, the location itself, where the source does
-    not say how the folders of an hour are called."""
-    if source.hours is None:
+def folders(source: Files, now: datetime, since: datetime | None) -> Iterator[str]:
+    """Oldest first; the next hour, too, since clocks differ. Only ``""``, the location itself, at the first look, and
+    where the source does not say how the folders of an hour are called.
+
+    Args:
+        since: when the last look began: nothing between the two is left out.
+    """
+    if source.hours is None or since is None:
         yield ""
         return
     back = timedelta(seconds=seconds_of(source.look_back) or 0)
-    local = now.astimezone(ZoneInfo(source.tz))
-    hour = (local - back).astimezone(ZoneInfo("UTC"))
+    hour = (min(now, since) - back).astimezone(ZoneInfo("UTC"))
     end = now + timedelta(hours=1)
     seen: set[str] = set()
     while hour <= end:

@@ -20,7 +20,7 @@ class Gone(NovaError):
 
 
 class Changed(NovaError):
-    """A file is not the version that was announced. ``now`` is the one that is there."""
+    """A file is not the version that was announced."""
 
     code = "NOVA-FILE-CHANGED"
 
@@ -70,9 +70,12 @@ class Inbox(Protocol):
     def acknowledge(self, notices: Sequence[Notice]) -> None:
         """These need not come again: what they tell of is committed."""
 
-    def look(self, now: datetime) -> Iterator[Arrival]:
+    def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
         """What is there, announced or not: in the folders of the last hours, where the source says how those are
-        called; otherwise everywhere.
+        called, and of all since the last look; otherwise everywhere.
+
+        Args:
+            since: when the last look began; None for the first, which is everywhere.
 
         Raises:
             SourceUnavailable: it does not answer.

@@ -28,6 +28,8 @@ LONGEST_NAME = 2000
 
 _NULL = "__null__"
 
+_NEVER = datetime(9990, 1, 1, tzinfo=UTC)
+
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
@@ -125,10 +127,13 @@ class Dimension:
             return None
         local = datetime.fromisoformat(value)
         zone = ZoneInfo(self.tz or "UTC")
-        if self.kind == "daily":  # by its own clock: some days have 23 hours
-            return (local + timedelta(days=1)).replace(tzinfo=zone)
-        begins = local if local.tzinfo is not None else local.replace(tzinfo=zone)
-        return begins.astimezone(UTC) + timedelta(hours=1)
+        try:
+            if self.kind == "daily":  # by its own clock: some days have 23 hours
+                return (local + timedelta(days=1)).replace(tzinfo=zone)
+            begins = local if local.tzinfo is not None else local.replace(tzinfo=zone)
+            return begins.astimezone(UTC) + timedelta(hours=1)
+        except OverflowError:  # the last day of all, which some write for "never"
+            return _NEVER
 
     @property
     def _pattern(self) -> str:

@@ -88,15 +88,24 @@ class Project:
             for c in b.writes:
                 writers.setdefault(c.name, []).append(b.name)
         fed = {c.name for c in self.channels if c.source is not None}
-        return [
-            f"channel {c!r} is written by the bindings {' and '.join(map(repr, w))}; one binding writes a channel"
-            for c, w in writers.items()
-            if len(w) > 1
-        ] + [
-            f"channel {c!r} has a source, and is written by the binding {w[0]!r}; one or the other feeds a channel"
-            for c, w in writers.items()
-            if c in fed
-        ]
+        strict = {c.name for c in self.channels if c.seal is not None and c.seal.late == "quarantine"} - fed
+        return (
+            [
+                f"channel {c!r} is written by the bindings {' and '.join(map(repr, w))}; one binding writes a channel"
+                for c, w in writers.items()
+                if len(w) > 1
+            ]
+            + [
+                f"channel {c!r} has a source, and is written by the binding {w[0]!r}; one or the other feeds a channel"
+                for c, w in writers.items()
+                if c in fed
+            ]
+            + [
+                f"channel {c!r} is written by the binding {w[0]!r}, but late='quarantine' in its seal is for files"
+                for c, w in writers.items()
+                if c in strict
+            ]
+        )
 
     def _trigger_problems(self) -> list[str]:
         found = []

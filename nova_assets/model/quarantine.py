@@ -14,12 +14,11 @@ WHOLE_FILE = 0
 """The line of what is set aside whole."""
 
 COLUMNS = (
-    "file string NOT NULL, version string NOT NULL, line bigint NOT NULL, reason string, raw string, header string, "
-    "format string, set_aside_at timestamp"
+    "file string NOT NULL, version string NOT NULL, line bigint NOT NULL, reason string, raw string, whole boolean, "
+    "header string, format string, set_aside_at timestamp"
 )
-"""``line`` is 0 for a whole file. ``raw`` is the record as it stands there; of one that is too long, its beginning.
-
-``header`` is the first line of its file, where the record cannot be read without."""
+"""``line`` is 0 for a whole file. ``raw`` is the record as it stands there; where ``whole`` is false, only what can be
+shown of it: it is too long, or no text. ``header`` is the first line of its file, without which it cannot be read."""
 
 
 def quarantine_name(channel: str) -> str:

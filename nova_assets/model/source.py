@@ -33,15 +33,14 @@ class Files:
             ``"%Y/%m/%d/%H"``. Then only those of the last hours are looked through, and never the whole location.
         tz: of the clock that ``hours`` goes by.
         look_back: how many hours are looked through for what was never announced.
-        settled: a file of a folder that was changed more recently is still being written. Files that are renamed into
-            place need no such time.
+        settled: a file of a folder that was changed more recently is still being written.
         extra: what becomes of columns that are not the channel's: ``refuse`` sets the record aside (or the file, where
             that says its columns itself), ``drop`` leaves them out.
         replaced: what becomes of a file that has changed after it was taken: ``refuse`` sets it aside and counts it,
             ``take`` takes its records beside the old ones.
         most_bad: a batch with more bad records is not taken at all: a share below 1, or a number. None for any.
         largest: bytes of one file when it is decompressed; beyond that it is set aside.
-        batch_files, batch_bytes: at most so much is taken by one commit.
+        batch_files, batch_bytes: about so much is taken by one commit; the latter in memory.
     """
 
     location: str
@@ -57,7 +56,7 @@ class Files:
     most_bad: float | None = None
     largest: int = 1 << 30
     batch_files: int = 1000
-    batch_bytes: int = 64 << 20
+    batch_bytes: int = 256 << 20
 
     @property
     def scheme(self) -> str:
@@ -89,8 +88,8 @@ class Files:
             ZoneInfo(self.tz)
         except (ZoneInfoNotFoundError, ValueError):
             found.append(f'source has tz={self.tz!r}; expected a name such as "UTC" or "Europe/Paris"')
-        if self.hours is not None and "%H" not in self.hours:
-            found.append(f'source has hours={self.hours!r}; expected a pattern with %H, such as "%Y/%m/%d/%H"')
+        if self.hours is not None and not _is_hourly(self.hours):
+            found.append(f'source has hours={self.hours!r}; expected one of an hour and its day, such as "%Y/%m/%d/%H"')
         return found
 
     def takes(self, path: str) -> bool:
@@ -114,6 +113,13 @@ class Files:
         return None if self.hours is None else hour.strftime(self.hours).strip("/")
 
 
+def _is_hourly(pattern: str) -> bool:
+    """Whether it says an hour of a day, and nothing finer."""
+    day, hour = datetime(2024, 1, 2, 3), datetime(2024, 1, 2, 4)
+    tells = len({at.strftime(pattern) for at in (day, hour, datetime(2024, 1, 3, 3), datetime(2023, 1, 2, 3))}) == 4
+    return tells and day.strftime(pattern) == day.replace(minute=59, second=59).strftime(pattern)
+
+
 def _matcher(pattern: str) -> re.Pattern[str]:
     parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
     means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
@@ -135,7 +141,7 @@ def files(
     most_bad: float | None = None,
     largest: int = 1 << 30,
     batch_files: int = 1000,
-    batch_bytes: int = 64 << 20,
+    batch_bytes: int = 256 << 20,
 ) -> Files:
     """A source of a channel: files that arrive in a folder or an object store, each taken exactly once.
 

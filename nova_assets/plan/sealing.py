@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from nova_assets.errors import PartitionError
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.seal import Seal, Sealing
 
@@ -24,6 +26,7 @@ class Situation:
         seals: group -> its latest seal.
         is_fed: the channel has a source; the next two are of that.
         looked: when the last look for files that were never announced began.
+        settling: seconds for which a file is left alone after it was changed.
         oldest: when the first of the files that still wait was announced.
     """
 
@@ -33,6 +36,7 @@ class Situation:
     seals: Mapping[str, Seal]
     is_fed: bool = False
     looked: datetime | None = None
+    settling: int = 0
     oldest: datetime | None = None
 
 
@@ -91,7 +95,8 @@ def _why_open(sealing: Sealing, dimension: Dimension, group: str, s: Situation) 
         return f"what is late is waited for until {_said(closes)}"
     if not s.is_fed:
         return None
-    if s.looked is None or s.looked < closes:
+    # A clock that was ahead has looked in a future that is still to come.
+    if s.looked is None or not closes + timedelta(seconds=s.settling) <= s.looked <= s.now:
         return _UNLOOKED
     if s.oldest is not None and s.oldest <= s.looked:
         return f"files wait that were announced at {_said(s.oldest)}"
@@ -115,7 +120,8 @@ def _calendar(dimension: Dimension, s: Situation) -> Iterator[str]:
     else:
         hour = _whole_hour(first.astimezone(zone))
         while hour <= s.now:
-            yield dimension.of_moment(hour.astimezone(zone))
+            with suppress(PartitionError):  # before the start, or where a clock was changed by half an hour
+                yield dimension.of_moment(hour.astimezone(zone))
             hour += timedelta(hours=1)
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -289,15 +290,23 @@ def test_the_schema_is_inferred_once_and_then_held_to(tmp_path: Path) -> None:
 
 
 def test_only_the_last_hours_are_looked_through(tmp_path: Path) -> None:
-    from datetime import UTC, datetime, timedelta
-
     landing = Landing(tmp_path, hours="%Y-%m-%d/%H", look_back="3h")
     now = datetime.now(UTC)
-    for n in (0, 2, 9):
-        landing.put(f"{now - timedelta(hours=n):%Y-%m-%d/%H}/a.json", row(n))
-    landing.put("elsewhere/a.json", row(50))
+
+    def put(first: int) -> None:
+        for n in (0, 2, 9):
+            landing.put(f"{now - timedelta(hours=n):%Y-%m-%d/%H}/{first}.json", row(first + n))
+        landing.put(f"elsewhere/{first}.json", row(first + 50))
+
+    put(0)
     landing.store.receive("actions")
-    assert landing.ids() == [0, 2]
+    assert landing.ids() == [0, 2, 9, 50], "all of it, at the first look"
+    put(100)
+    landing.store.receive("actions")
+    assert landing.ids() == [0, 2, 9, 50, 100, 102]
+    landing.store.catalog.looked("actions", now - timedelta(hours=8))
+    landing.store.receive("actions")
+    assert landing.ids() == [0, 2, 9, 50, 100, 102, 109], "and of the time in which nobody looked"
 
 
 def test_what_was_set_aside_is_mended_and_replayed(landing: Landing) -> None:
@@ -307,7 +316,8 @@ def test_what_was_set_aside_is_mended_and_replayed(landing: Landing) -> None:
     landing.store.receive("actions")
     assert landing.ids() == [1, 5] and len(landing.quarantined()) == 6
     nothing = landing.store.replay("actions", lambda r: None)
-    assert (nothing.rows, nothing.files, nothing.left) == (0, 1, 5)
+    assert (nothing.rows, nothing.files, nothing.left) == (0, 0, 6)
+    assert landing.store.replayable("actions").files == 1
 
     def mend(found: Any) -> str | None:
         text: str = found["raw"]
@@ -317,10 +327,11 @@ def test_what_was_set_aside_is_mended_and_replayed(landing: Landing) -> None:
         return None if text == "{" else text.replace("N/A", "2").replace('"3"', "3").replace("null", "4")
 
     done = landing.store.replay("actions", mend)
-    assert (done.rows, done.files, done.left) == (4, 0, 1)
+    assert (done.rows, done.files, done.left) == (4, 0, 2)
     assert landing.ids() == [1, 2, 3, 4, 5, 6]
-    assert [(f, line) for f, line, _ in landing.quarantined()] == [("a.json.gz", 5)]
+    assert [(f, line) for f, line, _ in landing.quarantined()] == [("a.json.gz", 5), ("c.json.gz", 0)]
     assert landing.store.replay("actions", mend).commit is None
+    assert landing.store.replay("actions").files == 1
     landing.put("c.json.gz", row(7))
     landing.store.receive("actions")
     assert landing.ids() == [1, 2, 3, 4, 5, 6, 7]
@@ -335,3 +346,74 @@ def test_a_file_that_waits_again_is_read_as_it_is_now(landing: Landing) -> None:
         assert store.replay("actions").files == 1
         assert landing.quarantined() == [] and landing.states() == {"a.xyz": "waiting"}
         assert store.receive("actions").rows == 1
+
+
+def test_a_file_that_comes_back_is_taken(landing: Landing) -> None:
+    path = landing.put("a.json", row(1))
+    source = landing.channel.source
+    assert source is not None
+    inbox = Fickle(source, landing.folder)
+    inbox.before = lambda found: path.rename(landing.home / "away")
+    landing.store.receive("actions", inbox=inbox)
+    assert landing.states() == {"a.json": "gone"}
+    (landing.home / "away").rename(path)
+    assert landing.store.receive("actions").announced == 1
+    assert landing.ids() == [1] and landing.states() == {"a.json": "taken"}
+
+
+def test_a_name_that_is_no_text_is_known_to_other_processes(landing: Landing) -> None:
+    for name, n in ((b"caf\xe9.json", 1), (b"caf\\xe9.json", 2), (b"a\\\\x.json", 3)):
+        path = landing.folder / os.fsdecode(name)
+        path.write_text(json.dumps(row(n)))
+        os.utime(path, (1, 1))
+    source = landing.channel.source
+    assert source is not None
+    found = list(Folder(source, landing.folder).look(datetime.now(UTC), None))
+    assert len({a.path for a in found}) == 3
+    landing.store.receive("actions", look=False)  # registers
+    landing.store.catalog.announce("actions", found)
+    landing.store.receive("actions", look=False)
+    assert landing.ids() == [1, 2, 3]
+
+
+STRANGE: dict[str, bytes] = {
+    "a.json.gz": gzip.compress(b"x" * 1000)[:12] + b"\x00\xff" * 50,
+    "a.csv": b"id,action,day\n1,a\rb,\n",
+    "b.csv": "id,act\xefon,day\n1,a,\n".encode("latin-1"),
+    "c.csv": "id,action,day\n1,a,\n".encode("utf-16"),
+    "d.csv": b"id,id,action,day\n1,1,a,\n",
+    "e.csv": "id,action,day\n1,a,\n".encode("utf-16-le"),
+    "b.json": b'{"id": 2, "action": "\\ud83d"}\n{"id": "x"}\n',
+    "c.json": b'{"id": 1e999999}',
+    "d.json": b'{"id": 3, "_deleted": true}',
+    "e.json": b'{"id": 4, "day": "0000-00-00"}',
+    "a.avro": b"Obj\x01" + b"\x00" * 100,
+    "a.parquet": b"PAR1" + b"\x00" * 100 + b"PAR1",
+    "a.txt": b"hello\n",
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_strange_file_keeps_no_other_waiting(name: str, landing: Landing) -> None:
+    landing.put("0.json", row(1))
+    landing.put(name, raw=STRANGE[name])
+    landing.put("z.json", row(9))
+    found = landing.store.receive("actions")
+    assert found.waiting == 0 and {1, 9} <= set(landing.ids()) <= {1, 9, 2, 3, 4}
+    assert found.bad >= 1 and len(landing.quarantined()) >= 1
+    assert all(reason.isprintable() for _, _, reason in landing.quarantined())
+
+
+def test_what_is_no_text_is_not_replayed_as_something_else(landing: Landing) -> None:
+    landing.put("a.json", '{"id": 1, "action": "café"}'.encode("latin-1"))
+    landing.store.receive("actions")
+    assert landing.store.replay("actions").left == 1 and landing.ids() == []
+    assert landing.store.replay("actions", lambda r: r["raw"].replace("\\xe9", "é")).rows == 1
+
+
+def test_batches_are_bounded_by_what_they_take_in_memory(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, batch_bytes=1000)
+    for n in range(4):
+        landing.put(f"{n}.json.gz", *(row(n * 1000 + k) for k in range(200)))
+    assert len(landing.store.receive("actions").commits) == 4
+    assert len(landing.ids()) == 800

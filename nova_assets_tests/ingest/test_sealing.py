@@ -172,3 +172,38 @@ def test_a_channel_that_is_not_sealed_is_told(days: Days) -> None:
         nova.Channel("c", schema="id bigint", seal=nova.seal("day"))
     with pytest.raises(nova.DefinitionError, match="lateness='soon'"):
         nova.seal("day", lateness="soon")
+
+
+def test_a_day_is_not_sealed_while_what_the_last_look_found_still_waits(days: Days) -> None:
+    days.after(hours=1)
+    days.put("a.json", row(1))
+    receiving = days.store.runtime.commit_insert
+
+    def die(request: Any) -> Any:
+        raise nova.CatalogUnavailable("gone for a moment")
+
+    days.store.runtime.commit_insert = die  # type: ignore[method-assign]
+    with pytest.raises(nova.CatalogUnavailable):
+        days.store.receive("actions")
+    days.store.runtime.commit_insert = receiving  # type: ignore[method-assign]
+    assert days.store.catalog.arrival_counts("actions").waiting == 1
+    assert days.sealed() == [] and "files wait" in days.store.sealable("actions")[1][0].why
+    days.store.receive("actions")
+    assert days.sealed() == [("2024-01-01", 1, 1, 1)]
+
+
+def test_a_clock_that_was_ahead_is_no_look(days: Days) -> None:
+    days.after(days=5)
+    days.store.receive("actions")
+    days.after(hours=1)
+    days.put("a.json", row(1))
+    assert days.sealed() == []
+    days.store.receive("actions")
+    assert [s[2] for s in days.sealed()] == [1]
+
+
+def test_the_last_day_of_all_is_never_over(days: Days) -> None:
+    days.put("a.json", row(1, day="9999-12-31"), row(2))
+    days.after(hours=1)
+    days.store.receive("actions")
+    assert [s[0] for s in days.sealed()] == ["2024-01-01"]

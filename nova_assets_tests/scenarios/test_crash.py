@@ -18,7 +18,8 @@ import nova_assets as nova
 from nova_assets.crash import CRASH_POINTS
 from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, rows
 
-RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(("sweep", "publish", "collect", "repair", "fire"))]
+OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal")
+RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(OTHERS)]
 INSERT_POINTS = [p for p in RUN_POINTS if p != "task.after"]
 DURABLE = ("commit.after",)
 
