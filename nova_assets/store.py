@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nova_assets.arriving import Arriving
 from nova_assets.errors import ChannelNotFound, DefinitionError
@@ -29,9 +29,6 @@ from nova_assets.sealing import Seals
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
 from nova_assets.upkeep import Asked, Upkeep, retained
-
-if TYPE_CHECKING:
-    pass
 
 Observer = Callable[[str, Any], None]
 

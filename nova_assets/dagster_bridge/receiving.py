@@ -58,7 +58,7 @@ def receiving_job() -> JobDefinition:
         store: Store = context.resources.nova.store()
         done: dict[str, Any] = {}
         failed: dict[str, NovaError] = {}
-        for name in context.op_config["channels"] or [c.name for c in fed(store)]:
+        for name in context.op_config["channels"] or [c.name for c in looked_after(store)]:
             try:
                 with saying(context.log.info, f"{name} is still being received"):
                     done[name] = _receive(context, store, store.project.channel(name))
@@ -139,7 +139,7 @@ def due(store: Store, inboxes: Inboxes, cursor: str | None, busy: bool) -> Senso
     now = store.catalog.now()
     looked: dict[str, float] = json.loads(cursor) if cursor else {}
     waiting, to_look, said = [], [], []
-    for channel in fed(store):
+    for channel in looked_after(store):
         since = now - timedelta(seconds=LOOK_EVERY)
         try:
             complete, unlooked = _sealable(store, channel)
@@ -180,6 +180,6 @@ def _has_news(store: Store, channel: Channel, inbox: Inbox) -> bool:
     return store.catalog.arrival_counts(channel.name).waiting > 0
 
 
-def fed(store: Store) -> list[Channel]:
+def looked_after(store: Store) -> list[Channel]:
     """The channels of the project that have a source, or a seal."""
     return [c for c in store.project.channels if c.source is not None or c.seal is not None]

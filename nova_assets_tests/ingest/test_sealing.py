@@ -207,3 +207,16 @@ def test_the_last_day_of_all_is_never_over(days: Days) -> None:
     days.after(hours=1)
     days.store.receive("actions")
     assert [s[0] for s in days.sealed()] == ["2024-01-01"]
+
+
+def test_files_that_the_engine_will_not_write_larger_keep_no_day_open(tmp_path: Path) -> None:
+    days = Days(tmp_path, target=10**6)
+    for n, count in enumerate((6000, 1000, 4)):
+        days.put(f"{n}.json", *(row(10_000 * n + k * k % 9973) for k in range(count)))
+        days.store.receive("actions")
+    days.store.compact("actions")
+    days.store._upkeep.compact = lambda *asked: None  # type: ignore[method-assign]
+    days.after(hours=1)
+    days.store.receive("actions")
+    [sealed] = days.sealed()
+    assert sealed[2] == 7004 and sealed[3] > 1
