@@ -30,9 +30,13 @@ def read_csv(file: File, schema: Schema | None) -> pa.Table:
         BadRecord: a row of another length, a value that is not of its column's type, a file that ends inside a value.
         EmptyInput: not even a header.
     """
+    _refuse_open_quote(file)
+    return _read(file, schema)
+
+
+def _read(file: File, schema: Schema | None) -> pa.Table:
     declared = declared_types(schema)
     types = _types(declared)
-    _refuse_open_quote(file)
     try:
         with file.open() as stream:
             table = _parsed(stream, types, threads=True)
@@ -60,7 +64,7 @@ def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
     """
     _refuse_open_quote(file)
     try:
-        table = read_csv(file, schema)
+        table = _read(file, schema)
         numbers: Sequence[int] = range(2, table.num_rows + 2)
         if _count_lines(file) == table.num_rows + 1:
             _check_columns(file, table.column_names, schema, drop)

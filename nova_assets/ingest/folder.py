@@ -128,16 +128,19 @@ class Folder:
 
     def _note(self, path: Path) -> None:
         with suppress(ValueError):
-            name = self._shown(path.relative_to(self.root).as_posix())
-            if self.source.takes(name):
-                with self._lock:
-                    self._changed.add(name)
+            self._add(_as_shown(path.relative_to(self.root).as_posix()))
+
+    def _add(self, path: str) -> None:
+        if self.source.takes(path):
+            with self._lock:
+                self._changed.add(path)
 
     def _note_all(self, folder: Path) -> None:
-        """A folder that was moved here has files of which nobody tells."""
-        with suppress(ValueError):
+        """A folder that was moved here has files of which nobody tells. One that cannot be read is for the next look to
+        complain of: here it would end the watching."""
+        with suppress(ValueError, SourceUnavailable):
             for path in self._walk(folder.relative_to(self.root).as_posix().removeprefix(".")):
-                self._note(self.root / path)
+                self._add(path)
 
     def _walk(self, folder: str) -> Iterator[str]:
         """Paths of the files in a folder and those below, in order; nothing where there is none."""
@@ -145,7 +148,7 @@ class Folder:
         for where, names, files in os.walk(top, onerror=self._unreadable, followlinks=False):
             names.sort()
             for file in sorted(files):
-                path = self._shown(Path(where, file).relative_to(self.root).as_posix())
+                path = _as_shown(Path(where, file).relative_to(self.root).as_posix())
                 if self.source.takes(path):
                     yield path
 
@@ -164,7 +167,8 @@ class Folder:
         try:
             found = os.stat(self._path(path))
         except OSError as error:
-            self._unreadable(error)
+            if not self._path(path).is_symlink():  # a link to nowhere, or in a circle, is no file
+                self._unreadable(error)
             return None
         ago = time.time() - found.st_mtime
         if not stat.S_ISREG(found.st_mode) or -_CLOCKS < ago < self.settled:
@@ -200,9 +204,6 @@ class Folder:
 
     def _path(self, shown: str) -> Path:
         return self.root / _as_named(shown)
-
-    def _shown(self, path: str) -> str:
-        return _as_shown(path)
 
 
 def _as_shown(name: str) -> str:

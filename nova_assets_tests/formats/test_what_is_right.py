@@ -13,7 +13,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
@@ -87,6 +87,7 @@ def test_a_bad_row_of_csv_is_refused_alone(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.csv"])
+@settings(deadline=None)
 @given(broken=st.sets(st.integers(0, 30)))
 def test_whatever_is_broken_the_rest_is_read(name: str, broken: set[int], tmp_path_factory: Any) -> None:
     good: Callable[[int], bytes] = (
