@@ -15,7 +15,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import nova_assets as nova
-from nova_assets_tests.ingest.test_receiving import DDL, row
+from nova_assets_tests.ingest.landing import DDL, row
 
 LOCATION = "s3://logs/raw"
 

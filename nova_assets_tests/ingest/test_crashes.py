@@ -12,7 +12,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.ingest.folder import Folder
-from nova_assets_tests.ingest.test_receiving import Landing, row
+from nova_assets_tests.ingest.landing import Landing, row
 
 POINTS = [
     "receive.announced",

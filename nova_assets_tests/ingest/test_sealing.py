@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets_tests.ingest.test_receiving import Landing, row
+from nova_assets_tests.ingest.landing import Landing, row
 
 MIDNIGHT = datetime(2024, 1, 2, tzinfo=UTC)
 
