@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nova_assets.errors import CommitConflict, DefinitionError, NovaError
+from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Kind, Origin
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers
@@ -124,7 +123,7 @@ class Inserts:
                 request = self._stage(execution, channel, frame, kind, key, origin)
                 commit = self.runtime.commit_insert(request)
         except BaseException as error:
-            self._undo(execution, f"{type(error).__name__}: {error}")
+            self.runtime.staging.undo(execution, error)
             raise
         if commit.repeated or not commit.numbers:
             self.runtime.staging.discard(execution)
@@ -163,12 +162,6 @@ class Inserts:
             **needs,
         )
         return request
-
-    def _undo(self, execution: Execution, reason: str) -> None:
-        """Leave nothing: the caller is told, so nobody will resume this. Refused by the catalog if it was committed."""
-        with suppress(NovaError):
-            self.catalog.abort(execution.id, reason[:4000])
-            self.runtime.staging.discard(execution)
 
 
 def _check_kind(kind: str) -> None:

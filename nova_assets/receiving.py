@@ -14,7 +14,6 @@ import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -25,7 +24,6 @@ from nova_assets.errors import (
     CatalogUnavailable,
     CommitConflict,
     GroupSealed,
-    NovaError,
     SourceUnavailable,
     TooManyBadRecords,
 )
@@ -218,9 +216,7 @@ class Receiving:
                 )
                 commit = self.runtime.commit_insert(request)
         except BaseException as error:
-            with suppress(NovaError):  # refused by the catalog if it was committed
-                self.runtime.catalog.abort(execution.id, f"{type(error).__name__}: {error}"[:4000])
-                self.runtime.staging.discard(execution)
+            self.runtime.staging.undo(execution, error)
             raise
         return commit
 

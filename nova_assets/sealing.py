@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 
 from nova_assets.crash import crash_point
-from nova_assets.errors import CommitConflict, DefinitionError, NovaError
+from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.model.block import Block
 from nova_assets.model.commit import CommitRequest, HeadAt
 from nova_assets.model.compacting import Compacting
@@ -102,7 +101,7 @@ class Seals:
             history = self.catalog.history(channel, head, scope, back_to=head)
             # Files that could still be larger have been written once for that, and are no reason to wait.
             if any(not c.anew for c in final(history, policy)):
-                self.catalog.abort(execution.id, "something came before the seal")
+                self.runtime.staging.undo(execution, "something came before the seal")
                 return False
             held = modes.snapshot(history)
             files = [f for b in (*held.bases, *held.deltas) if isinstance(b, Block) for f in b.manifest.files]
@@ -138,8 +137,7 @@ class Seals:
             )
             self.runtime.commit_insert(request)
         except BaseException as error:
-            with suppress(NovaError):
-                self.catalog.abort(execution.id, f"{type(error).__name__}: {error}"[:4000])
+            self.runtime.staging.undo(execution, error)
             raise
         crash_point("seal.put")
         log.info("sealed %s of %s, version %d", scope, channel, group.version)

@@ -134,6 +134,14 @@ class Staging:
                 self.engine.delete(block.folder)
             self.catalog.swept([b.id for b in staged], for_good=True)
 
+    def undo(self, execution: Execution, why: BaseException | str) -> None:
+        """End an execution that nobody will resume, and leave nothing of it. If it was committed the catalog refuses,
+        and what it staged is left alone."""
+        reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+        with suppress(NovaError):
+            self.catalog.abort(execution.id, reason[:4000])
+            self.discard(execution)
+
     def complete(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for those that are written whole."""
         return {b.port: b for b in self.catalog.staged(execution.id) if b.manifest is not None}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from nova_assets.crash import crash_point
-from nova_assets.errors import CommitConflict, DefinitionError, NovaError
+from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.lease import heartbeat
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
@@ -82,15 +81,15 @@ class Upkeep:
                 history = self.catalog.history(channel, execution.pins[channel].head)
                 wanted = self._wanted(history, asked)
                 if not wanted:
-                    self._undo(execution, "compacted by another process")
+                    self.runtime.staging.undo(execution, "compacted by another process")
                     return None
                 commit = self.runtime.commit_insert(self._stage(execution, history, wanted, asked))
         except CommitConflict as conflict:
             log.info("channel %s was compacted by another process: %s", channel, conflict.what)
-            self._undo(execution, "compacted by another process")
+            self.runtime.staging.undo(execution, "compacted by another process")
             return None
         except BaseException as error:
-            self._undo(execution, f"{type(error).__name__}: {error}")
+            self.runtime.staging.undo(execution, error)
             raise
         said = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in wanted)
         log.info("compacted %s: %s", channel, said)
@@ -118,7 +117,7 @@ class Upkeep:
             history = self.catalog.history(channel, execution.pins[channel].head)
             gone = droppable(history, frozenset(partitions))
             if not gone or history.schema is None:
-                self._undo(execution, "there was nothing in them")
+                self.runtime.staging.undo(execution, "there was nothing in them")
                 return None
             nothing = Manifest((), history.schema, format=self.engine.format)
             model = history.last_merge or history.merge  # one that was changed takes effect by a base that is given
@@ -134,7 +133,7 @@ class Upkeep:
                 )
             )
         except BaseException as error:
-            self._undo(execution, f"{type(error).__name__}: {error}")
+            self.runtime.staging.undo(execution, error)
             raise
 
     def verdicts(self, channel: str, retain: float) -> tuple[Verdict, ...]:
@@ -253,12 +252,6 @@ class Upkeep:
         staged = self.runtime.staging.complete(execution)[history.channel]
         for n, c in enumerate(wanted):
             yield _base(staged.id if n == 0 else f"{staged.id}-{n}", history, c, parts.get(c.partition, []), manifest)
-
-    def _undo(self, execution: Execution, reason: str) -> None:
-        """Nobody will resume this; what it staged is removed, or swept later."""
-        with suppress(NovaError):
-            self.catalog.abort(execution.id, reason[:4000])
-            self.runtime.staging.discard(execution)
 
 
 def _base(block_id: str, history: History, compact: Compact, files: list[DataFile], like: Manifest) -> Publish:

@@ -3,7 +3,6 @@
 (Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
 """
 
-import json
 import logging
 from datetime import timedelta
 from threading import Lock
@@ -95,7 +94,7 @@ def receiving_sensor(nova: NovaResource, receives: JobDefinition) -> SensorDefin
     inboxes = Inboxes()
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
-        return due(nova.store(), inboxes, context.cursor, is_busy(context, JOB, AFTER_FAILURE))
+        return due(nova.store(), inboxes, is_busy(context, JOB, AFTER_FAILURE))
 
     return SensorDefinition(
         name=f"{JOB}_sensor",
@@ -127,37 +126,40 @@ class Inboxes:
             return inbox
 
 
-def due(store: Store, inboxes: Inboxes, cursor: str | None, busy: bool) -> SensorResult:
+def due(store: Store, inboxes: Inboxes, busy: bool) -> SensorResult:
     """One tick.
 
     Args:
-        cursor: when all was looked through last. One that is lost costs a look, no more.
         busy: a run is under way; what comes meanwhile is seen by the next tick.
     """
     if busy:
-        return SensorResult(skip_reason="a run is under way", cursor=cursor)
-    now = store.catalog.now()
-    looked: dict[str, float] = json.loads(cursor) if cursor else {}
-    waiting, to_look, said = [], [], []
+        return SensorResult(skip_reason="a run is under way, or failed a moment ago")
+    to_look, waiting, said = [], [], []
     for channel in looked_after(store):
-        since = now - timedelta(seconds=LOOK_EVERY)
         try:
             complete, unlooked = _sealable(store, channel)
-            if channel.source is not None and (unlooked or looked.get(channel.name, 0) < since.timestamp()):
+            if channel.source is not None and (unlooked or _is_long_ago(store, channel)):
                 to_look.append(channel.name)
             elif complete or (channel.source is not None and _has_news(store, channel, inboxes.of(store, channel))):
                 waiting.append(channel.name)
         except Exception as error:  # one that cannot be looked after keeps no other waiting
             log.error("%s: %s", channel.name, error)
             said.append(f"{channel.name}: {error}")
-    looked |= {name: now.timestamp() for name in to_look}
     requests = [
         RunRequest(run_config={"ops": {"receive": {"config": {"channels": names, "look": look}}}})
         for names, look in ((to_look, True), (waiting, False))
         if names
     ]
     nothing = None if requests else "\n".join(said) or "nothing has arrived, and nothing is to be sealed"
-    return SensorResult(run_requests=requests[:1], skip_reason=nothing, cursor=json.dumps(looked))
+    return SensorResult(run_requests=requests[:1], skip_reason=nothing)
+
+
+def _is_long_ago(store: Store, channel: Channel) -> bool:
+    """Whether all is to be looked through again for what was never announced."""
+    assert channel.source is not None
+    store.register([channel, quarantine_of(channel)])
+    looked = store.catalog.channel(channel.name).looked
+    return looked is None or store.catalog.now() - looked > timedelta(seconds=LOOK_EVERY)
 
 
 def _sealable(store: Store, channel: Channel) -> tuple[bool, bool]:
@@ -171,7 +173,6 @@ def _sealable(store: Store, channel: Channel) -> tuple[bool, bool]:
 def _has_news(store: Store, channel: Channel, inbox: Inbox) -> bool:
     """Whether there is something to receive. What only this process is told of is made known to the run that will."""
     if inbox.is_local:
-        store.register([channel, quarantine_of(channel)])
         notices = inbox.poll(_NOTED)
         store.catalog.announce(channel.name, [a for n in notices for a in n.arrivals])
         inbox.acknowledge(notices)

@@ -44,11 +44,11 @@ class Deployment:
         os.utime(hidden, (time.time() - 60,) * 2)
         hidden.rename(self.landing / name)
 
-    def tick(self, cursor: str | None = None, busy: bool = False) -> tuple[Any, str | None]:
-        """The run that is requested, if there is one, and the cursor after it."""
-        found = due(self.store, self.inboxes, cursor, busy)
+    def tick(self, busy: bool = False) -> Any:
+        """The run that is requested, if there is one."""
+        found = due(self.store, self.inboxes, busy)
         wanted = [r.run_config["ops"]["receive"]["config"] for r in found.run_requests or ()]
-        return (wanted[0] if wanted else None), found.cursor
+        return wanted[0] if wanted else None
 
 
 @pytest.fixture
@@ -66,18 +66,16 @@ def until(holds: Callable[[], Any]) -> Any:
 
 
 def test_the_sensor_sees_what_arrives(it: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, cursor = it.tick()
-    assert wanted == {"channels": ["actions"], "look": True}, "first, all is looked through"
+    assert it.tick() == {"channels": ["actions"], "look": True}, "first, all is looked through"
     it.store.receive("actions")
-    assert it.tick(cursor) == (None, cursor), "nothing has arrived"
+    assert it.tick() is None, "nothing has arrived"
     it.put("a.json", {"id": 1, "action": "view"})
-    wanted = until(lambda: it.tick(cursor)[0])
-    assert wanted == {"channels": ["actions"], "look": False}
-    assert it.tick(cursor, busy=True)[0] is None
+    assert until(it.tick) == {"channels": ["actions"], "look": False}
+    assert it.tick(busy=True) is None
     assert it.store.receive("actions", look=False).rows == 1, "the run finds what the sensor was told of"
-    assert it.tick(cursor)[0] is None
+    assert it.tick() is None
     monkeypatch.setattr(receiving, "LOOK_EVERY", 0.0)
-    assert it.tick(cursor)[0] == {"channels": ["actions"], "look": True}, "now and then all is looked through again"
+    assert it.tick() == {"channels": ["actions"], "look": True}, "now and then all is looked through again"
 
 
 def test_a_run_receives_and_the_channel_shows_it(it: Deployment) -> None:
@@ -98,11 +96,13 @@ def test_a_source_that_does_not_answer_fails_the_run_and_says_so(it: Deployment)
     assert not done.success
     (failure,) = [e for e in done.all_events if e.is_step_failure]
     assert "from which files arrive, cannot be read" in str(failure.step_failure_data.error)
-    found = due(it.store, Inboxes(), json.dumps({"actions": time.time()}), busy=False)
+    it.store.catalog.looked("actions", it.store.catalog.now())
+    found = due(it.store, Inboxes(), busy=False)
     assert "from which files arrive, cannot be read" in str(found.skip_reason)
 
 
-def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path) -> None:
+def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "LOOK_EVERY", 10.0**7)
     start = datetime(2024, 1, 1, 12, tzinfo=UTC)
     landing = tmp_path / "landing"
     landing.mkdir()
@@ -119,18 +119,16 @@ def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path) -> None:
         store.catalog.database.clock = lambda: now[0]  # type: ignore[attr-defined]
         inboxes = Inboxes()
         store.receive("days")
-        cursor = json.dumps({"days": start.timestamp()})
-        assert not due(store, inboxes, cursor, busy=False).run_requests
+        assert not due(store, inboxes, busy=False).run_requests
         now[0] = start + timedelta(hours=12, minutes=4)
-        cursor = json.dumps({"days": now[0].timestamp()})
-        assert not due(store, inboxes, cursor, busy=False).run_requests, "what is late is waited for"
+        assert not due(store, inboxes, busy=False).run_requests, "what is late is waited for"
         now[0] += timedelta(minutes=2)
-        (request,) = due(store, inboxes, cursor, busy=False).run_requests or ()
+        (request,) = due(store, inboxes, busy=False).run_requests or ()
         assert request.run_config["ops"]["receive"]["config"]["look"], "the last look, before it is sealed"
         store.receive("days")
-        (request,) = due(store, inboxes, cursor, busy=False).run_requests or ()
+        (request,) = due(store, inboxes, busy=False).run_requests or ()
         assert [s.group for s in store.seal("days")] == ["2024-01-01"]
-        assert not due(store, inboxes, cursor, busy=False).run_requests
+        assert not due(store, inboxes, busy=False).run_requests
         (event,) = publish(store, instance)
         assert isinstance(event, dg.AssetObservation) and event.partition == "2024-01-01"
         assert (event.metadata["nova/sealed"].value, event.metadata["nova/sealed_version"].value) == (
