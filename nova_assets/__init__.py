@@ -70,6 +70,7 @@ _HOMES = {
     "model.project": ("Project",),
     "model.seal": ("Seal", "Sealing", "seal"),
     "model.source": ("Files", "files"),
+    "model.table": ("HiveTable", "IcebergTable", "hive", "iceberg"),
     "model.task": ("Context", "Task", "task"),
     "model.trigger": ("after", "cron", "every", "on_data", "on_sealed"),
     "model.view": ("View",),

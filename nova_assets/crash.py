@@ -29,6 +29,10 @@ CRASH_POINTS = (
     "receive.acknowledged",  # it does
     "seal.final",  # a group that is complete has its final form, and no seal
     "seal.put",  # it has one, and nobody has heard
+    "edition.opened",  # an edition is opened in the catalog, its table does not show it
+    "edition.made",  # it is made, and not shown yet
+    "edition.shown",  # the table shows it, the catalog does not know it
+    "edition.known",  # it does
     "fire.before",  # a trigger is due, no firing says so yet
     "fire.after",  # the firing is a row in the catalog, its run is not requested
 )

@@ -138,6 +138,18 @@ class GroupSealed(NovaError):
     code = "NOVA-GROUP-SEALED"
 
 
+class TableTaken(NovaError):
+    """What a channel is to be published in is there already, and is somebody else's."""
+
+    code = "NOVA-TABLE-TAKEN"
+
+
+class TableUnavailable(NovaError):
+    """A table in which a channel is published cannot be reached or written; readers see what they saw."""
+
+    code = "NOVA-TABLE-UNAVAILABLE"
+
+
 class EmptyInput(NovaError):
     """Nothing was given where something has to be inserted."""
 

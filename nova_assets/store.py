@@ -23,6 +23,8 @@ from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan.compact import Compact
 from nova_assets.plan.drop import expired
 from nova_assets.plan.run import RunPlan
+from nova_assets.published import Published
+from nova_assets.publishing import Publishing
 from nova_assets.reading import Pinned, Reading
 from nova_assets.runtime import Runtime
 from nova_assets.sealing import Seals
@@ -33,7 +35,7 @@ from nova_assets.upkeep import Asked, Upkeep, retained
 Observer = Callable[[str, Any], None]
 
 
-class Store(Arriving):
+class Store(Arriving, Published):
     """Channels, bindings and data of one deployment.
 
     Make one with ``nova.open``. Several processes may share a catalog and warehouse; each opens its own store.
@@ -49,6 +51,7 @@ class Store(Arriving):
         self._inserts = Inserts(self.runtime)
         self._upkeep = Upkeep(self.runtime, settings.collect_grace)
         self._sealing = Seals(self.runtime, self._upkeep)
+        self._publishing = Publishing(self.runtime, self._upkeep, self._outlet, settings.collect_grace)
 
     def __enter__(self) -> Store:
         return self

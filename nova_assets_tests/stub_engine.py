@@ -151,6 +151,9 @@ class StubEngine:
     def size(self, path: str) -> int | None:
         return Warehouse(self.root).size(path)
 
+    def where(self, files: Sequence[DataFile]) -> list[str]:
+        return [f.path for f in files]
+
     def mark(self, catalog: str) -> None:
         Warehouse(self.root).mark(catalog)
 
@@ -228,6 +231,9 @@ class StubEngine:
     def in_partition(self, frame: list[Row], channel: Channel, scope: str, schema: Schema | None) -> list[Row]:
         values = {c: v for c, v in partition_values(scope).items()}
         return [{**values, **r} for r in frame]
+
+    def take_folder(self, folder: Path, schema: Schema | None) -> list[Row]:
+        raise NotImplementedError("rows are given to this engine, never files")
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)

@@ -28,6 +28,7 @@ CHAPTERS = {
         "model.commit",
         "model.source",
         "model.seal",
+        "model.table",
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),

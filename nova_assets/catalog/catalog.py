@@ -12,6 +12,7 @@ from nova_assets.catalog.arrivals import Arrivals
 from nova_assets.catalog.commits import Commits
 from nova_assets.catalog.database import Database, utc_now
 from nova_assets.catalog.definitions import Definitions
+from nova_assets.catalog.editions import Editions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.history import Histories
@@ -101,6 +102,11 @@ class SqlCatalog:
         self.seals = seals.seals
         self.latest_seals = seals.latest_seals
         self.seal_count = seals.seal_count
+
+        published = Editions(database)
+        self.editions = published.editions
+        self.open_edition = published.open_edition
+        self.forget_editions = published.forget_editions
 
         self.firing = firings.firing
         self.requested = firings.requested

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 from nova_assets.catalog.arrivals import take
 from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database, pairs
+from nova_assets.catalog.editions import show_editions
 from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution
 from nova_assets.catalog.history import consumers
 from nova_assets.catalog.seals import put_seals, reopen_or_refuse
@@ -120,6 +121,7 @@ class Commits:
         self._move(c, request, taken)
         take(c, request.takes, request.id)
         put_seals(c, request, self.database.clock())
+        show_editions(c, request, self.database.clock())
         self._finish(c, request, execution or {})
         found = _read(c, commits.c.id == request.id)
         assert found is not None
@@ -276,6 +278,7 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
     names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
     names |= {s.channel for s in request.schemas} | {s.channel for s in request.seals}
+    names |= {e.channel for e in request.editions}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
     found = {r["name"]: r for r in c.execute(query).mappings()}
     for name in sorted(names - set(found)):

@@ -272,6 +272,25 @@ seals = Table(
     Index("ix_nova_seals_channel_at", "channel", "at"),
 )
 
+editions = Table(
+    "nova_editions",
+    metadata,
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    # The id of the table in which the channel is published.
+    Column("place", String(512), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("shown_at", Moment),
+    Column("superseded_at", Moment),
+    Column("execution_id", String(64), nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("files", BigInteger, nullable=False),
+)
+
 firings = Table(
     "nova_firings",
     metadata,

@@ -17,6 +17,7 @@ from nova_assets.catalog.tables import (
     channels,
     commits,
     cursors,
+    editions,
     executions,
     files,
     numbers,
@@ -65,8 +66,8 @@ class Upkeep:
 
     def deletable(self, grace: float) -> list[tuple[str, str]]:
         """(block, path) of files that may be deleted: their block was collected that many seconds ago, neither a block
-        that is there nor anything that is staged lists them, too, and nobody lives who had pinned the channel before:
-        with these files it may have planned."""
+        that is there nor anything that is staged lists them, too, nobody lives who had pinned the channel before, and
+        no table shows an edition from before: these may have been planned with, or listed there."""
         before = self.database.clock() - timedelta(seconds=grace)
         other, of = files.alias("other"), blocks.alias("of")
         shared = exists().where(other.c.path == files.c.path, other.c.block_id == of.c.id, of.c.collected_at.is_(None))
@@ -77,9 +78,10 @@ class Upkeep:
             executions.c.state == "running",
             executions.c.started_at <= blocks.c.collected_at,
         )
+        listed = exists().where(editions.c.channel == blocks.c.channel, editions.c.at <= blocks.c.collected_at)
         query = select(files.c.block_id, files.c.path).join(blocks, blocks.c.id == files.c.block_id)
         query = query.where(
-            blocks.c.collected_at.is_not(None), blocks.c.collected_at < before, ~shared, ~waiting, ~planned
+            blocks.c.collected_at.is_not(None), blocks.c.collected_at < before, ~shared, ~waiting, ~planned, ~listed
         )
 
         def work(c: Connection) -> list[tuple[str, str]]:

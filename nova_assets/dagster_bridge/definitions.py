@@ -23,6 +23,7 @@ from nova_assets.dagster_bridge.janitor import janitor
 from nova_assets.dagster_bridge.publisher import publisher
 from nova_assets.dagster_bridge.receiving import receiving_job, receiving_sensor
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
+from nova_assets.dagster_bridge.tables import tables_job, tables_sensor
 from nova_assets.dagster_bridge.triggers import trigger_of
 from nova_assets.dagster_bridge.upkeep import upkeep_job, upkeep_sensor
 from nova_assets.model.binding import Binding
@@ -61,18 +62,20 @@ def build_definitions(
         warnings.simplefilter("ignore", PreviewWarning)
         assets = [bound_asset(b, project) for b in project.bindings if b.writes]
         jobs = {b.name: _job(b) for b in project.bindings}
-        compaction, receives = upkeep_job(), receiving_job()
+        compaction, receives, publishes = upkeep_job(), receiving_job(), tables_job()
         fed = any(c.source is not None or c.seal is not None for c in project.channels)
+        shown = any(c.publish for c in project.channels)
         triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
             assets=[*assets, *external_assets(project)],
-            jobs=[*jobs.values(), compaction, *([receives] if fed else [])],
+            jobs=[*jobs.values(), compaction, *([receives] if fed else []), *([publishes] if shown else [])],
             sensors=[
                 *(t for t in triggers if t is not None),
                 publisher(nova),
                 janitor(nova),
                 upkeep_sensor(nova, compaction),
                 *([receiving_sensor(nova, receives)] if fed else []),
+                *([tables_sensor(nova, publishes)] if shown else []),
             ],
             resources={RESOURCE: nova, IO_MANAGER: NovaIOManager(nova=nova)},
             executor=executor,

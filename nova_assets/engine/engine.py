@@ -21,7 +21,7 @@ from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import arrow
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.block import Block, Manifest, StagedBlock
+from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.reads import Chain, Read, Snapshot
@@ -60,6 +60,10 @@ class SparkEngine:
         self.way = way
         self._writer = Writer(self._session, self.warehouse)
         self._ways = Ways(self._session, self.warehouse, way)
+
+    @property
+    def root(self) -> Path:
+        return self.warehouse.root
 
     @property
     def session(self) -> SparkSession:
@@ -196,6 +200,14 @@ class SparkEngine:
         taken = take(data, schema)
         return self.session.read.parquet(*map(str, taken.paths)) if isinstance(taken, LargeParquet) else taken
 
+    def take_folder(self, folder: Path, schema: Schema | None) -> Any:
+        reader = self.session.read
+        if schema is not None:
+            from nova_assets.engine.types import to_struct
+
+            reader = reader.schema(to_struct(schema))
+        return reader.parquet(str(folder))
+
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.diff import dropped
 
@@ -217,6 +229,9 @@ class SparkEngine:
 
     def size(self, path: str) -> int | None:
         return self.warehouse.size(path)
+
+    def where(self, files: Sequence[DataFile]) -> list[str]:
+        return self.warehouse.paths(files)
 
     def mark(self, catalog: str) -> None:
         self.warehouse.mark(catalog)

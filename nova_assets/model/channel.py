@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +18,7 @@ from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.schema import Schema, schema_of
 from nova_assets.model.seal import Sealing
 from nova_assets.model.source import Files
+from nova_assets.model.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +50,7 @@ class Channel:
         source: ``nova.files(...)``: where files that arrive for it come from. Those of their records that cannot be
             taken go to the channel ``NAME_quarantine``.
         seal: ``nova.seal(...)``: when its days or hours are complete.
+        publish: ``nova.hive(...)``, ``nova.iceberg(...)``, or several: tables in which other tools read it.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
             ``register(..., replace=True)``, as are columns that come, go or widen.
 
@@ -70,6 +73,7 @@ class Channel:
     compacting: Compacting | None = field(compare=False)
     source: Files | None = field(compare=False)
     seal: Sealing | None = field(compare=False)
+    publish: tuple[Table, ...] = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
     def __init__(
@@ -90,6 +94,7 @@ class Channel:
         compacting: Compacting | None = Compacting(),  # noqa: B008  it is frozen
         source: Files | None = None,
         seal: Sealing | None = None,
+        publish: Table | Sequence[Table] = (),
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         def put(**values: Any) -> None:
@@ -106,7 +111,7 @@ class Channel:
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
         put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
-        put(source=source, seal=seal)
+        put(source=source, seal=seal, publish=(publish,) if isinstance(publish, Table) else tuple(publish))
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -148,6 +153,8 @@ class Channel:
             if self.schema is None or n not in self.schema
         ]
         found += self._cluster_problems() + self._source_problems() + self._seal_problems()
+        found += [p for t in self.publish for p in t.problems()]
+        found += [f"it is published twice in {t}" for t in _twice(t.id for t in self.publish)]
         columns = self.partition_columns
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
@@ -218,6 +225,10 @@ class Channel:
             renamed=data.get("renamed"),
             cluster_by=data.get("cluster_by", ()),
         )
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    return [name for name, n in Counter(names).items() if n > 1]
 
 
 def _derivation_problems(d: Dimension, schema: Schema) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from nova_assets.model.arrival import Taken
 from nova_assets.model.block import Block, Kind, Manifest, Origin
+from nova_assets.model.edition import ShowEdition
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
@@ -108,6 +109,7 @@ class CommitRequest:
         consumed: channel -> (cursor, head) read; kept as provenance.
         takes: (channel, what became of an arrival for it); refused if one of them is not waiting any more.
         seals: groups that are complete.
+        editions: what tables show now.
         idempotency: (channel, key): a second commit with it gives back the first.
         details: facts to keep beside the commit (timings, estimates).
     """
@@ -124,6 +126,7 @@ class CommitRequest:
     consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
     takes: tuple[tuple[str, Taken], ...] = ()
     seals: tuple[PutSeal, ...] = ()
+    editions: tuple[ShowEdition, ...] = ()
     idempotency: tuple[str, str] | None = None
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

@@ -10,13 +10,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus
 from nova_assets.model.binding import Binding
-from nova_assets.model.block import Manifest, StagedBlock
+from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest
+from nova_assets.model.edition import Content, Edition
 from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.outline import Outline
 from nova_assets.model.partitions import WHOLE
@@ -241,6 +243,11 @@ class Catalog(Protocol):
     def latest_seals(self, channel: str) -> dict[str, Seal]: ...
     def seal_count(self, channel: str) -> int: ...
 
+    # editions
+    def editions(self, channel: str, table: str | None = None) -> list[Edition]: ...
+    def open_edition(self, execution_id: str, table: str, content: Content, fingerprint: str) -> Edition: ...
+    def forget_editions(self, channel: str, table: str, numbers: Iterable[int]) -> None: ...
+
     # the outbox of triggers
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None: ...
     def firing(self, firing_id: str) -> Firing | None: ...
@@ -262,9 +269,13 @@ class Engine(Protocol):
 
     Args:
         format: of the files that it writes.
+        root: the folder of the warehouse.
     """
 
     format: str
+
+    @property
+    def root(self) -> Path: ...
 
     way: Way | None
     """The one that reads take wherever it leads there; None for the cheapest."""
@@ -346,6 +357,10 @@ class Engine(Protocol):
             BadRecord, EmptyInput, SchemaMismatch.
         """
 
+    def take_folder(self, folder: Path, schema: Schema | None) -> Frame:
+        """What a folder of Parquet files holds, some columns of which may be in the names of its folders, as Hive has
+        them. It is listed for that: no read of a channel does so (R16)."""
+
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         """How many rows of ``old`` the staged base lacks, counted as bags (R10)."""
 
@@ -363,6 +378,9 @@ class Engine(Protocol):
 
     def size(self, path: str) -> int | None:
         """The bytes of a listed file; None where it is not there."""
+
+    def where(self, files: Sequence[DataFile]) -> list[str]:
+        """Where listed files are, each seen to be there. Raises FileMissing."""
 
     def mark(self, catalog: str) -> None:
         """Leave the mark of a catalog that writes into this warehouse, unless it is there."""

@@ -78,8 +78,12 @@ class Project:
             f"two bindings are called {n!r}; give one a name=" for n in sorted({n for n in names if names.count(n) > 1})
         ]
         channels = [c.name for c in self.channels]
-        return found + [
+        found += [
             f"two different channels are called {n!r}" for n in sorted({n for n in channels if channels.count(n) > 1})
+        ]
+        tables = [t.id for c in self.channels for t in c.publish]
+        return found + [
+            f"two channels are published in {t}" for t in sorted({t for t in tables if tables.count(t) > 1})
         ]
 
     def _writer_problems(self) -> list[str]:

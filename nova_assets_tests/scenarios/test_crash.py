@@ -18,7 +18,7 @@ import nova_assets as nova
 from nova_assets.crash import CRASH_POINTS
 from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, rows
 
-OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal")
+OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition")
 RUN_POINTS = [p for p in CRASH_POINTS if not p.startswith(OTHERS)]
 INSERT_POINTS = [p for p in RUN_POINTS if p != "task.after"]
 DURABLE = ("commit.after",)

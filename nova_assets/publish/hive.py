@@ -1,0 +1,231 @@
+"""A channel as a folder that every tool of the field can read: Hive's layout, of hard links to the channel's own files.
+
+exports/actions -> .actions/00000012          the newest edition: a link, changed in one step
+exports/.actions/00000011/...                 the one before, for who reads it still
+exports/.actions/00000012/dt=2024-01-01/action=login/1f0c...-part-00000.parquet
+                                    .../_SUCCESS      the day is sealed
+                         /_SUCCESS                    the edition is whole
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nova_assets.crash import crash_point
+from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
+from nova_assets.model.edition import Content
+from nova_assets.model.partitions import partition_values
+
+DONE = "_SUCCESS"
+_MINE = ".nova.json"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
+_LONGEST = 255  # bytes, of one name in most file systems
+
+
+class HiveFolder:
+    """The folder of one channel.
+
+    Args:
+        path: where readers find it.
+        warehouse: the folder of all blocks, which it may not lie in.
+        owner: tells whose it is: the catalog and the channel.
+    """
+
+    def __init__(self, path: Path, warehouse: Path, owner: str) -> None:
+        self.path = Path(os.path.abspath(path))
+        self.editions = self.path.with_name(f".{self.path.name}")
+        self.warehouse = warehouse
+        self.owner = owner
+
+    def check(self, *, take_over: bool = False) -> None:
+        with self._reaching():
+            if self.path.is_relative_to(self.warehouse) or self.warehouse.is_relative_to(self.path):
+                raise TableTaken(
+                    f"{self.path} cannot be published in", found="the warehouse", expected="a folder outside of it"
+                )
+            self._refuse_strangers()
+            if os.path.lexists(self.path) and self.shown() is None and not (take_over and self.path.is_dir()):
+                raise TableTaken(
+                    f"{self.path} is there already, and is not of this channel",
+                    found="a link" if self.path.is_symlink() else "a folder" if self.path.is_dir() else "a file",
+                    expected="nothing, or what was published there before",
+                    next="publish elsewhere; or, where its readers are to see the channel instead of what is there "
+                    "now: nova publish CHANNEL --take-over",
+                    path=str(self.path),
+                )
+
+    def shown(self) -> int | None:
+        try:
+            leads_to = Path(os.readlink(self.path))
+        except OSError:
+            return None
+        mine = leads_to.parent == Path(self.editions.name) and leads_to.name.isdigit()
+        return int(leads_to.name) if mine else None
+
+    def show(self, number: int, content: Content, where: Sequence[str], *, take_over: bool = False) -> None:
+        self.check(take_over=take_over)
+        with self._reaching():
+            tree = self._tree(number)
+            self.editions.mkdir(parents=True, exist_ok=True)
+            (self.editions / _MINE).write_text(json.dumps({"of": self.owner}), encoding="utf-8")
+            if tree.exists():  # of an attempt that died
+                shutil.rmtree(tree)
+            tree.mkdir()
+            _fill(tree, content, where)
+            crash_point("edition.made")
+            shown = self.shown()
+            if shown is not None and shown >= number:
+                raise CommitConflict(
+                    f"{self.path} shows a later edition", found=shown, expected=f"one before {number}", reason="edition"
+                )
+            self._turn_to(tree)
+
+    def forget(self, numbers: Collection[int]) -> None:
+        with self._reaching():
+            shown = self.shown()
+            for number in numbers:
+                if number != shown and (tree := self._tree(number)).exists():
+                    shutil.rmtree(tree)
+
+    def withdraw(self) -> None:
+        with self._reaching():
+            self._refuse_strangers()
+            if self.shown() is not None:
+                self.path.unlink()
+            if self.editions.exists():
+                shutil.rmtree(self.editions)
+
+    def _tree(self, number: int) -> Path:
+        return self.editions / f"{number:08d}"
+
+    def _refuse_strangers(self) -> None:
+        """Editions of another channel, or of another deployment, are left alone."""
+        if not os.path.lexists(self.editions):
+            return
+        try:
+            owner = json.loads((self.editions / _MINE).read_text(encoding="utf-8"))["of"]
+        except (OSError, ValueError, KeyError, TypeError):
+            owner = "nobody who says so"
+        if owner != self.owner:
+            raise TableTaken(
+                f"{self.editions} is there already, and is not of this channel",
+                found=f"a folder of {owner}",
+                expected=f"nothing, or one of {self.owner}",
+                next="publish elsewhere, or move it away",
+                path=str(self.editions),
+            )
+
+    def _turn_to(self, tree: Path) -> None:
+        """Have readers find this edition from now on, in one step."""
+        link = self.editions / f".{tree.name}-{os.getpid()}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(self.editions.name) / tree.name)
+        if self.path.is_dir() and not self.path.is_symlink():
+            _exchange(link, self.path)
+            link.rename(self.path.with_name(f"{self.path.name}.before-{time.strftime('%Y%m%dT%H%M%S')}"))
+        else:
+            os.replace(link, self.path)
+        _sync(self.path.parent)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TableUnavailable(
+                f"{self.path} cannot be published in",
+                found=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
+                expected="a folder that this user can write",
+                next="mend that; readers see what they saw before",
+                path=str(self.path),
+            ) from error
+
+
+def hive_folder(partition: str) -> str:
+    """The folder of a partition in Hive's layout: ``dt=2024-01-01/action=a%2Fb``.
+
+    Raises:
+        NotSupported: a value is too long for the name of a folder.
+    """
+    parts = [f"{_escape(c)}={_NULL if v is None else _escape(v)}" for c, v in partition_values(partition).items()]
+    for part in parts:
+        if len(part.encode()) > _LONGEST:
+            raise NotSupported(
+                f"a partition cannot be the name of a folder: it has {len(part.encode())} bytes",
+                found=f"{part[:60]}...",
+                expected=f"at most {_LONGEST} bytes for one column and its value",
+                next="publish as an Iceberg table instead, or partition by a shorter column",
+            )
+    return "/".join(parts)
+
+
+def _escape(text: str) -> str:
+    """As Hive and Spark write it, and everybody reads it."""
+    return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+
+
+def _fill(tree: Path, content: Content, where: Sequence[str]) -> None:
+    """Link all files, and then mark what is whole: each sealed day or hour, and last the edition."""
+    folders: dict[str, Path] = {}
+    for file, path in zip(content.files, where, strict=True):
+        folder = folders.get(file.partition)
+        if folder is None:
+            folder = folders[file.partition] = tree / hive_folder(file.partition)
+            folder.mkdir(parents=True, exist_ok=True)
+        _, block, name = file.path.rsplit("/", 2)
+        _link(path, folder / f"{block}-{name}")
+    for scope in content.sealed:
+        for folder in _groups(tree, scope, content):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / DONE).touch()
+    (tree / DONE).touch()
+    _sync(*folders.values(), tree, tree.parent)
+
+
+def _groups(tree: Path, scope: str, content: Content) -> Iterable[Path]:
+    """The folders of a day or an hour: one, where its column is the outermost; an empty one, too."""
+    [column] = partition_values(scope)
+    outer = [d.column for d in content.dimensions]
+    depth = outer.index(column)
+    return [tree / hive_folder(scope)] if depth == 0 else tree.glob("*/" * depth + hive_folder(scope))
+
+
+def _link(source: str, target: Path) -> None:
+    """The same file under another name; across file systems, a link that leads to it."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        os.symlink(source, target)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Let two paths change places: at once where the kernel can, else with a moment between in which one is missing."""
+    with suppress(AttributeError, OSError):
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+        here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        if renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+            return
+    aside = one.with_name(f"{one.name}-aside")
+    other.rename(aside)
+    one.rename(other)
+    aside.rename(one)
+
+
+def _sync(*folders: Path) -> None:
+    for folder in folders:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,138 @@
+"""What a store can do about tables in which channels are published for others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from nova_assets.errors import DefinitionError
+from nova_assets.model.block import Kind
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit
+from nova_assets.model.compacting import Compacting
+from nova_assets.model.edition import Edition, Publishable
+from nova_assets.model.ports import Catalog, Engine
+from nova_assets.model.project import Project
+from nova_assets.model.table import HiveTable, Table
+from nova_assets.publish.opening import open_outlet
+from nova_assets.publish.outlet import Outlet
+from nova_assets.publishing import Publishing
+from nova_assets.settings import Settings
+
+
+class Published(ABC):
+    """This part of a store; the rest of it is in ``store.py``."""
+
+    settings: Settings
+    project: Project
+    catalog: Catalog
+    engine: Engine
+    _publishing: Publishing
+
+    @abstractmethod
+    def _known(self, channel: Channel | str) -> str: ...
+
+    @abstractmethod
+    def _policy(self, channel: str) -> Compacting: ...
+
+    @abstractmethod
+    def insert(
+        self,
+        channel: Channel | str,
+        data: Any,
+        kind: Kind = "delta",
+        idempotency_key: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
+    ) -> Commit: ...
+
+    def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[Edition]:
+        """Show a channel as it is now in the tables of its ``publish=``, whole and at once. Its data is not copied;
+        of a keyed channel, what has to be merged is compacted first.
+
+        Args:
+            channel: one of the project that says where; or such a channel itself.
+            take_over: a folder that is there already and is not of this channel is replaced; it is kept beside it,
+                under another name. If the channel has no data yet, what the folder holds is put onto it first: its
+                readers find the same as before.
+
+        Returns:
+            The new editions: none of a table that shows the newest already.
+
+        Raises:
+            DefinitionError: the channel is not published anywhere.
+            TableTaken: what is there is somebody else's.
+            TableUnavailable: it cannot be reached or written. Other tables are shown all the same.
+            ExecutionInProgress: another process is just publishing it.
+        """
+        defined = self._with_tables(channel)
+        if take_over:
+            self._take_over(defined)
+        return self._publishing.publish(defined.name, defined.publish, self._policy(defined.name), take_over=take_over)
+
+    def publishable(self, channel: Channel | str) -> list[Publishable]:
+        """What ``publish`` would do: its dry run. Empty of a channel that has no columns yet."""
+        defined = self._with_tables(channel)
+        return self._publishing.publishable(defined.name, defined.publish)
+
+    def to_publish(self, channel: Channel | str) -> list[Table]:
+        """The tables of a channel that should show something newer by now."""
+        defined = self._with_tables(channel)
+        return self._publishing.due(defined.name, defined.publish)
+
+    def editions(self, channel: Channel | str) -> list[Edition]:
+        """The editions of a channel that somebody may still read, in all its tables, latest first. No file that one of
+        them lists is deleted."""
+        return self.catalog.editions(self._known(channel))
+
+    def withdraw(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
+        """Show a channel no more. Take the table out of the channel's ``publish=`` as well, or it is published anew.
+
+        Args:
+            table: its id, such as ``hive:exports/actions``; by default every one of the channel.
+            dry_run: only say which.
+
+        Returns:
+            The ids of the tables.
+
+        Raises:
+            DefinitionError: the channel is not published there.
+        """
+        defined = self._with_tables(channel)
+        chosen = [t for t in defined.publish if table in (None, t.id)]
+        if not chosen:
+            raise DefinitionError(
+                f"channel {defined.name!r} is not published in {table!r}",
+                expected=" or ".join(t.id for t in defined.publish),
+                channel=defined.name,
+            )
+        for t in [] if dry_run else chosen:
+            self._publishing.withdraw(defined.name, t)
+        return [t.id for t in chosen]
+
+    def _take_over(self, channel: Channel) -> None:
+        """Put what the folder holds onto a channel that has no data."""
+        for table in channel.publish:
+            folder = self.settings.root / table.path if isinstance(table, HiveTable) else None
+            if folder is None or not folder.is_dir() or folder.is_symlink():
+                continue
+            self._outlet(table, channel.name).check(take_over=True)
+            if self.catalog.channel(channel.name).head == 0 and next(folder.rglob("*.parquet"), None) is not None:
+                self.insert(channel, self.engine.take_folder(folder, channel.schema), kind="base")
+
+    def _outlet(self, table: Table, channel: str) -> Outlet:
+        owner = f"channel {channel} of catalog {self.catalog.identity()}"
+        return open_outlet(table, self.settings.root, self.settings.home, self.engine.root, owner)
+
+    def _with_tables(self, channel: Channel | str) -> Channel:
+        name = self._known(channel)
+        known = [c for c in self.project.channels if c.name == name]
+        defined = channel if isinstance(channel, Channel) else next(iter(known), None)
+        if defined is None or not defined.publish:
+            raise DefinitionError(
+                f"channel {name!r} is not published anywhere",
+                expected="a channel of the project, with publish=nova.hive(...) or nova.iceberg(...)",
+                next=f'nova.Channel("{name}", publish=nova.hive("exports/{name}"))',
+                channel=name,
+            )
+        return defined

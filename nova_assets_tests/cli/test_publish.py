@@ -1,0 +1,56 @@
+"""``nova publish``, ``editions`` and ``withdraw``, without starting Spark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nova_assets_tests.cli.conftest import Nova
+
+PROJECT = """
+import nova_assets as nova
+
+orders = nova.Channel("orders", nova.Upsert(key="id"), "id bigint, price double", publish=nova.hive("exports/orders"))
+project = nova.Project(channels=[orders, nova.Channel("plain", schema="id bigint")])
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "shown.py").write_text(PROJECT)
+    (folder / "pyproject.toml").write_text('[tool.nova]\nproject = "shown:project"\n')
+    (folder / "orders.csv").write_text("id,price\n1,2.5\n2,3.5\n")
+    monkeypatch.delitem(sys.modules, "shown", raising=False)
+
+
+def test_published_and_withdrawn(nova: Nova, folder: Path) -> None:
+    assert nova("insert", "orders", "orders.csv").code == 0
+    said = nova("publish", "orders", "--dry-run").out
+    assert said == "hive:exports/orders would show 1, 2 rows in 1 file\n  1 partition would be compacted first\n"
+    assert not (folder / "exports").exists(), "looking changes nothing"
+    made = nova("publish", "orders", "--json").json
+    assert [(e["table"], e["edition"], e["seq"], e["rows"]) for e in made["editions"]] == [
+        ("hive:exports/orders", 1, 1, 2)
+    ]
+    assert (folder / "exports/orders/_SUCCESS").exists()
+    assert nova("publish", "orders").out == "orders is shown as it is already.\n"
+    assert nova("publish", "orders", "--dry-run").out == "hive:exports/orders shows 1 already\n"
+    assert "hive:exports/orders" in nova("editions", "orders").out
+    assert nova("withdraw", "orders", "--dry-run").out == "hive:exports/orders would be gone\n"
+    assert (folder / "exports/orders").is_symlink()
+    assert nova("withdraw", "orders").out == "hive:exports/orders is gone\n"
+    assert not (folder / "exports/orders").exists()
+    assert nova("editions", "orders").out == "orders was not published yet.\n"
+
+
+def test_what_cannot_be_published(nova: Nova, folder: Path) -> None:
+    said = nova("publish", "plain")
+    assert said.code == 1 and "channel 'plain' is not published anywhere" in said.err
+    assert "publish=nova.hive" in said.err
+    (folder / "exports/orders").mkdir(parents=True)
+    nova("insert", "orders", "orders.csv")
+    said = nova("publish", "orders")
+    assert said.code == 1 and "is there already, and is not of this channel" in said.err and "--take-over" in said.err
+    assert nova("withdraw", "orders", "hive:x").code == 1

@@ -1,0 +1,61 @@
+"""Killed at every point on the way to an edition: readers see the one before or that one, and the next is shown."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nova_assets_tests.publish.shop import Shop
+
+POINTS = [
+    *("begin.before", "begin.after", "edition.opened", "edition.made", "edition.made:2", "edition.shown"),
+    *("edition.shown:2", "commit.before", "commit.inside", "commit.after", "commit.after:2", "edition.known"),
+]
+
+WORKER = """
+import sys
+from pathlib import Path
+from nova_assets_tests.publish.shop import Shop
+Shop(Path(sys.argv[1])).publish()
+"""
+
+FIRST = [("2024-01-01", "login", 1, 10)]
+THEN = [("2024-01-01", "login", 2, 20), ("2024-01-02", "view", 3, 30)]
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_and_published_again(point: str, tmp_path: Path) -> None:
+    shop = Shop(tmp_path, grace=0.001)
+    shop.insert(*FIRST)
+    shop.publish()
+    shop.insert(*THEN)
+
+    def work(**env: str) -> int:
+        command = [sys.executable, "-c", WORKER, str(tmp_path)]
+        done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
+        assert done.returncode in (0, -9), done.stderr
+        return done.returncode
+
+    assert work(NOVA_CRASH_AT=point) == -9, "it was killed there"
+    for seen in (shop.in_folder(), shop.in_iceberg()):
+        assert seen in (FIRST, sorted(FIRST + THEN)), "whole editions, one or the other"
+    listed = [*shop.resolved.rglob("*.parquet"), *map(_path, shop.iceberg().inspect.files().to_pylist())]
+    shop.store.compact("actions")
+    shop.store.collect("actions")
+    shop.store.delete_collected()
+    assert all(p.exists() for p in listed), "nothing that is listed is deleted"
+    assert work() == work() == 0
+    assert shop.in_folder() == shop.in_iceberg() == shop.in_channel() == sorted(FIRST + THEN)
+    assert {e.state for e in shop.store.editions("actions") if e.superseded_at is None} == {"shown"}
+    shop.publish()
+    assert len(list(shop.folder.with_name(".actions").glob("0*"))) == len(shop.iceberg().snapshots()) == 1
+
+
+def _path(file: dict[str, str]) -> Path:
+    return Path(file["file_path"].removeprefix("file://"))

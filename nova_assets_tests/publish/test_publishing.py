@@ -1,0 +1,232 @@
+"""A channel in tables that others read: whole editions, never a file copied, never one deleted that is listed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nova_assets as nova
+from nova_assets.publish.hive import hive_folder
+from nova_assets_tests.publish.shop import Shop, rows
+
+FIRST = [("2024-01-01", "login", 1, 10), ("2024-01-01", "view", 2, 20), ("2024-01-02", "login", 3, 30)]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def test_both_tables_show_the_channel_and_no_byte_is_copied(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    assert shop.publish() == [("hive", 1, 1), ("iceberg", 1, 1)]
+    assert shop.in_folder() == shop.in_iceberg() == FIRST
+    held = {p.stat().st_ino for p in (shop.root / "wh").rglob("*.parquet")}
+    assert {p.stat().st_ino for p in shop.resolved.rglob("*.parquet")} == held, "the very same files"
+    assert all("/wh/blocks/" in f["file_path"] for f in shop.iceberg().inspect.files().to_pylist())
+    assert sorted(p.relative_to(shop.resolved).as_posix() for p in shop.resolved.rglob("action=*")) == [
+        "dt=2024-01-01/action=login",
+        "dt=2024-01-01/action=view",
+        "dt=2024-01-02/action=login",
+    ]
+    assert (shop.resolved / "_SUCCESS").exists()
+
+
+def test_what_is_shown_already_is_not_shown_again(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    assert [p.number for p in shop.store.publishable("actions")] == [1, 1]
+    shop.publish()
+    assert shop.publish() == []
+    assert [p.number for p in shop.store.publishable("actions")] == [None, None]
+    assert shop.store.to_publish("actions") == []
+
+
+def test_each_edition_is_a_commit_and_the_one_before_stays_for_who_reads_it(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    shop.publish()
+    before, snapshot = shop.resolved, shop.iceberg().current_snapshot()
+    shop.insert(("2024-01-02", "view", 4, 40))
+    assert shop.in_folder() == FIRST, "published is what was published"
+    assert shop.publish() == [("hive", 2, 2), ("iceberg", 2, 2)]
+    assert shop.in_folder() == shop.in_iceberg() == shop.in_channel() and len(shop.in_channel()) == 4
+    assert len(list(before.rglob("*.parquet"))) == 3
+    assert snapshot is not None
+    assert shop.iceberg().scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == 3
+    assert [(e.number, e.superseded_at is None) for e in shop.store.editions("actions")][::2] == [(2, True), (1, False)]
+
+
+def test_a_keyed_channel_is_compacted_to_be_shown(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, nova.Upsert(key=["dt", "action", "id"]))
+    shop.insert(*FIRST)
+    shop.insert(("2024-01-01", "login", 1, 11), ("2024-01-02", "view", 4, 40))
+    assert next(p.compacts for p in shop.store.publishable("actions")) == (
+        "dt=2024-01-01/action=login",
+        "dt=2024-01-01/action=view",
+        "dt=2024-01-02/action=login",
+        "dt=2024-01-02/action=view",
+    )
+    assert shop.publish() == [("hive", 1, 2), ("iceberg", 1, 2)]
+    assert shop.in_folder() == shop.in_iceberg() == shop.in_channel()
+    assert ("2024-01-01", "login", 1, 11) in shop.in_folder() and len(shop.in_folder()) == 4
+
+
+def test_compaction_is_shown_and_takes_no_file_from_who_still_reads(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, grace=0.001)
+    for n in range(4):
+        shop.insert(("2024-01-01", "login", n, n))
+    shop.publish()
+    listed = {f["file_path"].removeprefix("file://") for f in shop.iceberg().inspect.files().to_pylist()}
+    shop.store.compact("actions")
+    shop.store.collect("actions")
+    shop.store.delete_collected()
+    assert all(os.path.exists(path) for path in listed), "the tables list them"
+    assert len(shop.in_iceberg()) == len(shop.in_folder()) == 4
+    assert shop.publish() == [("hive", 2, 4), ("iceberg", 2, 4)]
+    assert len(list(shop.resolved.rglob("*.parquet"))) == 1
+    assert shop.store.publish("actions") == [], "which lets go of what nobody reads any more"
+    shop.store.delete_collected()
+    assert not any(os.path.exists(path) for path in listed)
+    assert len(shop.iceberg().snapshots()) == 1 and len(list(shop.folder.with_name(".actions").glob("0*"))) == 1
+    assert len(shop.in_iceberg()) == len(shop.in_folder()) == 4
+
+
+def test_a_dropped_partition_is_gone_from_the_tables(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    shop.publish()
+    shop.store.drop("actions", "dt=2024-01-01")
+    assert shop.publish() == [("hive", 2, 2), ("iceberg", 2, 2)]
+    assert shop.in_folder() == shop.in_iceberg() == FIRST[2:]
+
+
+def test_a_column_that_comes_later_is_in_the_iceberg_table(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, on_schema_change="evolve")
+    shop.insert(*FIRST)
+    shop.publish()
+    wider = rows(("2024-01-03", "login", 9, 90))
+    shop.store.insert("actions", wider.append_column("note", [["new"]]))
+    assert shop.publish() == [("hive", 2, 2), ("iceberg", 2, 2)]
+    found = shop.iceberg().scan().to_arrow()
+    assert sorted(found["note"].to_pylist(), key=str) == [None, None, None, "new"]
+
+
+def test_a_sealed_day_says_so_and_an_empty_one_too(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, seal=nova.seal("dt"))
+    shop.insert(*FIRST)
+    shop.publish()
+    assert not list(shop.resolved.glob("dt=*/_SUCCESS"))
+    assert {s.group for s in shop.store.seal("actions")} >= {"2024-01-01", "2024-01-02"}
+    assert [kind for kind, _, _ in shop.publish()] == ["hive"], "nothing else has changed"
+    assert {p.parent.name for p in shop.resolved.glob("dt=*/_SUCCESS")} >= {"dt=2024-01-01", "dt=2024-01-02"}
+    shop.insert(("2024-01-02", "login", 5, 50))
+    shop.publish()
+    assert (shop.resolved / "dt=2024-01-01/_SUCCESS").exists()
+    assert not (shop.resolved / "dt=2024-01-02/_SUCCESS").exists(), "it is open again"
+
+
+def test_what_is_somebody_elses_is_left_alone(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    shop.folder.mkdir(parents=True)
+    (shop.folder / "precious.parquet").write_bytes(b"theirs")
+    with pytest.raises(nova.TableTaken, match="is there already") as caught:
+        shop.publish()
+    assert "--take-over" in str(caught.value)
+    assert (shop.folder / "precious.parquet").read_bytes() == b"theirs"
+    assert shop.in_iceberg() == FIRST, "the other table is shown all the same"
+
+
+def test_two_deployments_cannot_publish_in_one_place(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shop.insert(*FIRST)
+    shop.publish()
+    other = Shop(tmp_path_factory.mktemp("other"), publish=nova.hive(str(shop.folder)))
+    other.insert(*FIRST[:1])
+    with pytest.raises(nova.TableTaken, match="not of this channel"):
+        other.publish()
+    assert shop.in_folder() == FIRST
+
+
+@pytest.mark.parametrize("place", ["wh/blocks/x", "wh", "."])
+def test_not_in_the_warehouse(tmp_path: Path, place: str) -> None:
+    shop = Shop(tmp_path, publish=nova.hive(str(tmp_path / place)))
+    shop.insert(*FIRST)
+    with pytest.raises(nova.TableTaken):
+        shop.publish()
+    assert shop.in_channel() == FIRST
+
+
+def test_a_folder_that_cannot_be_written(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    (shop.root / "exports").write_text("a file is here")
+    with pytest.raises(nova.TableUnavailable, match="cannot be published in"):
+        shop.publish()
+    (shop.root / "exports").unlink()
+    assert [kind for kind, _, _ in shop.publish()] == ["hive"]
+    assert shop.in_folder() == FIRST
+
+
+def test_a_link_that_somebody_removed_is_made_again(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    shop.publish()
+    shop.folder.unlink()
+    assert shop.publish() == [("hive", 2, 1)]
+    assert shop.in_folder() == FIRST
+
+
+def test_withdrawn_is_gone_and_nothing_else_is(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    shop.publish()
+    assert shop.store.withdraw("actions", "hive:exports/actions") == ["hive:exports/actions"]
+    assert list((shop.root / "exports").iterdir()) == []
+    assert shop.in_iceberg() == shop.in_channel() == FIRST
+    shop.store.withdraw("actions")
+    assert not [p for p in (shop.root / ".nova/iceberg/tables").rglob("*") if p.is_file()]
+    assert shop.store.editions("actions") == [] and shop.in_channel() == FIRST
+    with pytest.raises(nova.DefinitionError, match="not published in"):
+        shop.store.withdraw("actions", "hive:elsewhere")
+    assert shop.publish() == [("hive", 1, 1), ("iceberg", 1, 1)]
+
+
+def test_a_channel_that_is_not_published_says_how(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, publish=())
+    with pytest.raises(nova.DefinitionError, match="not published anywhere"):
+        shop.publish()
+
+
+def test_an_empty_channel_is_an_empty_table(shop: Shop) -> None:
+    assert shop.publish() == [("hive", 1, 0), ("iceberg", 1, 0)]
+    assert shop.in_iceberg() == [] and list(shop.resolved.rglob("*.parquet")) == []
+
+
+def test_definitions_that_cannot_be() -> None:
+    with pytest.raises(nova.DefinitionError, match="expected a folder"):
+        nova.hive("s3://bucket/actions")
+    with pytest.raises(nova.DefinitionError, match="expected NAMESPACE"):
+        nova.iceberg("actions")
+    with pytest.raises(nova.DefinitionError, match="every='soon'"):
+        nova.hive("exports/actions", every="soon")
+    with pytest.raises(nova.DefinitionError, match="published twice"):
+        nova.Channel("a", publish=[nova.hive("x"), nova.hive("x")])
+    with pytest.raises(nova.DefinitionError, match="two channels are published in hive:x"):
+        nova.Project(channels=[nova.Channel(n, publish=nova.hive("x")) for n in "ab"])
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=3, unique=True), st.text(max_size=60) | st.none())
+def test_a_partition_is_a_plain_folder_whatever_is_in_its_name(columns: list[str], value: str | None) -> None:
+    from urllib.parse import unquote
+
+    from nova_assets.errors import NotSupported
+    from nova_assets.model.partitions import partition_name
+
+    try:
+        name = partition_name(columns, dict.fromkeys(columns, value))
+        folder = hive_folder(name)
+    except (NotSupported, nova.PartitionError, UnicodeEncodeError):
+        return
+    parts = folder.split("/")
+    assert len(parts) == len(columns) and not {".", ".."} & set(parts)
+    shown = "__HIVE_DEFAULT_PARTITION__" if value is None else value
+    assert [tuple(map(unquote, p.split("=", 1))) for p in parts] == [(c, shown) for c in columns]
