@@ -21,13 +21,14 @@ class Landing:
         self.folder = home / "landing"
         self.folder.mkdir()
         self.partitions: Any = options.pop("partitions", ())
+        self.seal: Any = options.pop("seal", None)
         self.options = {"settled": "1s", **options}
         self.store = self.open()
 
     @property
     def channel(self) -> nova.Channel:
         source = nova.files(str(self.folder), **self.options)
-        return nova.Channel("actions", schema=DDL, partitions=self.partitions, source=source)
+        return nova.Channel("actions", schema=DDL, partitions=self.partitions, source=source, seal=self.seal)
 
     def open(self) -> nova.Store:
         project = nova.Project(channels=[self.channel])
