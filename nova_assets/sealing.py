@@ -87,7 +87,7 @@ class Seals:
         for _ in range(_TRIES):
             inside = [p.partition for p in self.catalog.partitions(channel, scope) if not p.dropped]
             if inside:
-                self.upkeep.compact(channel, Asked(policy, final=True, partitions=tuple(inside)))
+                self.upkeep.compact(channel, Asked(policy, final=True, partitions=tuple(inside), scope=scope))
             crash_point("seal.final")
             if self._put(channel, group, scope, policy):
                 return

@@ -14,6 +14,7 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
+from nova_assets.model.partitions import WHOLE
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.model.timeline import History
@@ -40,6 +41,7 @@ class Asked:
         chained: deltas are to be chained, where ``force`` would add a base.
         partitions: only these.
         final: nothing more is expected in them: they get their final form.
+        scope: that they are all in: then of nothing else anything is read.
     """
 
     policy: Compacting
@@ -47,6 +49,7 @@ class Asked:
     chained: bool = False
     partitions: tuple[str, ...] | None = None
     final: bool = False
+    scope: str = WHOLE
 
 
 class Upkeep:
@@ -65,20 +68,20 @@ class Upkeep:
 
     def compactable(self, channel: str, asked: Asked) -> tuple[Compact, ...]:
         """What would be added now, and why."""
-        return self._wanted(self.catalog.history(channel), asked)
+        return self._wanted(self.catalog.history(channel, None, asked.scope), asked)
 
     def compact(self, channel: str, asked: Asked) -> Commit | None:
         """Add bases, or chained deltas, at numbers that exist, wherever it is worth it; None when it is nowhere.
 
         The head does not move, no trigger fires, and no answer changes.
         """
-        wanted = self._wanted(self.catalog.history(channel), asked)
+        wanted = self._wanted(self.catalog.history(channel, None, asked.scope), asked)
         if not wanted:
             return None
-        execution = self.runtime.begin_insert(channel)
+        execution = self.runtime.begin_insert(channel, scope=asked.scope)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
-                history = self.catalog.history(channel, execution.pins[channel].head)
+                history = self.catalog.history(channel, execution.pins[channel].head, asked.scope)
                 wanted = self._wanted(history, asked)
                 if not wanted:
                     self.runtime.staging.undo(execution, "compacted by another process")

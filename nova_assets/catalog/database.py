@@ -124,6 +124,13 @@ class Database:
                 expected="a SQLite file made by nova init, or none",
                 next="name another file with --catalog or NOVA_CATALOG",
             )
+        if "disk is full" in reason or "No space left" in reason:
+            return CatalogUnavailable(
+                f"the catalog {self.shown} cannot be written",
+                found=reason,
+                expected="a disk with room",
+                next="make room; then do it again: nothing of it was kept",
+            )
         hint = (
             "check that the folder exists and may be written"
             if self.is_sqlite

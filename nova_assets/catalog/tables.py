@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -38,6 +40,17 @@ class Moment(TypeDecorator[datetime]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         return None if value is None else EPOCH + timedelta(microseconds=int(value))
+
+
+class Described(TypeDecorator[Any]):
+    """JSON that many rows have in common, such as a schema: decoded once, and never to be changed by who reads it."""
+
+    impl = JSON
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: Any) -> Callable[[Any], Any] | None:
+        decode = super().result_processor(dialect, coltype)
+        return None if decode is None else lru_cache(maxsize=512)(decode)
 
 
 metadata = MetaData(
@@ -182,11 +195,11 @@ blocks = Table(
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("deletes", BigInteger, nullable=False),
-    Column("schema", JSON, nullable=False),
+    Column("schema", Described, nullable=False),
     Column("format", String(32), nullable=False),
     Column("keeps_all", Boolean, nullable=False),
-    Column("layout", JSON(none_as_null=True)),
-    Column("merge", JSON, nullable=False),
+    Column("layout", Described(none_as_null=True)),
+    Column("merge", Described, nullable=False),
     Column("origin", String(16), nullable=False),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
     Column("collected_at", Moment),
@@ -207,8 +220,8 @@ files = Table(
     Column("path", Text, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Column("ranges", JSON, nullable=False),
-    Column("place", JSON(none_as_null=True)),
+    Column("ranges", Described, nullable=False),
+    Column("place", Described(none_as_null=True)),
     Index("ix_nova_files_path", "path"),
 )
 

@@ -8,6 +8,7 @@ taken for such.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -65,7 +66,7 @@ class Warehouse:
             for left in folder.iterdir():  # of an attempt that died here; the folder is this block's alone
                 left.unlink() if not left.is_dir() else shutil.rmtree(left)
         except OSError as error:
-            raise self._unavailable("be written", error) from error
+            raise self.unavailable("be written", error) from error
         return folder
 
     def delete(self, name: str) -> None:
@@ -84,7 +85,7 @@ class Warehouse:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._unavailable("be cleaned up", error) from error
+            raise self.unavailable("be cleaned up", error) from error
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """Remove files, and the folders that they leave empty; no matter if they are gone already.
@@ -102,7 +103,7 @@ class Warehouse:
                 if path.parent.is_dir() and not any(path.parent.iterdir()):
                     path.parent.rmdir()
             except OSError as error:
-                raise self._unavailable("be cleaned up", error) from error
+                raise self.unavailable("be cleaned up", error) from error
 
     def set_aside(self, name: str) -> None:
         """Move what nobody lists, a block's folder or something in it, out of the blocks' way, to ``orphans/``.
@@ -123,7 +124,7 @@ class Warehouse:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self._unavailable("be cleaned up", error) from error
+            raise self.unavailable("be cleaned up", error) from error
 
     def path(self, file: DataFile) -> Path:
         """Where a listed file is. Raises FileMissing for a path that leads out of the warehouse."""
@@ -156,7 +157,7 @@ class Warehouse:
         except FileMissing:
             return None
         except OSError as error:
-            raise self._unavailable("be read", error) from error
+            raise self.unavailable("be read", error) from error
         return found.size if found.is_file else None
 
     def listing(self) -> list[Entry]:
@@ -183,7 +184,7 @@ class Warehouse:
                 mark.touch()
                 sync([mark.parent])
         except OSError as error:
-            raise self._unavailable("be written", error) from error
+            raise self.unavailable("be written", error) from error
 
     def marks(self) -> frozenset[str]:
         """The catalogs that have left their mark.
@@ -208,7 +209,7 @@ class Warehouse:
             probe.unlink()
             free = shutil.disk_usage(blocks).free
         except OSError as error:
-            raise self._unavailable("be written", error) from error
+            raise self.unavailable("be written", error) from error
         return f"{self.root} ({'in use' if made else 'new'}, {_gigabytes(free)} free)"
 
     def _listed(self, folder: str) -> list[Entry]:
@@ -216,7 +217,7 @@ class Warehouse:
         try:
             found = self.files.get_file_info(fs.FileSelector(str(self.root / folder), allow_not_found=True))
         except OSError as error:
-            raise self._unavailable("be listed", error) from error
+            raise self.unavailable("be listed", error) from error
         # What was deleted while it was listed has no time any more.
         return [
             Entry(f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC), not f.is_file)
@@ -246,12 +247,20 @@ class Warehouse:
             )
         return path
 
-    def _unavailable(self, what: str, error: OSError) -> WarehouseUnavailable:
+    def unavailable(self, what: str, error: OSError) -> WarehouseUnavailable:
+        """The error for what the file system says.
+
+        Args:
+            what: it cannot.
+        """
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return WarehouseUnavailable(
             f"the warehouse {self.root} cannot {what}",
             found=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
-            expected="a folder that this user can write",
-            next="mend its permissions, or set NOVA_WAREHOUSE to another folder",
+            expected="a folder that this user can write" + (", with room" if full else ""),
+            next="make room; then do it again: nothing of it was kept"
+            if full
+            else "mend its permissions, or set NOVA_WAREHOUSE to another folder",
             warehouse=str(self.root),
         )
 

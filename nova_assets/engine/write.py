@@ -85,10 +85,17 @@ class Writer:
 
     @contextmanager
     def _alone(self, staged: StagedBlock) -> Iterator[None]:
-        """A block in which the staged block's folder is filled; it is removed if that fails."""
+        """A block in which the staged block's folder is filled; it is removed if that fails.
+
+        Raises:
+            WarehouseUnavailable: the disk is full, or the like.
+        """
         self.warehouse.make(staged.folder)
         try:
             yield
+        except OSError as error:
+            self.warehouse.delete(staged.folder)
+            raise self.warehouse.unavailable("be written", error) from error
         except BaseException:
             self.warehouse.delete(staged.folder)
             raise

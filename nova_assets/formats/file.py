@@ -136,6 +136,8 @@ def cut_short(file: File, error: BaseException) -> NovaError:
     """The error for a file that cannot be read to its end; another, where that is not the file's fault."""
     if isinstance(error, OSError) and error.errno in _OURS:
         return SourceUnavailable(f"{file.said} cannot be read now", found=str(error), next="it is tried again")
+    if isinstance(error, PermissionError):
+        return bad(file, "the file may not be read", found=str(error), next="let this user read it; then: nova replay")
     return bad(file, "the file cannot be read to its end", found=str(error), next="fetch the file again", line=None)
 
 
