@@ -6,7 +6,7 @@ functions of Spark's columns, is Spark's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -75,12 +75,20 @@ def _uncompressed(file: pq.ParquetFile) -> int:
 
 def _rows(block: Block, files: Sequence[pq.ParquetFile], schema: Schema) -> pa.Table:
     """The rows of a block in the columns of a schema, whatever it calls them."""
+    relaxed = schema.relaxed()  # a file may be older than a column that may not be null
+    return _all([fitted(block, f, f.read, relaxed) for f in files], schema)
+
+
+def fitted(block: Block, file: pq.ParquetFile, read: Callable[[list[str]], pa.Table], schema: Schema) -> pa.Table:
+    """Rows of a file of a block, in the columns of a schema, whatever it calls them.
+
+    Args:
+        read: gives some columns of them.
+        schema: relaxed, where the file may be older than a column that may not be null.
+    """
     found = {own: name for name, own in zip(schema.names, names_in(block, schema), strict=True) if own is not None}
-    tables, relaxed = [], schema.relaxed()  # a file may be older than a column that may not be null
-    for file in files:
-        rows = file.read([c for c in file.schema_arrow.names if c in found])
-        tables.append(arrow.fit(rows.rename_columns([found[c] for c in rows.column_names]), relaxed))
-    return _all(tables, schema)
+    rows = read([c for c in file.schema_arrow.names if c in found])
+    return arrow.fit(rows.rename_columns([found[c] for c in rows.column_names]), schema)
 
 
 def _all(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:

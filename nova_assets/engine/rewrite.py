@@ -8,7 +8,9 @@ laid out; and as a frame, by Spark's own joins, which is what the other two are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +21,12 @@ from nova_assets.engine.buckets.files import Written
 from nova_assets.engine.cellwise import Cellwise
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.memory import compute
+from nova_assets.engine.roll import FILE_BYTES, roll
 from nova_assets.engine.session import Session
 from nova_assets.engine.write import Writer
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
+from nova_assets.model.merge import Append
 from nova_assets.model.reads import Chain, Read, Snapshot, sources
 from nova_assets.model.schema import Schema
 from nova_assets.model.way import Way
@@ -31,9 +35,6 @@ from nova_assets.plan.compact import pieces
 from nova_assets.plan.layout import laid, layout_of
 from nova_assets.plan.size import NOTHING, Size, bucket_bytes, buckets_for, size_of
 from nova_assets.plan.way import chosen
-
-FILE_BYTES = 128 * 1024 * 1024
-"""Of a file that is neither small nor unwieldy."""
 
 _MANY = 4
 """A cell with so many times as much as a bucket should have is taken apart before it is read."""
@@ -79,6 +80,9 @@ class Rewriter:
             FileMissing, WarehouseUnavailable.
         """
         way = chosen(read, "block", self.way)
+        if way == "memory" and isinstance(read.merge, Append):
+            with suppress(OverflowError):  # Spark says it as it does elsewhere
+                return self.writer.write_files(partial(roll, read, self.warehouse), staged, channel, schema), "memory"
         if way == "memory" and (rows := self._computed(read)) is not None:
             return self.writer.write(rows, staged, channel, schema, known=True), "memory"
         if way != "frame" and self.session.has_workers:
@@ -92,7 +96,7 @@ class Rewriter:
     def _computed(self, read: Snapshot | Chain) -> pa.Table | None:
         try:
             return compute(read, self.warehouse)
-        except OverflowError:  # Spark says it as it does elsewhere
+        except OverflowError:  # likewise
             return None
 
     def _by_cells(self, parts: Sequence[_Part], staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:

@@ -6,7 +6,7 @@ might give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,28 @@ class Writer:
         with self._alone(staged):
             places = by_name(job(target.laid))
             return self._manifest(self._footers(target, places), places, target)
+
+    def write_files(
+        self, job: Callable[[Target], Mapping[str, str]], staged: StagedBlock, channel: Channel, schema: Schema
+    ) -> Manifest:
+        """Describe what a job writes into a block's folder: files of rows that the channel holds already.
+
+        Args:
+            job: gives name of a file -> the partition that its rows are in.
+
+        Raises:
+            SchemaMismatch, WarehouseUnavailable.
+        """
+        target = self._target(staged, channel, schema)
+        with self._alone(staged):
+            partitions = job(target)
+            footers = self._footers(target, None)
+            check_nulls(footers, target)
+            sync([*(f.path for f in footers), target.folder])
+            root = self.warehouse.root
+            return Manifest(
+                tuple(replace(f.as_file(root), partition=partitions[f.path.name]) for f in footers), target.schema
+            )
 
     def _target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Target:
         as_it_comes = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")

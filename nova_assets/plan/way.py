@@ -25,6 +25,10 @@ MEMORY_ROWS = 1_000_000
 MEMORY_BYTES = 256 * 2**20
 """Reads of no more rows, and of files no larger uncompressed, may be computed in memory."""
 
+ROLLED = 16
+"""So many times as much may be rolled in memory, file by file: of a channel that is only added to nothing is merged, so
+no more is there at once than one row group."""
+
 _PACKED = 4
 """Bytes in memory for one in a file, about."""
 
@@ -87,10 +91,10 @@ def _leads(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> bool:
         way == "cells" and purpose != "block" and isinstance(read, Snapshot)
     ):
         return False
-    return laid(read) is not None if way == "cells" else _fits(read)
+    return laid(read) is not None if way == "cells" else _fits(read, purpose)
 
 
-def _fits(read: Snapshot | Chain | Diff) -> bool:
+def _fits(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
     """Whether a read may be computed in memory."""
     blocks = _blocks(read)
     schema = read.new.schema if isinstance(read, Diff) else read.schema
@@ -100,8 +104,9 @@ def _fits(read: Snapshot | Chain | Diff) -> bool:
     known = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
     plain = isinstance(model, Append) or (len(known) == len(model.key) and folds(model, schema))
     alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
-    small = sum(b.rows for b in blocks) <= MEMORY_ROWS and sum(b.bytes for b in blocks) * _PACKED <= MEMORY_BYTES
-    return plain and alike and small
+    times = ROLLED if purpose == "block" and isinstance(model, Append) else 1
+    few = sum(b.rows for b in blocks) <= MEMORY_ROWS * times
+    return plain and alike and few and sum(b.bytes for b in blocks) * _PACKED <= MEMORY_BYTES * times
 
 
 def _estimate(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> Estimate:

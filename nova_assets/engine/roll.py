@@ -1,0 +1,90 @@
+"""Small files rolled into larger ones: of a channel that is only added to, nothing is merged, and rows are only copied.
+
+Partition by partition, several at once, and of each no more than a row group in memory: so it may be much in all.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.engine.files import Warehouse
+from nova_assets.engine.memory import fitted
+from nova_assets.engine.target import Target
+from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.block import Block
+from nova_assets.model.reads import Chain, Snapshot, sources
+from nova_assets.model.schema import Schema
+
+FILE_BYTES = 128 * 1024 * 1024
+"""Of a file that is neither small nor unwieldy."""
+
+_ROW_GROUP = 64 * 2**20
+"""Bytes in memory."""
+
+_AT_ONCE = min(4, os.cpu_count() or 1)
+
+
+def roll(read: Snapshot | Chain, warehouse: Warehouse, target: Target) -> Mapping[str, str]:
+    """Write the rows of each partition into few files. Gives name of a file -> its partition.
+
+    Raises:
+        FileMissing: a file is gone, or was changed.
+    """
+    parts: dict[str, list[Block]] = {}
+    for block in sources(read):
+        assert isinstance(block, Block)
+        parts.setdefault(block.partition, []).append(block)
+    one = partial(_roll, warehouse, target, target.schema.relaxed())
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(one, range(len(parts)), parts.values())
+        return {name: partition for partition, names in zip(parts, found, strict=True) for name in names}
+
+
+def _roll(warehouse: Warehouse, target: Target, schema: Schema, n: int, blocks: list[Block]) -> list[str]:
+    """The files of one partition."""
+    columns, names = to_arrow(schema), list[str]()
+    writer: pq.ParquetWriter | None = None
+    path = Path()
+    for rows in _groups(warehouse, blocks, schema):
+        if writer is None:
+            path = target.folder / f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{target.id}.zstd.parquet"
+            writer = pq.ParquetWriter(path, columns, compression="zstd", store_schema=False)
+            names.append(path.name)
+        writer.write_table(rows)
+        if path.stat().st_size >= FILE_BYTES:
+            writer.close()
+            writer = None
+    if writer is not None:
+        writer.close()
+    return names
+
+
+def _groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
+    """The rows of some blocks, as many together as make a row group."""
+    waiting: list[pa.Table] = []
+    for rows in _pieces(warehouse, blocks, schema):
+        waiting.append(rows)
+        if sum(t.nbytes for t in waiting) >= _ROW_GROUP:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting.clear()
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _pieces(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
+    """The rows of some blocks, a row group of theirs at a time."""
+    for block in blocks:
+        for path in warehouse.paths(block.manifest.files):
+            with pq.ParquetFile(path) as file:
+                for n in range(file.num_row_groups):
+                    rows = fitted(block, file, partial(file.read_row_group, n), schema)
+                    if rows.num_rows:
+                        yield rows
