@@ -8,7 +8,7 @@ STAMP := $(VENV)/.nova-setup
 DAGSTER := .nova/dagster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-fast soak check reference peers clean distclean
+.PHONY: help setup demo ui test test-fast test-remote soak check reference peers clean distclean
 
 help:  ## Show this list
 	@echo "nova_assets: incremental pipelines on Spark as Dagster assets"
@@ -44,6 +44,9 @@ test: $(STAMP)  ## Run all tests (those for PostgreSQL skip, saying so, where it
 
 test-fast: $(STAMP)  ## Run the tests that need no Spark and little time; a minute or two
 	@$(PY) -m pytest -m 'not spark and not slow' -n auto --dist loadfile $(ARGS)
+
+test-remote: $(STAMP)  ## Test Spark on warehouses in S3 and HDFS (downloads a gigabyte, as Spark packages)
+	@NOVA_TEST_REMOTE=1 $(PY) -m pytest -s nova_assets_tests/cloud/test_spark.py nova_assets_tests/cloud/test_hdfs.py $(ARGS)
 
 soak: $(STAMP)  ## Ten minutes of batches and killed processes under dagster dev, then see that nothing is amiss
 	@$(PY) -m nova_assets_tests.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,6 +1,6 @@
 """A day of logs that arrive carelessly: into right-sized files of 300 actions, sealed soon after midnight.
 
-    python -m benchmarks.day [--quick] [--json FILE]
+    python -m benchmarks.day [--quick] [--json FILE] [--svg FILE]
 
 2,880 files, one every 30 seconds, with 300 actions of a long tail; 5 % of them come up to 20 minutes late, 2 % twice,
 and 0.1 % of the records are corrupt. They are replayed fast: every 15 minutes of the day's clock, what has come is
@@ -23,6 +23,7 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
+from benchmarks.hours import svg
 from nova_assets.engine.session import Session
 from nova_assets.settings import load_settings
 
@@ -139,7 +140,7 @@ def batch(spark: Any, landing: Path, into: Path) -> None:
 
 
 def main() -> None:
-    given = measure.options(__doc__.splitlines()[0])
+    given = measure.options(__doc__.splitlines()[0], svg="a file into which the work of each hour is drawn")
     files = QUICK_FILES if given.quick else FILES
     with tempfile.TemporaryDirectory(prefix="nova-day-") as folder:
         root = Path(folder)
@@ -191,6 +192,9 @@ def main() -> None:
             "files_least": least,
         }
         measure.keep(given.json, figures)
+        if given.svg:
+            title = f"{files:,} files of {ROWS:,} rows, {ACTIONS} actions: seconds of work in each hour of the day"
+            Path(given.svg).write_text(svg(title, [c.wall for c in hours], after.wall), encoding="utf-8")
         print(
             f"day: {seal.files} files out, {seal.files / least:.2f} x the least; "
             f"sealed in {after.wall / whole.wall:.2f} x a Spark batch over the day"

@@ -100,7 +100,7 @@ def options(about: str, *, rows: int | None = None, **more: str) -> argparse.Nam
     if rows is not None:
         parser.add_argument("--rows", type=int, default=rows, help=f"of the (smaller) table; {rows:,} by default")
     for name, said in more.items():
-        parser.add_argument(f"--{name}", metavar="URL", help=said)
+        parser.add_argument(f"--{name}", metavar="VALUE", help=said)
     return parser.parse_args()
 
 

@@ -122,7 +122,7 @@ class Published(ABC):
 
     def _outlet(self, table: Table, channel: str) -> Outlet:
         owner = f"channel {channel} of catalog {self.catalog.identity()}"
-        return open_outlet(table, self.settings.root, self.settings.home, self.engine.root, owner)
+        return open_outlet(table, self.settings.root, self.settings.home, self.engine.address, owner)
 
     def _with_tables(self, channel: Channel | str) -> Channel:
         name = self._known(channel)

@@ -104,9 +104,23 @@ class Publishing:
         ]
 
     def withdraw(self, channel: str, table: Table) -> None:
-        """Show a channel in a table no more. Its files go as far as the channel itself does not need them."""
+        """Show a channel in a table no more. Its files go as far as the channel itself does not need them.
+
+        Raises:
+            ExecutionInProgress: another process is just publishing it.
+        """
+        known = self.catalog.editions(channel, table.id)
+        for edition in known:
+            maker = self.catalog.execution(edition.execution_id) if edition.state == "opening" else None
+            if maker is not None and maker.state == "running" and not is_dead(maker.owner):
+                raise ExecutionInProgress(
+                    f"channel {channel!r} is just being published in {table.id}",
+                    found=f"edition {edition.number}, by {maker.owner}",
+                    next="do it again when that is over",
+                    owner=maker.owner,
+                )
         self.outlet(table, channel).withdraw()
-        self.catalog.forget_editions(channel, table.id, [e.number for e in self.catalog.editions(channel, table.id)])
+        self.catalog.forget_editions(channel, table.id, [e.number for e in known])
 
     def _publish(self, channel: str, table: Table, policy: Compacting, take_over: bool) -> Edition | None:
         outlet = self.outlet(table, channel)

@@ -25,7 +25,7 @@ class Settings:
 
     Args:
         catalog: SQLAlchemy URL of the catalog, ``sqlite:///...`` or ``postgresql+psycopg://...``.
-        warehouse: folder that holds all blocks.
+        warehouse: folder that holds all blocks; or ``s3://BUCKET/PREFIX``, which is reached as ``AWS_...`` says.
         project: ``package.module:attribute`` of the ``nova.Project``; None for channels alone.
         spark: ``local`` for a session of this process; ``server`` for a Spark Connect server of this deployment,
             started when it is first needed and kept warm until ``nova spark stop``; ``sc://host:port`` for one that is
@@ -109,7 +109,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         grace=_seconds("grace", values["grace"]),
         collect_grace=_seconds("collect_grace", values["collect_grace"]),
         spark=_spark(values["spark"]),
-        spark_config=_spark_config(values["spark_config"]),
+        spark_config={**_reaching(str(values["warehouse"])), **_spark_config(values["spark_config"])},
         way=_way(values["way"]),
         dagster_url=_url("dagster_url", values["dagster_url"]),
         root=root,
@@ -203,6 +203,19 @@ def _spark_config(value: Any) -> dict[str, str]:
             expected='a table of Spark settings, or "spark.driver.memory=8g;spark.sql.shuffle.partitions=64"',
         )
     return {str(name): str(text) for name, text in value.items()}
+
+
+def _reaching(warehouse: str) -> dict[str, str]:
+    """How Spark reaches an object store: as everybody else does, by its variables. Keys it takes from them itself."""
+    if not warehouse.startswith("s3://"):
+        return {}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    s3a = "spark.hadoop.fs.s3a"
+    return {
+        **({f"{s3a}.endpoint": endpoint, f"{s3a}.path.style.access": "true"} if endpoint else {}),
+        f"{s3a}.endpoint.region": region or "us-east-1",
+    }
 
 
 def _seconds(name: str, value: Any) -> float:

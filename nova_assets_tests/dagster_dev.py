@@ -55,7 +55,7 @@ def dagster_dev(
                 os.killpg(dev.pid, signal.SIGKILL)
 
 
-def waited_for(look: Callable[[], T], what: str, seconds: float = 120, pace: float = 1.0) -> T:
+def waited_for(look: Callable[[], T], what: str, seconds: float = 240, pace: float = 1.0) -> T:
     """The first that is seen and is anything."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

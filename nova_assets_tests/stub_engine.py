@@ -151,6 +151,10 @@ class StubEngine:
     def size(self, path: str) -> int | None:
         return Warehouse(self.root).size(path)
 
+    @property
+    def address(self) -> str:
+        return str(self.root)
+
     def where(self, files: Sequence[DataFile]) -> list[str]:
         return [f.path for f in files]
 

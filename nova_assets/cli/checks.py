@@ -220,10 +220,14 @@ def _catalog_of_version(given: str, version: str, url: str, facts: dict[str, Any
 
 def warehouse(settings: Settings) -> Iterator[Finding]:
     """Whether the warehouse can be written, and what room it has."""
-    from nova_assets.engine.files import Warehouse
+    from nova_assets.engine.remote import open_warehouse
 
-    place = Warehouse(settings.warehouse)
-    facts: dict[str, Any] = {"folder": str(place.root), "exists": place.root.is_dir()}
+    place = open_warehouse(settings.warehouse)
+    if "://" in place.address:
+        facts: dict[str, Any] = {"address": place.address, "exists": place.exists}
+        yield Finding("warehouse", "ok", place.check(), None, facts | {"writable": True})
+        return
+    facts = {"folder": str(place.root), "exists": place.root.is_dir()}
     there = _lasting_parent(place.root)
     if place.root.is_dir():
         place.check()

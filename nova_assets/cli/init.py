@@ -11,7 +11,7 @@ from rich.console import Console
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import Grid, model, plural
-from nova_assets.engine.files import Warehouse
+from nova_assets.engine.remote import open_warehouse
 from nova_assets.model.channel import Channel
 from nova_assets.settings import hide_password
 from nova_assets.store import Store
@@ -70,13 +70,13 @@ def init(deployment: Deployment, replace: bool, dry_run: bool) -> Answer:
                          "differences": [PART]}]}
     """
     makes_catalog = not deployment.catalog_is_there
-    warehouse = Warehouse(deployment.settings.warehouse)
-    makes_warehouse = not warehouse.root.exists()
+    warehouse = open_warehouse(deployment.settings.warehouse)
+    makes_warehouse = not warehouse.exists
     with deployment.look(with_project=True) if dry_run else deployment.open() as store:
         done = Initialisation(
             hide_password(deployment.settings.catalog),
             makes_catalog,
-            str(warehouse.root),
+            warehouse.address,
             makes_warehouse,
             deployment.settings.project,
             tuple(b.name for b in store.project.bindings),

@@ -79,7 +79,7 @@ def withdraw(deployment: Deployment, channel: str, table: str | None, dry_run: b
     \b
     JSON: {"dry_run", "channel", "tables": [ID]}
     """
-    with deployment.open() as store:
+    with deployment.look_at(channel) if dry_run else deployment.open() as store:
         gone = store.withdraw(channel, table, dry_run=dry_run)
     data = {"dry_run": dry_run, "channel": channel, "tables": gone}
     would = "would be" if dry_run else "is"

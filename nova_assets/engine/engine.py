@@ -1,4 +1,4 @@
-"""The Spark engine: the ``Engine`` protocol over a local warehouse. Spark starts when a frame is first needed."""
+"""The Spark engine: the ``Engine`` protocol over Parquet files. Spark starts when a frame is first needed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.engine.files import Warehouse
 from nova_assets.engine.partition import derived, value_of
+from nova_assets.engine.remote import open_warehouse
 from nova_assets.engine.rewrite import Rewriter
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.shipping import ship_by_value
@@ -55,15 +55,15 @@ class SparkEngine:
         spark: SparkSession | Callable[[], SparkSession] | None = None,
         way: Way | None = None,
     ) -> None:
-        self.warehouse = Warehouse(warehouse)
+        self.warehouse = open_warehouse(warehouse)
         self._session = Session(spark)
         self.way = way
         self._writer = Writer(self._session, self.warehouse)
         self._ways = Ways(self._session, self.warehouse, way)
 
     @property
-    def root(self) -> Path:
-        return self.warehouse.root
+    def address(self) -> str:
+        return self.warehouse.address
 
     @property
     def session(self) -> SparkSession:

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlparse
 
 from pyarrow import fs
 
+from nova_assets.engine import disk
 from nova_assets.errors import FileMissing, NotSupported, WarehouseUnavailable
 from nova_assets.model.block import DataFile
 from nova_assets.model.warehouse import Entry
@@ -46,28 +47,38 @@ class Warehouse:
         self.root = _local(str(root))
         self.files = fs.LocalFileSystem()
 
-    def folder(self, name: str) -> Path:
-        """The folder of a block. Raises WarehouseUnavailable for a name that is not ``blocks/<block id>``."""
-        if not _FOLDER.fullmatch(name):
-            raise WarehouseUnavailable(
-                f"{name!r} is no folder of a block", expected=f"{BLOCKS}/<block id> under {self.root}", folder=name
-            )
-        return self.root / name
+    @property
+    def address(self) -> str:
+        """Of the root."""
+        return str(self.root)
 
-    def make(self, name: str) -> Path:
-        """Make a block's folder, empty.
+    @property
+    def exists(self) -> bool:
+        """Whether something was ever put there."""
+        return self.root.exists()
+
+    def folder(self, name: str) -> str:
+        """Where the folder of a block is. Raises WarehouseUnavailable for a name that is not ``blocks/<block id>``."""
+        if not is_folder(name):
+            raise WarehouseUnavailable(
+                f"{name!r} is no folder of a block", expected=f"{BLOCKS}/<block id> under {self.address}", folder=name
+            )
+        return disk.join(self.address, name)
+
+    def make(self, name: str) -> str:
+        """Make a block's folder, empty. Gives its address.
 
         Raises:
             WarehouseUnavailable: the warehouse cannot be written.
         """
-        folder = self.folder(name)
+        folder = Path(self.folder(name))
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for left in folder.iterdir():  # of an attempt that died here; the folder is this block's alone
                 left.unlink() if not left.is_dir() else shutil.rmtree(left)
         except OSError as error:
             raise self.unavailable("be written", error) from error
-        return folder
+        return str(folder)
 
     def delete(self, name: str) -> None:
         """Remove a block's folder with all that is in it; no matter if it is gone already.
@@ -75,9 +86,9 @@ class Warehouse:
         Raises:
             WarehouseUnavailable: the name is no block's folder and something is there, or it cannot be removed.
         """
-        if not _FOLDER.fullmatch(name) and _is_plain(name) and not os.path.lexists(self.root / name):
+        if not is_folder(name) and is_plain(name) and not os.path.lexists(self.root / name):
             return
-        folder = self.folder(name)
+        folder = Path(self.folder(name))
         try:
             if folder.parent.is_symlink() or folder.is_symlink():
                 raise OSError(f"{folder} leads elsewhere")
@@ -95,7 +106,7 @@ class Warehouse:
             WarehouseUnavailable: one cannot be removed.
         """
         for name in paths:
-            path = self.path(DataFile(name, 0, 0))
+            path = Path(self.path(DataFile(name, 0, 0)))
             try:
                 if path.parent.is_symlink():
                     raise OSError(f"{path.parent} leads elsewhere")
@@ -111,8 +122,7 @@ class Warehouse:
         Raises:
             WarehouseUnavailable: the name is none of these, or it cannot be moved.
         """
-        if not (_FOLDER.fullmatch(name) or _IN_FOLDER.fullmatch(name)) or not _is_plain(name):
-            raise WarehouseUnavailable(f"{name!r} is nothing of a block", expected=f"{BLOCKS}/<block id>", folder=name)
+        self.check_name(name)
         source, target = self.root / name, self.root / ORPHANS / name.removeprefix(f"{BLOCKS}/")
         try:
             if source.parent.is_symlink():
@@ -126,16 +136,21 @@ class Warehouse:
         except OSError as error:
             raise self.unavailable("be cleaned up", error) from error
 
-    def path(self, file: DataFile) -> Path:
+    def check_name(self, name: str) -> None:
+        """Raises WarehouseUnavailable for what is neither a block's folder nor something in it."""
+        if not (_FOLDER.fullmatch(name) or _IN_FOLDER.fullmatch(name)) or not is_plain(name):
+            raise WarehouseUnavailable(f"{name!r} is nothing of a block", expected=f"{BLOCKS}/<block id>", folder=name)
+
+    def path(self, file: DataFile) -> str:
         """Where a listed file is. Raises FileMissing for a path that leads out of the warehouse."""
         folder, _, name = file.path.rpartition("/")
         if not _FOLDER.fullmatch(folder) or name in ("", ".", ".."):
             raise FileMissing(
                 f"the path {file.path!r} is not one of this warehouse",
-                expected=f"{BLOCKS}/<block id>/<file> under {self.root}",
+                expected=f"{BLOCKS}/<block id>/<file> under {self.address}",
                 path=file.path,
             )
-        return self.root / file.path
+        return disk.join(self.address, file.path)
 
     def paths(self, files: Iterable[DataFile]) -> list[str]:
         """Where listed files are, each seen to be there with the size that the catalog has of it.
@@ -143,7 +158,7 @@ class Warehouse:
         Raises:
             FileMissing: one is gone, or has another size.
         """
-        return [str(self._seen(file)) for file in files]
+        return [self._seen(file) for file in files]
 
     def size(self, name: str) -> int | None:
         """The bytes of a listed file; None where it is not there.
@@ -153,7 +168,7 @@ class Warehouse:
         """
         try:
             path = self.path(DataFile(name, 0, 0))
-            [found] = self.files.get_file_info([str(path)])
+            [found] = self.files.get_file_info([path])
         except FileMissing:
             return None
         except OSError as error:
@@ -175,16 +190,20 @@ class Warehouse:
         Raises:
             WarehouseUnavailable: the warehouse cannot be written.
         """
-        if not _MARK.fullmatch(catalog):
-            raise WarehouseUnavailable(f"{catalog!r} is no identity of a catalog", expected="letters and digits")
+        self.check_mark(catalog)
         mark = self.root / CATALOGS / catalog
         try:
             if not mark.exists():
                 mark.parent.mkdir(parents=True, exist_ok=True)
                 mark.touch()
-                sync([mark.parent])
+                disk.sync([str(mark.parent)])
         except OSError as error:
             raise self.unavailable("be written", error) from error
+
+    def check_mark(self, catalog: str) -> None:
+        """Raises WarehouseUnavailable for what is no identity of a catalog."""
+        if not _MARK.fullmatch(catalog):
+            raise WarehouseUnavailable(f"{catalog!r} is no identity of a catalog", expected="letters and digits")
 
     def marks(self) -> frozenset[str]:
         """The catalogs that have left their mark.
@@ -225,26 +244,14 @@ class Warehouse:
             if f.mtime is not None
         ]
 
-    def _seen(self, file: DataFile) -> Path:
+    def _seen(self, file: DataFile) -> str:
         path = self.path(file)
         try:
-            size = path.stat().st_size
+            size = disk.size_of(path)
         except OSError as error:
-            raise FileMissing(
-                f"the file {file.path} is listed in the catalog and not in the warehouse",
-                found=error.strerror,
-                expected=f"{file.bytes} bytes at {path}",
-                next="nova doctor --repair --dry-run, which says what it means and what can be done",
-                path=file.path,
-            ) from error
+            raise missing(file, path, error.strerror) from error
         if size != file.bytes:
-            raise FileMissing(
-                f"the file {file.path} was changed after it was committed",
-                found=f"{size} bytes",
-                expected=f"{file.bytes} bytes at {path}",
-                next="nova doctor --repair --dry-run, which says what it means and what can be done",
-                path=file.path,
-            )
+            raise changed(file, path, size)
         return path
 
     def unavailable(self, what: str, error: OSError) -> WarehouseUnavailable:
@@ -255,46 +262,39 @@ class Warehouse:
         """
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return WarehouseUnavailable(
-            f"the warehouse {self.root} cannot {what}",
+            f"the warehouse {self.address} cannot {what}",
             found=f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else ""),
             expected="a folder that this user can write" + (", with room" if full else ""),
             next="make room; then do it again: nothing of it was kept"
             if full
             else "mend its permissions, or set NOVA_WAREHOUSE to another folder",
-            warehouse=str(self.root),
+            warehouse=self.address,
         )
 
 
-def flatten(folder: Path, column: str) -> None:
-    """Move the files that Spark put into folders by the values of a column up to where all the others are."""
-    for n, sub in enumerate(sorted(folder.glob(f"{column}=*"))):
-        for path in sub.glob("*.parquet"):
-            path.rename(folder / f"p{n:05d}-{path.name}")
-        shutil.rmtree(sub)
+def missing(file: DataFile, path: str, found: object) -> FileMissing:
+    """The error for a listed file that is not there."""
+    return FileMissing(
+        f"the file {file.path} is listed in the catalog and not in the warehouse",
+        found=found,
+        expected=f"{file.bytes} bytes at {path}",
+        next=_REPAIR,
+        path=file.path,
+    )
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder that was just written, in order of their names; everything else in it is removed.
-
-    Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest
-    lists.
-    """
-    for other in folder.iterdir():
-        if other.is_dir():
-            shutil.rmtree(other)
-        elif other.suffix != ".parquet" or other.name.startswith((".", "_")):
-            other.unlink()
-    return sorted(folder.iterdir())
+def changed(file: DataFile, path: str, size: int) -> FileMissing:
+    """The error for a listed file that has become another."""
+    return FileMissing(
+        f"the file {file.path} was changed after it was committed",
+        found=f"{size} bytes",
+        expected=f"{file.bytes} bytes at {path}",
+        next=_REPAIR,
+        path=file.path,
+    )
 
 
-def sync(paths: Iterable[Path]) -> None:
-    """Put files and folders on disk for good: what a commit lists has to outlast a power cut, as the commit does."""
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+_REPAIR = "nova doctor --repair --dry-run, which says what it means and what can be done"
 
 
 def _local(root: str) -> Path:
@@ -303,14 +303,19 @@ def _local(root: str) -> Path:
         return Path(unquote(url.path)).absolute()
     if "://" in root:
         raise NotSupported(
-            f"the warehouse {root!r} is not a local folder",
-            expected="a path or a file:// URL",
+            f"the warehouse {root!r} is of a kind that is not known",
+            expected="a path, a file:// URL, s3://BUCKET/PREFIX or hdfs://NAMENODE:PORT/PATH",
             next="set NOVA_WAREHOUSE to a folder; one that is mounted on every machine of a cluster will do",
         )
     return Path(root).expanduser().absolute()
 
 
-def _is_plain(name: str) -> bool:
+def is_folder(name: str) -> bool:
+    """Whether it is the name of a block's folder."""
+    return _FOLDER.fullmatch(name) is not None
+
+
+def is_plain(name: str) -> bool:
     """Whether a name stays where it is put."""
     return not os.path.isabs(name) and ".." not in name.split("/")
 

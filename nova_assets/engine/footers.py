@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.model.block import DataFile
 
 _LONGEST = 512
@@ -26,17 +26,22 @@ class Footer:
         nulls: column -> rows that are null in it; None where the file does not say.
     """
 
-    path: Path
+    path: str
     rows: int
     bytes: int
     ranges: dict[str, tuple[Any, Any]]
     nulls: dict[str, int | None]
 
-    def as_file(self, root: Path) -> DataFile:
-        return DataFile(self.path.relative_to(root).as_posix(), self.rows, self.bytes, self.ranges)
+    def as_file(self, folder: str) -> DataFile:
+        """As a block lists it.
+
+        Args:
+            folder: the block's, below the warehouse's root.
+        """
+        return DataFile(disk.join(folder, disk.name_of(self.path)), self.rows, self.bytes, self.ranges)
 
 
-def read_footer(path: Path, ranges_of: Sequence[str] = (), nulls_of: Sequence[str] = ()) -> Footer:
+def read_footer(path: str, ranges_of: Sequence[str] = (), nulls_of: Sequence[str] = ()) -> Footer:
     """Read one footer.
 
     Args:
@@ -44,15 +49,15 @@ def read_footer(path: Path, ranges_of: Sequence[str] = (), nulls_of: Sequence[st
         ranges_of: columns whose least and greatest values are wanted; those that have none are left out.
         nulls_of: columns whose nulls are to be counted.
     """
-    metadata = pq.read_metadata(path)
+    metadata = disk.footer_of(path)
     ranges = {c: r for c in ranges_of if (r := _range(_chunks(metadata, c))) is not None}
     nulls = {c: _nulls(_chunks(metadata, c)) for c in nulls_of}
-    return Footer(path, metadata.num_rows, path.stat().st_size, ranges, nulls)
+    return Footer(path, metadata.num_rows, disk.size_of(path), ranges, nulls)
 
 
-def table_of(files: Sequence[Path], columns: list[str] | None = None) -> pa.Table:
+def table_of(files: Sequence[str], columns: list[str] | None = None) -> pa.Table:
     """The rows of some files of one block."""
-    return pa.concat_tables([pq.ParquetFile(f).read(columns) for f in files], promote_options="default")
+    return pa.concat_tables([disk.opened(f).read(columns) for f in files], promote_options="default")
 
 
 def total_nulls(footers: Iterable[Footer], column: str) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets import fold
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.compare import diff
@@ -42,7 +43,7 @@ def compute(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | N
     model, schema = read.merge, read.schema
     if schema is None:
         return None
-    opened = {b.id: [pq.ParquetFile(path) for path in warehouse.paths(b.manifest.files)] for b in blocks}
+    opened = {b.id: [disk.opened(path) for path in warehouse.paths(b.manifest.files)] for b in blocks}
     if sum(_uncompressed(f) for some in opened.values() for f in some) > MEMORY_BYTES:
         return None
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from nova_assets.engine import keys
+from nova_assets.engine import disk, keys
 from nova_assets.engine.footers import Footer, total_nulls
 from nova_assets.engine.target import Target
 from nova_assets.errors import SchemaMismatch
@@ -53,7 +52,7 @@ def _null_rows(footers: Sequence[Footer], column: str, *, even_deletions: bool, 
     found = []
     for footer in footers:
         if footer.nulls[column] != 0:
-            table = pq.ParquetFile(footer.path).read()
+            table = disk.opened(footer.path).read()
             wrong = table.column(column).is_null()
             if target.marked and not even_deletions:
                 wrong = pc.and_(wrong, pc.invert(table.column(DELETED)))

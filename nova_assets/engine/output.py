@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets.files import Written
 from nova_assets.engine.buckets.lay import Layer
-from nova_assets.engine.files import flatten
 from nova_assets.engine.partition import split
 from nova_assets.engine.session import Session
 from nova_assets.engine.target import Target
@@ -52,7 +51,7 @@ class Output:
 
 
 def by_name(written: Iterable[Written]) -> Mapping[str, Written]:
-    return {w.path.name: w for w in written}
+    return {disk.name_of(w.path): w for w in written}
 
 
 def are_alone(places: Places, target: Target) -> bool:
@@ -69,7 +68,7 @@ def _save(rows: DataFrame, target: Target) -> None:
     one that stands for them.
     """
     if not target.spread:
-        rows.write.mode("append").parquet(str(target.folder))
+        rows.write.mode("append").parquet(disk.for_spark(target.folder))
         return
     from pyspark.sql import functions as F
 
@@ -78,8 +77,8 @@ def _save(rows: DataFrame, target: Target) -> None:
 
     mark = F.sha2(F.to_json(struct(target.spread)), 256)
     marked = rebalanced(rows.withColumn(_PARTITION, mark), _PARTITION)  # few files, and none for several
-    marked.write.mode("append").partitionBy(_PARTITION).parquet(str(target.folder))
-    flatten(target.folder, _PARTITION)
+    marked.write.mode("append").partitionBy(_PARTITION).parquet(disk.for_spark(target.folder))
+    disk.flatten(target.folder, _PARTITION)
 
 
 def _write_table(table: pa.Table, target: Target) -> None:
@@ -88,10 +87,5 @@ def _write_table(table: pa.Table, target: Target) -> None:
         return
     size = max(1, min(2**20, _ROW_GROUP * table.num_rows // max(1, table.nbytes)))
     for n, rows in enumerate(split(table, target.spread) if target.spread else [table]):
-        pq.write_table(
-            rows,
-            target.folder / f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{target.id}.zstd.parquet",
-            compression="zstd",
-            row_group_size=size,
-            store_schema=False,
-        )
+        name = f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{target.id}.zstd.parquet"
+        disk.save(rows, disk.join(target.folder, name), row_group_size=size)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.errors import PartitionError
 from nova_assets.formats.derived import with_derived
@@ -90,14 +89,14 @@ def split(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
     return [beside.slice(end - n, n) for n, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
-def partition_of_file(path: Path, channel: Channel, scope: str, where: str) -> str:
+def partition_of_file(path: str, channel: Channel, scope: str, where: str) -> str:
     """The one partition that all rows of a file are in.
 
     Raises:
         PartitionError: it lies outside the scope, or rows of several are in the file.
     """
     columns = list(channel.partition_columns)
-    rows = pq.ParquetFile(path).read(columns)
+    rows = disk.opened(path).read(columns)
     found = [partition_of(channel.partitions, r, where) for r in rows.group_by(columns).aggregate([]).to_pylist()]
     outside = [p for p in found if not within(p, scope)]
     if outside:

@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
+from nova_assets.engine import disk
 from nova_assets.engine.columns import col
 from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
@@ -280,6 +281,7 @@ def _as(field: Field, own: Field | None) -> Column:
 
 def load(reader: DataFrameReader, spark: SparkSession, paths: list[str]) -> DataFrame:
     """Files by their paths: a path is a path, whatever characters the warehouse's own name has."""
+    paths = [disk.for_spark(p) for p in paths]
     if is_connect(spark):  # which takes every path for a pattern
         return reader.load([_GLOB.sub(r"\\\g<0>", p) for p in paths])
     return reader.option("__globPaths__", "false").load(paths)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine import keys
+from nova_assets.engine import disk, keys
 from nova_assets.engine.footers import Footer, table_of
 from nova_assets.engine.output import Output, Places
 from nova_assets.engine.session import WRITING, Session, using
@@ -63,7 +63,7 @@ class Resolver:
         else:
             places = self._resolve_by_spark(footers, target)
         for f in footers:
-            f.path.unlink()
+            disk.remove(f.path)
         return (places,)
 
     def _resolve_in_memory(self, footers: Sequence[Footer], found: keys.Repeats, target: Target) -> Places:
@@ -87,7 +87,7 @@ class Resolver:
 
         spark = self.session.get()
         reader = spark.read.format("parquet").schema(to_struct(target.physical.relaxed()))
-        rows = load(reader, spark, [str(f.path) for f in footers])
+        rows = load(reader, spark, [f.path for f in footers])
         return rows if target.marked else rows.withColumn(DELETED, F.lit(False))
 
     def _repeats_by_spark(self, footers: Sequence[Footer], target: Target) -> keys.Repeats:

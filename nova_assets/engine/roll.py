@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.memory import fitted
 from nova_assets.engine.target import Target
@@ -52,14 +52,14 @@ def _roll(warehouse: Warehouse, target: Target, schema: Schema, n: int, blocks: 
     """The files of one partition."""
     columns, names = to_arrow(schema), list[str]()
     writer: pq.ParquetWriter | None = None
-    path = Path()
-    for rows in _groups(warehouse, blocks, schema):
+    size = 0
+    for rows, packed in _groups(warehouse, blocks, schema):
         if writer is None:
-            path = target.folder / f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{target.id}.zstd.parquet"
-            writer = pq.ParquetWriter(path, columns, compression="zstd", store_schema=False)
-            names.append(path.name)
+            names.append(f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{target.id}.zstd.parquet")
+            writer, size = disk.writing(disk.join(target.folder, names[-1]), columns), 0
         writer.write_table(rows)
-        if path.stat().st_size >= FILE_BYTES:
+        size += packed
+        if size >= FILE_BYTES:
             writer.close()
             writer = None
     if writer is not None:
@@ -67,24 +67,30 @@ def _roll(warehouse: Warehouse, target: Target, schema: Schema, n: int, blocks: 
     return names
 
 
-def _groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
-    """The rows of some blocks, as many together as make a row group."""
+def _groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[tuple[pa.Table, int]]:
+    """The rows of some blocks, as many together as make a row group; and what they take in their files."""
     waiting: list[pa.Table] = []
-    for rows in _pieces(warehouse, blocks, schema):
+    size = 0
+    for rows, packed in _pieces(warehouse, blocks, schema):
         waiting.append(rows)
+        size += packed
         if sum(t.nbytes for t in waiting) >= _ROW_GROUP:
-            yield pa.concat_tables(waiting).combine_chunks()
-            waiting.clear()
+            yield pa.concat_tables(waiting).combine_chunks(), size
+            waiting, size = [], 0
     if waiting:
-        yield pa.concat_tables(waiting).combine_chunks()
+        yield pa.concat_tables(waiting).combine_chunks(), size
 
 
-def _pieces(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
+def _pieces(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[tuple[pa.Table, int]]:
     """The rows of some blocks, a row group of theirs at a time."""
     for block in blocks:
         for path in warehouse.paths(block.manifest.files):
-            with pq.ParquetFile(path) as file:
+            with disk.opened(path) as file:
                 for n in range(file.num_row_groups):
                     rows = fitted(block, file, partial(file.read_row_group, n), schema)
                     if rows.num_rows:
-                        yield rows
+                        yield rows, _packed(file.metadata.row_group(n))
+
+
+def _packed(group: pq.RowGroupMetaData) -> int:
+    return sum(group.column(n).total_compressed_size for n in range(group.num_columns))

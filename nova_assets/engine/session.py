@@ -210,12 +210,38 @@ def made(
     """
     if where.startswith("sc://"):
         return _without_master(make)({**further, "spark.remote": where})
+    further = {**_s3a_package(further), **further}
     prepare_environment()
     if where == "server":
         from nova_assets.engine.server import connected
 
         return connected(_without_master(make), home or Path(DEFAULT_HOME), further)  # type: ignore[no-any-return]
     return make({**spark_config(), **further})
+
+
+def _s3a_package(further: Mapping[str, str]) -> dict[str, str]:
+    """What Spark needs for S3 and does not bring: the module of its own version of Hadoop, unless it is there, or
+    something else is asked for."""
+    if not any(name.startswith("spark.hadoop.fs.s3a.") for name in further) or any(j in further for j in _JARS):
+        return {}
+    if any(name.startswith("hadoop-aws-") for name in _hadoop_jars()):
+        return {}
+    return {"spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"}
+
+
+def hadoop_version() -> str:
+    """Of the Hadoop that PySpark brings."""
+    return next(n.removeprefix(_HADOOP).removesuffix(".jar") for n in _hadoop_jars() if n.startswith(_HADOOP))
+
+
+def _hadoop_jars() -> list[str]:
+    import pyspark
+
+    return [p.name for p in (Path(pyspark.__file__).parent / "jars").glob("hadoop-*.jar")]
+
+
+_JARS = ("spark.jars", "spark.jars.packages")
+_HADOOP = "hadoop-client-api-"
 
 
 def _without_master(make: Callable[[Mapping[str, str]], SparkSession]) -> Callable[[Mapping[str, str]], SparkSession]:

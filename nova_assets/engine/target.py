@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from nova_assets.engine.buckets import worker
 from nova_assets.model.arrow_types import to_arrow
@@ -22,7 +21,7 @@ class Target:
     Args:
         schema: the channel's, or that of a private port's rows.
         model: None where rows are written as they come (private ports, deltas of Custom channels).
-        folder: made, and this block's alone.
+        folder: its address; made, and this block's alone.
         channel, scope: with the dimensions by which rows are kept apart, and the partitions that they may be in; None
             where there are none.
         layout: None where rows lie as they come.
@@ -33,7 +32,7 @@ class Target:
     kind: Kind
     schema: Schema
     model: MergeModel | None
-    folder: Path
+    folder: str
     channel: Channel | None = None
     scope: str = WHOLE
     layout: Layout | None = None
@@ -72,4 +71,4 @@ class Target:
         """The same for those who lay rows out."""
         assert self.layout is not None
         files = to_arrow(self.physical.relaxed())
-        return worker.Target(str(self.folder), self.id, files, self.layout, self.both, self.spread)
+        return worker.Target(self.folder, self.id, files, self.layout, self.both, self.spread)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets import worker
 from nova_assets.engine.buckets.files import Written
-from nova_assets.engine.files import Warehouse, parquet_files, sync
+from nova_assets.engine.files import BLOCKS, Warehouse
 from nova_assets.engine.footers import Footer, read_footer, table_of
 from nova_assets.engine.nulls import check_nulls, never_null
 from nova_assets.engine.output import Output, Places, are_alone, by_name
@@ -85,11 +86,9 @@ class Writer:
             partitions = job(target)
             footers = self._footers(target, None)
             check_nulls(footers, target)
-            sync([*(f.path for f in footers), target.folder])
-            root = self.warehouse.root
-            return Manifest(
-                tuple(replace(f.as_file(root), partition=partitions[f.path.name]) for f in footers), target.schema
-            )
+            disk.sync([*(f.path for f in footers), target.folder])
+            files = [(f.as_file(staged.folder), partitions[disk.name_of(f.path)]) for f in footers]
+            return Manifest(tuple(replace(f, partition=p) for f, p in files), target.schema)
 
     def _target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Target:
         as_it_comes = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
@@ -169,25 +168,25 @@ class Writer:
         model = target.model
         ranged = () if model is None else tuple(dict.fromkeys((*model.key, *model.order_by)))
         kept = []
-        for path in parquet_files(target.folder):
-            known = places is None or path.name in places  # half a file of a task that died has no footer
+        for path in disk.written_in(target.folder):
+            known = places is None or disk.name_of(path) in places  # half a file of a task that died has no footer
             footer = read_footer(path, ranged, never_null(target)) if known else None
             if footer is not None and footer.rows:
                 kept.append(footer)
             else:
-                path.unlink()
+                disk.remove(path)
         return kept
 
     def _manifest(self, footers: Sequence[Footer], places: Places, target: Target) -> Manifest:
-        sync([*(f.path for f in footers), target.folder])
+        disk.sync([*(f.path for f in footers), target.folder])
         files = tuple(self._file(f, places, target) for f in footers)
         layout = target.layout if all(f.place is not None for f in files) else None
         return Manifest(files, target.schema, sum(f.deletes for f in files), layout=layout)
 
     def _file(self, footer: Footer, places: Places, target: Target) -> DataFile:
-        file = footer.as_file(self.warehouse.root)
+        file = footer.as_file(f"{BLOCKS}/{disk.name_of(target.folder)}")
         if places is not None:
-            written = places[footer.path.name]
+            written = places[disk.name_of(footer.path)]
             file = replace(file, place=written.place, deletes=written.deletes)
         elif target.marked:
             file = replace(file, deletes=int(pc.sum(table_of([footer.path], [DELETED]).column(0)).as_py() or 0))

@@ -269,13 +269,13 @@ class Engine(Protocol):
 
     Args:
         format: of the files that it writes.
-        root: the folder of the warehouse.
+        address: where the warehouse is: a path, or an address.
     """
 
     format: str
 
     @property
-    def root(self) -> Path: ...
+    def address(self) -> str: ...
 
     way: Way | None
     """The one that reads take wherever it leads there; None for the cheapest."""

@@ -75,8 +75,7 @@ class HiveFolder:
         self.check(take_over=take_over)
         with self._reaching():
             tree = self._tree(number)
-            self.editions.mkdir(parents=True, exist_ok=True)
-            (self.editions / _MINE).write_text(json.dumps({"of": self.owner}), encoding="utf-8")
+            self._sign()
             if tree.exists():  # of an attempt that died
                 shutil.rmtree(tree)
             tree.mkdir()
@@ -107,10 +106,18 @@ class HiveFolder:
     def _tree(self, number: int) -> Path:
         return self.editions / f"{number:08d}"
 
+    def _sign(self) -> None:
+        self.editions.mkdir(parents=True, exist_ok=True)
+        signed = self.editions / _MINE
+        if not signed.exists():
+            unfinished = signed.with_suffix(f".{os.getpid()}")
+            unfinished.write_text(json.dumps({"of": self.owner}), encoding="utf-8")
+            unfinished.rename(signed)
+
     def _refuse_strangers(self) -> None:
         """Editions of another channel, or of another deployment, are left alone."""
-        if not os.path.lexists(self.editions):
-            return
+        if not os.path.lexists(self.editions) or (self.editions.is_dir() and not any(self.editions.glob("0*"))):
+            return  # nothing was shown from there
         try:
             owner = json.loads((self.editions / _MINE).read_text(encoding="utf-8"))["of"]
         except (OSError, ValueError, KeyError, TypeError):

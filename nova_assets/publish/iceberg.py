@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +68,7 @@ class IcebergOutlet:
                 raise CommitConflict(
                     f"{self.name} shows a later edition", found=shown, expected=f"one before {number}", reason="edition"
                 )
-            _commit(table, number, content, [f"file://{path}" for path in where])
+            _commit(table, number, content, [path if "://" in path else f"file://{path}" for path in where])
 
     def forget(self, numbers: Collection[int]) -> None:
         with self._reaching():
@@ -110,9 +111,10 @@ class IcebergOutlet:
         table = catalog.create_table(
             self.name, schema=_schema(content), properties={**_PROPERTIES, _OWNER: self.owner, "format-version": "2"}
         )
-        with table.update_spec() as spec:
-            for dimension in content.dimensions:
-                spec.add_identity(dimension.column)
+        if content.dimensions:
+            with table.update_spec() as spec:
+                for dimension in content.dimensions:
+                    spec.add_identity(dimension.column)
         return table
 
     def _refuse_strangers(self, table: Table) -> None:
@@ -201,7 +203,11 @@ def own_catalog(home: Path) -> Catalog:
     from pyiceberg.catalog.sql import SqlCatalog
 
     home.mkdir(parents=True, exist_ok=True)
-    return SqlCatalog("nova", uri=f"sqlite:///{home / 'catalog.db'}", warehouse=f"file://{home / 'tables'}")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    where = {"uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": f"file://{home / 'tables'}"}
+    reached = {"s3.endpoint": endpoint, "s3.region": region}  # which PyIceberg does not take from there itself
+    return SqlCatalog("nova", **where, **{name: value for name, value in reached.items() if value})
 
 
 def named_catalog(name: str) -> Catalog:

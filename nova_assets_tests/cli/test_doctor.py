@@ -131,8 +131,8 @@ def test_a_warehouse_that_cannot_be_made_is_reported(nova: Nova, folder: Path) -
 
 
 def test_a_warehouse_that_is_no_local_folder_is_reported(nova: Nova) -> None:
-    said = nova("--warehouse", "s3://bucket/blocks", "doctor", "--json")
-    assert said.code == 1 and "is not a local folder" in check(said, "warehouse")["says"]
+    said = nova("--warehouse", "ftp://bucket/blocks", "doctor", "--json")
+    assert said.code == 1 and "is of a kind that is not known" in check(said, "warehouse")["says"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_what_is_not_there_is_listed_as_nothing_and_not_made(warehouse: Warehous
 
 
 def test_a_listing_has_size_and_time_and_goes_no_deeper_than_a_blocks_folder(warehouse: Warehouse) -> None:
-    folder = warehouse.make("blocks/a")
+    folder = Path(warehouse.make("blocks/a"))
     (folder / "part-0").write_text("four")
     (folder / "deep").mkdir()
     (folder / "deep" / "er").write_text("")
@@ -36,7 +36,7 @@ def test_a_listing_has_size_and_time_and_goes_no_deeper_than_a_blocks_folder(war
 
 
 def test_a_status_call_answers_for_files_of_the_warehouse_alone(warehouse: Warehouse) -> None:
-    folder = warehouse.make("blocks/a")
+    folder = Path(warehouse.make("blocks/a"))
     (folder / "part-0").write_text("four")
     (warehouse.root.parent / "secret").write_text("not ours")
     assert warehouse.size("blocks/a/part-0") == 4

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.publish.hive import hive_folder
+from nova_assets.publish.iceberg import own_catalog
 from nova_assets_tests.publish.shop import Shop, rows
 
 FIRST = [("2024-01-01", "login", 1, 10), ("2024-01-01", "view", 2, 20), ("2024-01-02", "login", 3, 30)]
@@ -173,6 +174,33 @@ def test_a_link_that_somebody_removed_is_made_again(shop: Shop) -> None:
     shop.folder.unlink()
     assert shop.publish() == [("hive", 2, 1)]
     assert shop.in_folder() == FIRST
+
+
+def test_what_died_before_it_signed_is_nobodys(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    shop.folder.with_name(".actions").mkdir(parents=True)
+    shop.publish()
+    assert shop.in_folder() == FIRST
+
+
+def test_an_unpartitioned_channel(tmp_path: Path) -> None:
+    plain = nova.Channel("plain", schema="id bigint, p string", publish=[nova.hive("x/plain"), nova.iceberg("x.plain")])
+    shop = Shop(tmp_path)
+    shop.store.insert(plain, [{"id": n, "p": None} for n in range(3)])
+    assert [e.files for e in shop.store.publish(plain)] == [1, 1]
+    assert own_catalog(tmp_path / ".nova/iceberg").load_table("x.plain").scan().to_arrow().num_rows == 3
+    assert len(list((tmp_path / "x/plain").glob("*.parquet"))) == 1
+
+
+def test_a_partition_without_a_value(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    ddl, where = "id bigint, p string", [nova.hive("x/nulls"), nova.iceberg("x.nulls")]
+    nulls = nova.Channel("nulls", schema=ddl, partitions=nova.dynamic("p"), publish=where)
+    shop.store.insert(nulls, [{"id": 1, "p": None}, {"id": 2, "p": "b"}])
+    assert [e.files for e in shop.store.publish(nulls)] == [2, 2]
+    table = own_catalog(tmp_path / ".nova/iceberg").load_table("x.nulls")
+    assert table.scan(row_filter="p is null").to_arrow().column("id").to_pylist() == [1]
+    assert {p.name for p in (tmp_path / "x/nulls").glob("p=*")} == {"p=__HIVE_DEFAULT_PARTITION__", "p=b"}
 
 
 def test_withdrawn_is_gone_and_nothing_else_is(shop: Shop) -> None:

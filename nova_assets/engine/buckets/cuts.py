@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.footers import plain
 from nova_assets.model.layout import Key
 from nova_assets.plan.cells import Span
@@ -23,7 +23,7 @@ def cuts(files: Sequence[str], order: Sequence[str], pieces: int) -> list[Key]:
         files: their paths.
         order: the columns of the key.
     """
-    opened, names = [pq.ParquetFile(path) for path in files], list(order)
+    opened, names = [disk.opened(path) for path in files], list(order)
     step = max(1, sum(f.metadata.num_rows for f in opened) // (_SAMPLED * pieces))
     found: set[Key] = set()
     for file in opened:

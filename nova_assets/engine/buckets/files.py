@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import Numbers, arranged
 from nova_assets.engine.buckets.order import firsts, one_chunk
 from nova_assets.engine.footers import plain
@@ -45,7 +44,7 @@ class Written:
         repeated: some key occurs oftener in it than a block may hold it.
     """
 
-    path: Path
+    path: str
     place: Place | None
     rows: int
     deletes: int
@@ -54,7 +53,7 @@ class Written:
     def as_json(self) -> dict[str, Any]:
         place = None if self.place is None else self.place.as_json()
         return {
-            "path": str(self.path),
+            "path": self.path,
             "place": place,
             "rows": self.rows,
             "deletes": self.deletes,
@@ -64,11 +63,11 @@ class Written:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Written:
         place = place_from_json(data["place"])
-        return Written(Path(data["path"]), place, data["rows"], data["deletes"], data["repeated"])
+        return Written(data["path"], place, data["rows"], data["deletes"], data["repeated"])
 
 
 def write(
-    table: pa.Table, path: Path, layout: Layout, *, buckets: int = 1, cell: Bucket | None = None, both: bool = False
+    table: pa.Table, path: str, layout: Layout, *, buckets: int = 1, cell: Bucket | None = None, both: bool = False
 ) -> Written:
     """Rows as one file.
 
@@ -79,16 +78,16 @@ def write(
         both: a key may have a deletion and a live row.
     """
     table, counts = arranged(one_chunk(table), layout, buckets)
-    with pq.ParquetWriter(path, table.schema, **_options(table)) as writer:
+    with disk.writing(path, table.schema, **_options(table)) as writer:
         for start, end in _groups(counts, _group_rows(table)):
             writer.write_table(table.slice(start, end - start), row_group_size=end - start)
     deletes = int(np.sum(table[DELETED].to_numpy())) if DELETED in table.column_names else 0
     return Written(path, _place(table, layout, counts, cell), table.num_rows, deletes, _repeats(table, layout, both))
 
 
-def unordered(table: pa.Table, path: Path) -> Written:
+def unordered(table: pa.Table, path: str) -> Written:
     """Rows that cannot be laid out, as one file, for whoever tells what is wrong with them."""
-    pq.write_table(table, path, compression="zstd", store_schema=False)
+    disk.save(table, path)
     return Written(path, None, table.num_rows, 0, False)
 
 
@@ -98,7 +97,7 @@ def _options(table: pa.Table) -> dict[str, object]:
     step = max(1, table.num_rows // _SAMPLED)
     sample = table.take(pa.array(np.arange(0, table.num_rows, step)))
     repeated = [name for name in table.column_names if _repeats_itself(sample[name])]
-    return {"compression": "zstd", "use_dictionary": repeated or False, "store_schema": False, "write_page_index": True}
+    return {"use_dictionary": repeated or False, "write_page_index": True}
 
 
 def _repeats_itself(sample: pa.ChunkedArray) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.content import Cellwork, Source
 from nova_assets.engine.buckets.cuts import cuts, spans
@@ -67,8 +66,8 @@ class Layer:
             runs = write_runs(self._together(frame), self.target)
         if any(w.place is None for w in runs):
             return runs
-        if (self.base or len(runs) > 1) and sum(w.path.stat().st_size for w in runs) <= TOGETHER_BYTES:
-            rows = [pq.ParquetFile(w.path).read() for w in runs]
+        if (self.base or len(runs) > 1) and sum(disk.size_of(w.path) for w in runs) <= TOGETHER_BYTES:
+            rows = [disk.opened(w.path).read() for w in runs]
             return self._instead(runs, self.table(pa.concat_tables(rows)) if rows else [])
         return self._instead(runs, self._merged(runs)) if self.base and runs else runs
 
@@ -107,8 +106,8 @@ class Layer:
         schema = from_arrow(self.target.schema)
         works = []
         for some in self._by_partition(runs).values():
-            size = Size(sum(w.path.stat().st_size for w in some), sum(w.rows for w in some))
-            sources = [(w, Source(str(w.path), w.place, (*schema.names, None))) for w in some if w.place is not None]
+            size = Size(sum(disk.size_of(w.path) for w in some), sum(w.rows for w in some))
+            sources = [(w, Source(w.path, w.place, (*schema.names, None))) for w in some if w.place is not None]
             into = max(1, size.rows * bucket_bytes(size) // max(1, size.bytes))
             for cell in self._cells(some, size):
                 mine = tuple(s for w, s in sources if reaches(s.place, cell))
@@ -121,7 +120,7 @@ class Layer:
         if not self.target.layout.clustered:
             of = buckets_for(size)
             return [Bucket(of, n) for n in range(of)]
-        found = cuts([str(r.path) for r in runs], self.target.layout.order, pieces_for(size))
+        found = cuts([r.path for r in runs], self.target.layout.order, pieces_for(size))
         return list(spans(Span(None, None), found))
 
     def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[object, ...], list[Written]]:
@@ -129,15 +128,15 @@ class Layer:
         for run in runs:
             values: tuple[object, ...] = ()
             if self.target.spread:
-                first = pq.ParquetFile(run.path).read_row_group(0, list(self.target.spread)).slice(0, 1)
+                first = disk.opened(run.path).read_row_group(0, list(self.target.spread)).slice(0, 1)
                 values = tuple(first.to_pylist()[0].values())
             found.setdefault(values, []).append(run)
         return found
 
     def _instead(self, runs: Sequence[Written], written: list[Written]) -> list[Written]:
         for run in runs:
-            run.path.unlink()
+            disk.remove(run.path)
         return written
 
-    def _path(self, n: int) -> Path:
-        return Path(self.target.folder) / f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{self.target.id}.zstd.parquet"
+    def _path(self, n: int) -> str:
+        return disk.join(self.target.folder, f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{self.target.id}.zstd.parquet")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import numbers
 from nova_assets.engine.buckets.order import Keys, Places, bisected, one_chunk, search
 from nova_assets.model.arrow_types import spark_type
@@ -23,7 +23,7 @@ from nova_assets.plan.cells import Cell, Span, slice_of
 
 
 def rows_of(
-    path: str | Path,
+    path: str,
     place: Place,
     cell: Cell,
     layout: Layout,
@@ -35,7 +35,7 @@ def rows_of(
     Args:
         wanted: keys of the cell, sorted and each once: of their rows alone.
     """
-    file = pq.ParquetFile(path)
+    file = disk.opened(path)
     have = set(file.schema_arrow.names)
     columns = [c for c in columns if c in have]
     if wanted is not None:

@@ -6,11 +6,11 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 
+from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.content import Cellwork, Piece, changes_in, content, merged
 from nova_assets.engine.buckets.files import Written, unordered, write
@@ -67,7 +67,7 @@ def lay_out(table: pa.Table, target: Target) -> Iterator[Written]:
     for part in split(table, target.spread) if target.spread and table.num_rows else [table]:
         if not part.num_rows:
             continue
-        path = Path(target.folder) / f"run-{uuid.uuid4().hex[:12]}-{target.id}.zstd.parquet"
+        path = disk.join(target.folder, f"run-{uuid.uuid4().hex[:12]}-{target.id}.zstd.parquet")
         buckets = 1 if target.layout.clustered else fine(part.num_rows)
         if any(part[k].null_count for k in target.layout.order):
             yield unordered(part, path)
@@ -132,7 +132,7 @@ def merge_cell(work: Cellwork, schema: Schema, model: MergeModel, target: Target
         rows = merged(work, rows, schema, model, target.layout)
     stem = f"{target.folder}/part-{uuid.uuid4().hex[:12]}"
     return [
-        write(piece, Path(f"{stem}-{n:03d}-{target.id}.zstd.parquet"), target.layout, cell=cell, both=target.both)
+        write(piece, f"{stem}-{n:03d}-{target.id}.zstd.parquet", target.layout, cell=cell, both=target.both)
         for n, (piece, cell) in enumerate(_cut(rows, work, target.layout))
     ]
 

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
-from urllib.request import Request, urlopen
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 import nova_assets as nova
 from nova_assets_tests.ingest.landing import DDL, row
@@ -54,25 +52,6 @@ class Cloud:
 
     def ids(self) -> list[int]:
         return sorted(self.store.read("actions").to_arrow().column("id").to_pylist())
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    found = f"http://{host}:{port}"
-    for name, value in {
-        "AWS_ENDPOINT_URL": found,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("no_proxy", "*")
-    urlopen(Request(f"{found}/moto-api/reset", method="POST")).close()  # what servers before it had is kept otherwise
-    yield found
-    server.stop()
 
 
 @pytest.fixture

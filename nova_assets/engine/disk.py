@@ -1,0 +1,186 @@
+"""Files by their addresses: paths of this machine, ``s3://BUCKET/KEY``, or ``hdfs://NAMENODE:PORT/PATH``.
+
+Whoever reads or writes a file of a block does it here, in Spark's Python workers, too: an address is all that they are
+given. How a store is reached is for its own variables to say, as every tool of the field has it:
+``AWS_ACCESS_KEY_ID``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, ...; ``HADOOP_USER_NAME``, and ``WEBHDFS_URL`` where a
+namenode does not answer at port 9870.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import posixpath
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from nova_assets.errors import NotSupported
+
+PARQUET = ".parquet"
+
+join = posixpath.join
+name_of = posixpath.basename
+
+
+def is_remote(address: str) -> bool:
+    """Whether it is not on this machine."""
+    return "://" in address
+
+
+def opened(address: str) -> pq.ParquetFile:
+    """A Parquet file, to read some of."""
+    files, path = _found(address)
+    return pq.ParquetFile(path, filesystem=files) if files is not None else pq.ParquetFile(path)
+
+
+def footer_of(address: str) -> pq.FileMetaData:
+    files, path = _found(address)
+    return pq.read_metadata(path, filesystem=files) if files is not None else pq.read_metadata(path)
+
+
+def size_of(address: str) -> int:
+    """Bytes. Raises FileNotFoundError."""
+    if not is_remote(address):
+        return os.stat(address).st_size
+    files, path = _remote(address)
+    found = files.get_file_info(path)
+    if not found.is_file:
+        raise FileNotFoundError(address)
+    return int(found.size)
+
+
+def writing(address: str, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
+    """A Parquet file to be written, with Zstandard."""
+    files, path = _found(address)
+    return pq.ParquetWriter(path, schema, filesystem=files, compression="zstd", store_schema=False, **options)
+
+
+def save(table: pa.Table, address: str, **options: Any) -> None:
+    """Write a table as a Parquet file, with Zstandard."""
+    files, path = _found(address)
+    pq.write_table(table, path, filesystem=files, compression="zstd", store_schema=False, **options)
+
+
+def remove(address: str) -> None:
+    """Raises FileNotFoundError."""
+    if is_remote(address):
+        files, path = _remote(address)
+        files.delete_file(path)
+    else:
+        os.unlink(address)
+
+
+def written_in(folder: str) -> list[str]:
+    """The Parquet files of a folder that was just written, in order of their names; everything else in it is removed.
+
+    Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest
+    lists.
+    """
+    files, path = _any(folder)
+    kept = []
+    for found in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        if not found.is_file:
+            files.delete_dir(found.path)
+        elif not found.base_name.endswith(PARQUET) or found.base_name.startswith((".", "_")):
+            files.delete_file(found.path)
+        else:
+            kept.append(found.base_name)
+    return [join(folder, name) for name in sorted(kept)]
+
+
+def flatten(folder: str, column: str) -> None:
+    """Move the files that Spark put into folders by the values of a column up to where all the others are."""
+    files, path = _any(folder)
+    subs = [f for f in files.get_file_info(fs.FileSelector(path)) if f.base_name.startswith(f"{column}=")]
+    for n, sub in enumerate(sorted(subs, key=lambda f: f.base_name)):
+        for found in files.get_file_info(fs.FileSelector(sub.path)):
+            if found.base_name.endswith(PARQUET) and not found.base_name.startswith((".", "_")):
+                files.move(found.path, join(path, f"p{n:05d}-{found.base_name}"))
+        files.delete_dir(sub.path)
+
+
+def sync(addresses: Iterable[str]) -> None:
+    """Put files and folders on disk for good: what a commit lists has to outlast a power cut, as the commit does. An
+    object store keeps what it has acknowledged."""
+    for address in addresses:
+        if is_remote(address):
+            continue
+        handle = os.open(address, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def for_spark(address: str) -> str:
+    """As Spark calls it, whose S3 goes by the name of the client that it has."""
+    return f"s3a://{address.removeprefix('s3://')}" if address.startswith("s3://") else address
+
+
+def filesystem(address: str) -> tuple[fs.FileSystem, str]:
+    """The store that an address is in, and what that calls it."""
+    return _remote(address)
+
+
+def _found(address: str) -> tuple[fs.FileSystem | None, str]:
+    """A path of this machine is opened as such, which is quickest."""
+    return _remote(address) if is_remote(address) else (None, address)
+
+
+def _any(address: str) -> tuple[fs.FileSystem, str]:
+    return _remote(address) if is_remote(address) else (_here(), address)
+
+
+def _remote(address: str) -> tuple[fs.FileSystem, str]:
+    url = urlsplit(address)
+    return (_hdfs(url.netloc), url.path) if url.scheme == "hdfs" else (_s3(), f"{url.netloc}{url.path}")
+
+
+@lru_cache(maxsize=1)
+def _here() -> fs.FileSystem:
+    return fs.LocalFileSystem()
+
+
+@lru_cache(maxsize=1)
+def _s3() -> fs.FileSystem:
+    """Made anew in each process: it has threads and connections of its own."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    given: dict[str, Any] = {"region": region} if region else {}
+    if endpoint:
+        scheme_, _, host = endpoint.rpartition("://")
+        given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme_ or "https"}
+    return fs.S3FileSystem(**given)
+
+
+@lru_cache(maxsize=4)
+def _hdfs(namenode: str) -> fs.FileSystem:
+    """By HTTP: nothing of Hadoop has to be installed for it."""
+    try:
+        from fsspec.implementations.webhdfs import WebHDFS
+    except ModuleNotFoundError as error:
+        raise NotSupported(
+            "HDFS is reached by fsspec, which is not installed",
+            found=str(error),
+            next="pip install 'nova-assets[hdfs]'",
+        ) from error
+
+    class Handler(fs.FSSpecHandler):
+        """Knows what WebHDFS calls the time of a file's last change."""
+
+        @staticmethod
+        def _create_file_info(path: str, info: dict[str, Any]) -> fs.FileInfo:
+            changed = info.get("modificationTime")
+            return fs.FSSpecHandler._create_file_info(path, {**info, "mtime": changed / 1000 if changed else None})
+
+    host = namenode.rpartition(":")[0] or namenode
+    at = urlsplit(os.environ.get("WEBHDFS_URL") or f"http://{host}:9870")
+    user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    web = WebHDFS(at.hostname, port=at.port, user=user, use_https=at.scheme == "https")
+    return fs.PyFileSystem(Handler(web))

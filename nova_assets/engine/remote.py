@@ -1,0 +1,168 @@
+"""The warehouse in S3 or HDFS. The same names as in a folder: ``s3://BUCKET/PREFIX/blocks/<block id>/<file>``.
+
+What such a store has acknowledged is there for everybody and lasts, so nothing has to be synced; and there are no links
+that could lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+from nova_assets.engine import disk
+from nova_assets.engine.files import BLOCKS, CATALOGS, ORPHANS, Warehouse, changed, is_folder, is_plain, missing
+from nova_assets.errors import FileMissing, SettingsError, WarehouseUnavailable
+from nova_assets.model.block import DataFile
+from nova_assets.model.warehouse import Entry
+
+
+def open_warehouse(root: str | Path) -> Warehouse:
+    """The warehouse at a path or an address.
+
+    Raises:
+        NotSupported: an address of a kind that is not known.
+        SettingsError: it names no bucket.
+    """
+    return RemoteWarehouse(str(root)) if str(root).startswith(("s3://", "hdfs://")) else Warehouse(root)
+
+
+class RemoteWarehouse(Warehouse):
+    """A part of S3 or HDFS that holds the files of all blocks.
+
+    Args:
+        root: ``s3://BUCKET/PREFIX`` or ``hdfs://NAMENODE:PORT/PATH``.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._address = root.rstrip("/")
+        if not urlsplit(self._address).netloc:
+            raise SettingsError("the warehouse names no bucket or namenode", found=root, expected="s3://BUCKET/PREFIX")
+        self.files, self.base = disk.filesystem(self._address)
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def exists(self) -> bool:
+        return bool(self._listed(BLOCKS))
+
+    def make(self, name: str) -> str:
+        self.delete(name)  # what an attempt that died here has left
+        return self.folder(name)
+
+    def delete(self, name: str) -> None:
+        if not is_folder(name) and is_plain(name) and not self._below(name):
+            return
+        self.folder(name)
+        try:
+            with suppress(FileNotFoundError):
+                self.files.delete_dir(self._key(name))
+        except OSError as error:
+            raise self.unavailable("be cleaned up", error) from error
+
+    def delete_files(self, paths: Iterable[str]) -> None:
+        folders = set()
+        for name in paths:
+            self.path(DataFile(name, 0, 0))
+            folders.add(name.rpartition("/")[0])
+            try:
+                with suppress(FileNotFoundError):
+                    self.files.delete_file(self._key(name))
+            except OSError as error:
+                raise self.unavailable("be cleaned up", error) from error
+        for folder in folders:  # of which an empty object is left, where nothing else was in it
+            if not self._listed(folder):
+                self.delete(folder)
+
+    def set_aside(self, name: str) -> None:
+        self.check_name(name)
+        try:
+            for found in self._below(name):
+                below = found.path.removeprefix(self._key(BLOCKS)).strip("/")
+                self.files.move(found.path, self._key(f"{ORPHANS}/{below}"))
+            if self.files.get_file_info(self._key(name)).type is fs.FileType.Directory:
+                self.files.delete_dir(self._key(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self.unavailable("be cleaned up", error) from error
+
+    def paths(self, files: Iterable[DataFile]) -> list[str]:
+        wanted = [(f, self.path(f)) for f in files]
+        try:  # asked for all at once, they are asked for side by side
+            found = self.files.get_file_info([self._key(f.path) for f, _ in wanted])
+        except OSError as error:
+            raise self.unavailable("be read", error) from error
+        for (file, path), there in zip(wanted, found, strict=True):
+            if not there.is_file:
+                raise missing(file, path, "no such object")
+            if there.size != file.bytes:
+                raise changed(file, path, int(there.size))
+        return [path for _, path in wanted]
+
+    def size(self, name: str) -> int | None:
+        try:
+            self.path(DataFile(name, 0, 0))
+            found = self.files.get_file_info(self._key(name))
+        except FileMissing:
+            return None
+        except OSError as error:
+            raise self.unavailable("be read", error) from error
+        return int(found.size) if found.is_file else None
+
+    def mark(self, catalog: str) -> None:
+        self.check_mark(catalog)
+        try:
+            if not self.files.get_file_info(self._key(f"{CATALOGS}/{catalog}")).is_file:
+                self.files.open_output_stream(self._key(f"{CATALOGS}/{catalog}")).close()
+        except OSError as error:
+            raise self.unavailable("be written", error) from error
+
+    def check(self) -> str:
+        made = self.exists
+        probe = self._key(f"{CATALOGS}/.probe-{os.getpid()}")
+        try:
+            self.files.open_output_stream(probe).close()
+            self.files.delete_file(probe)
+        except OSError as error:
+            raise self.unavailable("be written", error) from error
+        return f"{self.address} ({'in use' if made else 'new'})"
+
+    def _listed(self, folder: str) -> list[Entry]:
+        try:
+            found = self.files.get_file_info(fs.FileSelector(self._key(folder), allow_not_found=True))
+        except OSError as error:
+            raise self.unavailable("be listed", error) from error
+        now = datetime.now(UTC)  # what S3 calls a folder is the beginning of names, and has no time
+        return [
+            Entry(f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC) if f.mtime else now, not f.is_file)
+            for f in found
+        ]
+
+    def _below(self, name: str) -> list[fs.FileInfo]:
+        there = self.files.get_file_info(self._key(name))
+        if there.is_file:
+            return [there]
+        selector = fs.FileSelector(self._key(name), recursive=True, allow_not_found=True)
+        return [f for f in self.files.get_file_info(selector) if f.is_file]
+
+    def _key(self, name: str) -> str:
+        return disk.join(self.base, name)
+
+    def unavailable(self, what: str, error: OSError) -> WarehouseUnavailable:
+        of_s3 = self.address.startswith("s3:")
+        variables = "AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL" if of_s3 else "HADOOP_USER_NAME, WEBHDFS_URL"
+        return WarehouseUnavailable(
+            f"the warehouse {self.address} cannot {what}",
+            found=f"{error.strerror or error}".split("\n")[0],
+            expected="a place that these credentials can read and write",
+            next=f"check {variables}, and that it is there; then: nova doctor",
+            warehouse=self.address,
+        )

@@ -1,0 +1,29 @@
+"""An object store over HTTP, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.request import Request, urlopen
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that speaks S3 and SQS, which everything finds by the usual variables."""
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    found = f"http://{host}:{port}"
+    for name, value in {
+        "AWS_ENDPOINT_URL": found,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "no_proxy": "*",
+    }.items():
+        monkeypatch.setenv(name, value)
+    urlopen(Request(f"{found}/moto-api/reset", method="POST")).close()  # what servers before it had is kept otherwise
+    yield found
+    server.stop()
