@@ -171,7 +171,7 @@ def _hdfs(namenode: str) -> fs.FileSystem:
             next="pip install 'nova-assets[hdfs]'",
         ) from error
 
-    class Handler(fs.FSSpecHandler):
+    class Handler(fs.FSSpecHandler):  # type: ignore[misc]
         """Knows what WebHDFS calls the time of a file's last change."""
 
         @staticmethod
