@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from nova_assets.crash import crash_point
-from nova_assets.errors import CommitConflict, ExecutionInProgress, NovaError
+from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported, NovaError
 from nova_assets.lease import heartbeat, is_dead
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.compacting import Compacting
@@ -141,7 +141,10 @@ class Publishing:
                         return None
                     return self._show(execution, table, outlet, found, take_over)
                 self.runtime.staging.undo(execution, "it has to be compacted first")
-            done = self.upkeep.compact(channel, Asked(policy, force=True, partitions=uncompacted(history, head)))
+            wanted = uncompacted(history, head)
+            done = self.upkeep.compact(channel, Asked(policy, force=True, partitions=wanted))
+            if done is None and self.catalog.channel(channel).head == head and self._is_stuck(channel, head):
+                raise _outdated(channel, wanted)
             compacted = max((b.hi for b in done.blocks), default=0) if done is not None else 0
         raise CommitConflict(f"channel {channel!r} is being written to", reason="compacted", channel=channel)
 
@@ -202,6 +205,10 @@ class Publishing:
         since = None if newest is None else newest.shown_at
         return since is None or self.catalog.now() - since >= timedelta(seconds=seconds_of(table.every) or 0)
 
+    def _is_stuck(self, channel: str, head: int) -> bool:
+        """Whether nothing can be compacted of what has to be: a base that was given stays as it is."""
+        return bool(uncompacted(self.catalog.history(channel, head, back_to=head), head))
+
     def _newest(self, channel: str, table: Table) -> int:
         """The number of the channel that a table shows, or will."""
         return max((e.seq for e in self.catalog.editions(channel, table.id)), default=0)
@@ -219,3 +226,13 @@ class Publishing:
         except BaseException as error:
             self.runtime.staging.undo(execution, error)
             raise
+
+
+def _outdated(channel: str, partitions: Sequence[str]) -> NotSupported:
+    return NotSupported(
+        f"channel {channel!r} cannot be published as it is: columns were renamed, dropped or widened",
+        found=", ".join(partitions[:3]) or "files of another schema",
+        expected="files of the schema that it has now",
+        next=f"nova restore {channel} --at HEAD, which writes them anew",
+        channel=channel,
+    )

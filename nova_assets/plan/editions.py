@@ -11,6 +11,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.edition import Content, Edition
 from nova_assets.model.merge import Append
 from nova_assets.model.partitions import partition_name
+from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Seal
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -18,11 +19,17 @@ from nova_assets.plan import modes
 
 def uncompacted(history: History, at: int) -> tuple[str, ...]:
     """Partitions whose rows at a number are not those of their files: deltas that are no plain additions have to be
-    merged first."""
+    merged first, and columns that were renamed, dropped or widened since have to be written anew."""
     read = modes.snapshot(history, at)
-    blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block)]
-    merged = {b.partition for b in blocks if b.kind == "delta" and b.rows and not _is_plain(b)}
-    return tuple(sorted(merged))
+    blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block) and b.rows]
+    merged = {b.partition for b in blocks if b.kind == "delta" and not _is_plain(b)}
+    return tuple(sorted(merged | {b.partition for b in blocks if not _is_current(b.manifest.schema, read.schema)}))
+
+
+def _is_current(own: Schema, newest: Schema | None) -> bool:
+    """Whether files of a schema can be read under a newer one by whoever goes by names: they may lack columns that came
+    since, and that is all."""
+    return newest is not None and all(f.name in newest and newest.field(f.name).type == f.type for f in own.fields)
 
 
 def _is_plain(delta: Block) -> bool:

@@ -163,7 +163,10 @@ def _commit(table: Table, number: int, content: Content, paths: Sequence[str]) -
     listed = {task.file.file_path: task.file for task in table.scan().plan_files()}
     wanted = set(paths)
     with table.transaction() as change:
-        with change.update_schema() as schema:
+        with change.update_schema(allow_incompatible_changes=True) as schema:
+            for field in table.schema().fields:
+                if field.name not in content.schema:  # no file has it any more
+                    schema.delete_column(field.name)
             schema.union_by_name(_schema(content))
         mapping = change.table_metadata.schema().name_mapping.model_dump_json()
         if table.properties.get(TableProperties.DEFAULT_NAME_MAPPING) != mapping:

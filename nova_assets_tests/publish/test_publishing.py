@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,6 +113,26 @@ def test_a_column_that_comes_later_is_in_the_iceberg_table(tmp_path: Path) -> No
     assert shop.publish() == [("hive", 2, 2), ("iceberg", 2, 2)]
     found = shop.iceberg().scan().to_arrow()
     assert sorted(found["note"].to_pylist(), key=str) == [None, None, None, "new"]
+
+
+@pytest.mark.parametrize("several", [True, False], ids=["deltas", "one base"])
+def test_a_column_that_was_renamed_is_written_anew(tmp_path: Path, several: bool) -> None:
+    where = [nova.hive("x/c"), nova.iceberg("x.c")]
+    store = Shop(tmp_path).store
+    old = nova.Channel("c", schema="id bigint, was string", publish=where)
+    store.insert(old, [{"id": 1, "was": "a"}], kind="delta" if several else "base")
+    store.publish(old)
+    new = nova.Channel("c", schema="id bigint, now string", renamed={"now": "was"}, publish=where)
+    store.register(new, replace=True)
+    if not several:
+        with pytest.raises(nova.NotSupported, match="columns were renamed") as caught:
+            store.publish(new)
+        assert "nova restore c" in str(caught.value)
+        store.restore(new, at=1)
+    assert [e.files for e in store.publish(new)] == [1, 1]
+    table = own_catalog(tmp_path / ".nova/iceberg").load_table("x.c")
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "now": "a"}]
+    assert ds.dataset((tmp_path / "x/c").resolve()).to_table().to_pylist() == [{"id": 1, "now": "a"}]
 
 
 def test_a_sealed_day_says_so_and_an_empty_one_too(tmp_path: Path) -> None:
