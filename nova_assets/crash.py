@@ -31,6 +31,7 @@ CRASH_POINTS = (
     "seal.put",  # it has one, and nobody has heard
     "edition.opened",  # an edition is opened in the catalog, its table does not show it
     "edition.made",  # it is made, and not shown yet
+    "edition.exchanging",  # a folder that is taken over is about to give way
     "edition.shown",  # the table shows it, the catalog does not know it
     "edition.known",  # it does
     "fire.before",  # a trigger is due, no firing says so yet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import DefinitionError
@@ -14,7 +15,7 @@ from nova_assets.model.compacting import Compacting
 from nova_assets.model.edition import Edition, Publishable
 from nova_assets.model.ports import Catalog, Engine
 from nova_assets.model.project import Project
-from nova_assets.model.table import HiveTable, Table
+from nova_assets.model.table import HiveTable, Table, table_of
 from nova_assets.publish.opening import open_outlet
 from nova_assets.publish.outlet import Outlet
 from nova_assets.publishing import Publishing
@@ -98,17 +99,22 @@ class Published(ABC):
         Raises:
             DefinitionError: the channel is not published there.
         """
-        defined = self._with_tables(channel)
-        chosen = [t for t in defined.publish if table in (None, t.id)]
+        name = self._known(channel)
+        defined = channel if isinstance(channel, Channel) else None
+        told = defined or next((c for c in self.project.channels if c.name == name), None)
+        known = {t.id: t for t in (() if told is None else told.publish)}
+        # What was taken out of the definition first is shown still.
+        known = {**{e.table: table_of(e.table) for e in self.catalog.editions(name)}, **known}
+        chosen = sorted(i for i in known if table in (None, i))
         if not chosen:
             raise DefinitionError(
-                f"channel {defined.name!r} is not published in {table!r}",
-                expected=" or ".join(t.id for t in defined.publish),
-                channel=defined.name,
+                f"channel {name!r} is not published" + (f" in {table!r}" if table is not None else " anywhere"),
+                expected=" or ".join(sorted(known)) or None,
+                channel=name,
             )
-        for t in [] if dry_run else chosen:
-            self._publishing.withdraw(defined.name, t)
-        return [t.id for t in chosen]
+        for i in [] if dry_run else chosen:
+            self._publishing.withdraw(name, known[i])
+        return chosen
 
     def _take_over(self, channel: Channel) -> None:
         """Put what the folder holds onto a channel that has no data."""
@@ -117,8 +123,8 @@ class Published(ABC):
             if folder is None or not folder.is_dir() or folder.is_symlink():
                 continue
             self._outlet(table, channel.name).check(take_over=True)
-            if self.catalog.channel(channel.name).head == 0 and next(folder.rglob("*.parquet"), None) is not None:
-                self.insert(channel, self.engine.take_folder(folder, channel.schema), kind="base")
+            if self.catalog.channel(channel.name).head == 0 and _holds_files(folder):
+                self.insert(channel, self.engine.take_folder(folder, channel), kind="base")
 
     def _outlet(self, table: Table, channel: str) -> Outlet:
         owner = f"channel {channel} of catalog {self.catalog.identity()}"
@@ -136,3 +142,11 @@ class Published(ABC):
                 channel=name,
             )
         return defined
+
+
+def _holds_files(folder: Path) -> bool:
+    """Whether there is anything that readers take for data, whatever it is called."""
+    return any(
+        p.is_file() and not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)
+        for p in folder.rglob("*")
+    )

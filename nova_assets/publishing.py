@@ -96,12 +96,14 @@ class Publishing:
             return []
         head = self.catalog.channel(channel).head
         found = self._content(channel, self.catalog.history(channel, head, back_to=head), head)
-        newest = {t: shown(self.catalog.editions(channel, t.id)) for t in waited}
-        return [
-            t
-            for t, e in newest.items()
-            if found is not None and (e is None or e.fingerprint != found.fingerprint(seals=t.shows_seals))
-        ]
+        return [t for t in waited if found is not None and self._is_behind(channel, t, found)]
+
+    def _is_behind(self, channel: str, table: Table, found: Content) -> bool:
+        """Whether there is something newer to show, or something older to let go of."""
+        editions = self.catalog.editions(channel, table.id)
+        newest = shown(editions)
+        same = newest is not None and newest.fingerprint == found.fingerprint(seals=table.shows_seals)
+        return not same or bool(forgettable(editions, self.catalog.now(), self.grace))
 
     def withdraw(self, channel: str, table: Table) -> None:
         """Show a channel in a table no more. Its files go as far as the channel itself does not need them.
@@ -142,15 +144,15 @@ class Publishing:
                     return self._show(execution, table, outlet, found, take_over)
                 self.runtime.staging.undo(execution, "it has to be compacted first")
             wanted = uncompacted(history, head)
-            done = self.upkeep.compact(channel, Asked(policy, force=True, partitions=wanted))
+            done = self.upkeep.compact(channel, Asked(policy, force=True, anew=True, partitions=wanted))
             if done is None and self.catalog.channel(channel).head == head and self._is_stuck(channel, head):
-                raise _outdated(channel, wanted)
+                raise _outdated(channel, wanted, head)
             compacted = max((b.hi for b in done.blocks), default=0) if done is not None else 0
         raise CommitConflict(f"channel {channel!r} is being written to", reason="compacted", channel=channel)
 
     def _show(self, execution: Execution, table: Table, outlet: Outlet, found: Content, take_over: bool) -> Edition:
         where = self.engine.where(found.files)
-        edition = self._open(execution, table, found)
+        edition = self._open(execution, table, found, outlet.shown() or 0)
         crash_point("edition.opened")
         outlet.show(edition.number, found, where, take_over=take_over)
         crash_point("edition.shown")
@@ -169,16 +171,16 @@ class Publishing:
         log.info("%s shows %s at %d, edition %d", table.id, found.channel, found.seq, edition.number)
         return next(e for e in self.catalog.editions(found.channel, table.id) if e.number == edition.number)
 
-    def _open(self, execution: Execution, table: Table, found: Content) -> Edition:
+    def _open(self, execution: Execution, table: Table, found: Content, after: int) -> Edition:
         """Open the next edition; one that was left by a process that is known to be dead is not waited for."""
         fingerprint = found.fingerprint(seals=table.shows_seals)
         try:
-            return self.catalog.open_edition(execution.id, table.id, found, fingerprint)
+            return self.catalog.open_edition(execution.id, table.id, found, fingerprint, after)
         except ExecutionInProgress as busy:
             if not is_dead(busy.fields["owner"]):
                 raise
             self.catalog.abort(busy.fields["execution_id"], "its process is gone")
-            return self.catalog.open_edition(execution.id, table.id, found, fingerprint)
+            return self.catalog.open_edition(execution.id, table.id, found, fingerprint, after)
 
     def _is_shown(self, channel: str, table: Table, outlet: Outlet, found: Content) -> bool:
         newest = shown(self.catalog.editions(channel, table.id))
@@ -228,11 +230,11 @@ class Publishing:
             raise
 
 
-def _outdated(channel: str, partitions: Sequence[str]) -> NotSupported:
+def _outdated(channel: str, partitions: Sequence[str], head: int) -> NotSupported:
     return NotSupported(
         f"channel {channel!r} cannot be published as it is: columns were renamed, dropped or widened",
         found=", ".join(partitions[:3]) or "files of another schema",
         expected="files of the schema that it has now",
-        next=f"nova restore {channel} --at HEAD, which writes them anew",
+        next=f"nova restore {channel} --at {head}, which writes them anew, under a number of its own",
         channel=channel,
     )

@@ -41,6 +41,7 @@ class Asked:
         chained: deltas are to be chained, where ``force`` would add a base.
         partitions: only these.
         final: nothing more is expected in them: they get their final form.
+        anew: bases that upkeep has made are replaced, too, where columns were renamed, dropped or widened since.
         scope: that they are all in: then of nothing else anything is read.
     """
 
@@ -49,6 +50,7 @@ class Asked:
     chained: bool = False
     partitions: tuple[str, ...] | None = None
     final: bool = False
+    anew: bool = False
     scope: str = WHOLE
 
 
@@ -165,7 +167,7 @@ class Upkeep:
         if asked.final:
             found = final(history, asked.policy)
         elif asked.force:
-            found = forced(history, asked.chained, self._cursors(channel) if asked.chained else ())
+            found = forced(history, asked.chained, self._cursors(channel) if asked.chained else (), anew=asked.anew)
         else:
             reads = self.catalog.reads_of_all(channel)
             found = due(history, asked.policy, reads)

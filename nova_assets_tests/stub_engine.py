@@ -236,7 +236,7 @@ class StubEngine:
         values = {c: v for c, v in partition_values(scope).items()}
         return [{**values, **r} for r in frame]
 
-    def take_folder(self, folder: Path, schema: Schema | None) -> list[Row]:
+    def take_folder(self, folder: Path, channel: Channel) -> list[Row]:
         raise NotImplementedError("rows are given to this engine, never files")
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:

@@ -28,24 +28,29 @@ class Editions:
         query = query.order_by(editions.c.at.desc(), editions.c.place, editions.c.number.desc())
         return [_edition(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def open_edition(self, execution_id: str, table: str, content: Content, fingerprint: str) -> Edition:
+    def open_edition(
+        self, execution_id: str, table: str, content: Content, fingerprint: str, after: int = 0
+    ) -> Edition:
         """Open the next edition of a table: from now on nothing that it lists is deleted, whatever becomes of it.
 
         Args:
             execution_id: that has pinned the channel.
+            after: the number that the table shows, which this catalog may not know of.
 
         Raises:
             ExecutionInProgress: another execution, which is alive, has opened one.
             ExecutionNotLive: the execution itself is not.
         """
-        return self.database.write(lambda c: self._open(c, execution_id, table, content, fingerprint))
+        return self.database.write(lambda c: self._open(c, execution_id, table, content, fingerprint, after))
 
     def forget_editions(self, channel: str, table: str, numbers: Iterable[int]) -> None:
         """These can be read no more."""
         gone = (editions.c.channel == channel, editions.c.place == table, editions.c.number.in_(sorted(numbers)))
         self.database.write(lambda c: c.execute(delete(editions).where(*gone)))
 
-    def _open(self, c: Connection, execution_id: str, table: str, content: Content, fingerprint: str) -> Edition:
+    def _open(
+        self, c: Connection, execution_id: str, table: str, content: Content, fingerprint: str, after: int
+    ) -> Edition:
         execution = lock_execution(c, execution_id)
         c.execute(select(channels.c.name).where(channels.c.name == content.channel).with_for_update()).all()
         if execution is None or execution["state"] != "running":
@@ -57,7 +62,7 @@ class Editions:
         row: dict[str, Any] = {
             "channel": content.channel,
             "place": table,
-            "number": 1 if last is None else last["number"] + 1,
+            "number": 1 + max(after, 0 if last is None else last["number"]),
             "state": "opening",
             "seq": content.seq,
             "fingerprint": fingerprint,

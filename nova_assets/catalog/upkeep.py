@@ -78,7 +78,12 @@ class Upkeep:
             executions.c.state == "running",
             executions.c.started_at <= blocks.c.collected_at,
         )
-        listed = exists().where(editions.c.channel == blocks.c.channel, editions.c.at <= blocks.c.collected_at)
+        listed = exists().where(
+            other.c.path == files.c.path,  # a file may have been kept from block to block
+            other.c.block_id == of.c.id,
+            editions.c.channel == of.c.channel,
+            editions.c.at <= of.c.collected_at,
+        )
         query = select(files.c.block_id, files.c.path).join(blocks, blocks.c.id == files.c.block_id)
         query = query.where(
             blocks.c.collected_at.is_not(None), blocks.c.collected_at < before, ~shared, ~waiting, ~planned, ~listed

@@ -200,13 +200,17 @@ class SparkEngine:
         taken = take(data, schema)
         return self.session.read.parquet(*map(str, taken.paths)) if isinstance(taken, LargeParquet) else taken
 
-    def take_folder(self, folder: Path, schema: Schema | None) -> Any:
-        reader = self.session.read
-        if schema is not None:
-            from nova_assets.engine.types import to_struct
+    def take_folder(self, folder: Path, channel: Channel) -> Any:
+        from nova_assets.engine.columns import col
+        from nova_assets.engine.types import to_spark
 
-            reader = reader.schema(to_struct(schema))
-        return reader.parquet(str(folder))
+        with using(self.session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
+            frame = self.session.read.option("mergeSchema", "true").parquet(str(folder))
+        for dimension in channel.partitions:
+            if dimension.column in frame.columns and channel.schema is not None:
+                kind = to_spark(channel.schema.field(dimension.column).type)
+                frame = frame.withColumn(dimension.column, col(dimension.column).cast(kind))
+        return frame
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         from nova_assets.engine.diff import dropped

@@ -85,9 +85,8 @@ class RemoteWarehouse(Warehouse):
         self.check_name(name)
         try:
             for found in self._below(name):
-                below = found.path.removeprefix(self._key(BLOCKS)).strip("/")
-                self.files.move(found.path, self._key(f"{ORPHANS}/{below}"))
-            if self.files.get_file_info(self._key(name)).type is fs.FileType.Directory:
+                self._move(found.path, self._key(f"{ORPHANS}/{found.path.removeprefix(self._key(BLOCKS)).strip('/')}"))
+            if self.files.get_file_info(self._key(name)).type is fs.FileType.Directory and not self._below(name):
                 self.files.delete_dir(self._key(name))
         except FileNotFoundError:
             return
@@ -152,6 +151,14 @@ class RemoteWarehouse(Warehouse):
             return [there]
         selector = fs.FileSelector(self._key(name), recursive=True, allow_not_found=True)
         return [f for f in self.files.get_file_info(selector) if f.is_file]
+
+    def _move(self, source: str, target: str) -> None:
+        """Raises OSError: HDFS moves nothing into a folder that is not there, and says so to nobody."""
+        if not self.address.startswith("s3:"):
+            self.files.create_dir(target.rpartition("/")[0], recursive=True)
+        self.files.move(source, target)
+        if not self.files.get_file_info(target).is_file:
+            raise OSError(f"{source} was not moved to {target}")
 
     def _key(self, name: str) -> str:
         return disk.join(self.base, name)

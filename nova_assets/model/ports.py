@@ -245,7 +245,9 @@ class Catalog(Protocol):
 
     # editions
     def editions(self, channel: str, table: str | None = None) -> list[Edition]: ...
-    def open_edition(self, execution_id: str, table: str, content: Content, fingerprint: str) -> Edition: ...
+    def open_edition(
+        self, execution_id: str, table: str, content: Content, fingerprint: str, after: int = 0
+    ) -> Edition: ...
     def forget_editions(self, channel: str, table: str, numbers: Iterable[int]) -> None: ...
 
     # the outbox of triggers
@@ -357,9 +359,9 @@ class Engine(Protocol):
             BadRecord, EmptyInput, SchemaMismatch.
         """
 
-    def take_folder(self, folder: Path, schema: Schema | None) -> Frame:
-        """What a folder of Parquet files holds, some columns of which may be in the names of its folders, as Hive has
-        them. It is listed for that: no read of a channel does so (R16)."""
+    def take_folder(self, folder: Path, channel: Channel) -> Frame:
+        """What a folder of Parquet files holds, in its own columns; those of partitions may be in the names of its
+        folders, as Hive has them. It is listed for that: no read of a channel does so (R16)."""
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
         """How many rows of ``old`` the staged base lacks, counted as bags (R10)."""

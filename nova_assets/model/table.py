@@ -84,6 +84,17 @@ Table: TypeAlias = HiveTable | IcebergTable
 TableT = TypeVar("TableT", HiveTable, IcebergTable)
 
 
+def table_of(id: str) -> Table:
+    """The table that is called so, as far as its id tells. Raises DefinitionError."""
+    kind, _, where = id.partition(":")
+    if kind == "hive" and where:
+        return HiveTable(where)
+    name, _, catalog = where.partition("@")
+    if kind == "iceberg" and name:
+        return IcebergTable(name, catalog or None)
+    raise DefinitionError(f"{id!r} is no table", expected="hive:PATH, or iceberg:NAMESPACE.TABLE[@CATALOG]")
+
+
 def hive(path: str, *, every: str = "1m") -> HiveTable:
     """Publish a channel as a folder that every tool of the field can read; see ``HiveTable``.
 

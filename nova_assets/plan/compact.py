@@ -73,18 +73,31 @@ def due(history: History, policy: Compacting, reads: int, cursors: Collection[in
     return tuple(found)
 
 
-def forced(history: History, chained: bool = False, cursors: Collection[int] = ()) -> tuple[Compact, ...]:
-    """Whatever can be compacted, as a person asks for it: a base for every partition that has deltas, or chains."""
+def forced(
+    history: History, chained: bool = False, cursors: Collection[int] = (), *, anew: bool = False
+) -> tuple[Compact, ...]:
+    """Whatever can be compacted, as a person asks for it: a base for every partition that has deltas, or chains.
+
+    Args:
+        anew: also for those whose base upkeep has made, of files of another schema than there is now.
+    """
     if _model_changed(history):
         return ()
     found: list[Compact] = []
     for track in history.tracks:
-        _, deltas = modes.state(history, track, history.head)
+        base, deltas = modes.state(history, track, history.head)
+        at = track.numbers[-1]
         if chained:
             found += [_chain(run, "asked for") for run in _runs(deltas, cursors)]
         elif deltas:
-            found.append(Compact(track.partition, track.numbers[-1], "asked for"))
+            found.append(Compact(track.partition, at, "asked for"))
+        elif anew and base is not None and _is_outdated(base, at, history):
+            found.append(Compact(track.partition, at, "its columns have changed", anew=True))
     return tuple(found)
+
+
+def _is_outdated(base: Block, at: int, history: History) -> bool:
+    return base.origin == "compact" and base.hi == at and base.manifest.schema != history.schema
 
 
 def final(history: History, policy: Compacting) -> tuple[Compact, ...]:

@@ -10,7 +10,7 @@ from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.edition import Content, Edition
 from nova_assets.model.merge import Append
-from nova_assets.model.partitions import partition_name
+from nova_assets.model.partitions import partition_name, partition_values
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Seal
 from nova_assets.model.timeline import History
@@ -29,7 +29,10 @@ def uncompacted(history: History, at: int) -> tuple[str, ...]:
 def _is_current(own: Schema, newest: Schema | None) -> bool:
     """Whether files of a schema can be read under a newer one by whoever goes by names: they may lack columns that came
     since, and that is all."""
-    return newest is not None and all(f.name in newest and newest.field(f.name).type == f.type for f in own.fields)
+    if newest is None:
+        return False
+    now = {f.name: (f.identity, f.type) for f in newest.fields}
+    return all(now.get(f.name) == (f.identity, f.type) for f in own.fields)
 
 
 def _is_plain(delta: Block) -> bool:
@@ -49,9 +52,18 @@ def content(channel: Channel, history: History, at: int, seals: Mapping[str, Sea
         return None
     blocks = [b for b in (*read.bases, *read.deltas) if isinstance(b, Block)]
     files = [replace(f, partition=b.partition) for b in blocks for f in b.manifest.files]
-    groups = sorted(g for g, s in seals.items() if s.state == "sealed" and s.seq <= at)
+    gone = _dropped(history, at, by) if by else frozenset()
+    groups = sorted(g for g, s in seals.items() if s.state == "sealed" and s.seq <= at and g not in gone)
     sealed = [partition_name([by], {by: g}) for g in groups] if by else []
     return Content(channel.name, read.at, read.schema, channel.partitions, tuple(files), tuple(sealed))
+
+
+def _dropped(history: History, at: int, by: str) -> frozenset[str | None]:
+    """Groups that retention has dropped: they were complete once, and are not there any more."""
+    states = {t.partition: modes.state(history, t, at) for t in history.tracks}
+    gone = {p for p, (base, deltas) in states.items() if base is not None and base.origin == "drop" and not deltas}
+    left = {partition_values(p)[by] for p in states.keys() - gone}
+    return frozenset(partition_values(p)[by] for p in gone) - left
 
 
 def forgettable(editions: Sequence[Edition], now: datetime, grace: float) -> tuple[Edition, ...]:

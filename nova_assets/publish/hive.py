@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from nova_assets.crash import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
@@ -26,6 +29,7 @@ from nova_assets.model.partitions import partition_values
 
 DONE = "_SUCCESS"
 _MINE = ".nova.json"
+_LOCK = ".lock"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
 _LONGEST = 255  # bytes, of one name in most file systems
@@ -36,32 +40,29 @@ class HiveFolder:
 
     Args:
         path: where readers find it.
-        warehouse: the folder of all blocks, which it may not lie in.
+        off: folders that it may have nothing in common with: of all blocks, and of the deployment itself.
         owner: tells whose it is: the catalog and the channel.
     """
 
-    def __init__(self, path: Path, warehouse: Path, owner: str) -> None:
+    def __init__(self, path: Path, off: Sequence[Path], owner: str) -> None:
         self.path = Path(os.path.abspath(path))
-        self.editions = self.path.with_name(f".{self.path.name}")
-        self.warehouse = warehouse
+        self.editions = self.path.with_name(f".{self.path.name}.editions")
+        self.off = off
         self.owner = owner
 
     def check(self, *, take_over: bool = False) -> None:
         with self._reaching():
-            if self.path.is_relative_to(self.warehouse) or self.warehouse.is_relative_to(self.path):
-                raise TableTaken(
-                    f"{self.path} cannot be published in", found="the warehouse", expected="a folder outside of it"
-                )
+            for mine in (self.path.parent.resolve() / self.path.name, self.editions):
+                for theirs in (f.resolve() for f in self.off):
+                    if mine.is_relative_to(theirs) or theirs.is_relative_to(mine):
+                        raise TableTaken(
+                            f"{self.path} cannot be published in",
+                            found=f"{theirs}, which is of the deployment itself",
+                            expected="a folder outside of it",
+                            path=str(self.path),
+                        )
             self._refuse_strangers()
-            if os.path.lexists(self.path) and self.shown() is None and not (take_over and self.path.is_dir()):
-                raise TableTaken(
-                    f"{self.path} is there already, and is not of this channel",
-                    found="a link" if self.path.is_symlink() else "a folder" if self.path.is_dir() else "a file",
-                    expected="nothing, or what was published there before",
-                    next="publish elsewhere; or, where its readers are to see the channel instead of what is there "
-                    "now: nova publish CHANNEL --take-over",
-                    path=str(self.path),
-                )
+            self._refuse_what_is_there(take_over)
 
     def shown(self) -> int | None:
         try:
@@ -74,22 +75,23 @@ class HiveFolder:
     def show(self, number: int, content: Content, where: Sequence[str], *, take_over: bool = False) -> None:
         self.check(take_over=take_over)
         with self._reaching():
-            tree = self._tree(number)
+            self._refuse_if_later(number)
             self._sign()
+            tree = self._tree(number)
             if tree.exists():  # of an attempt that died
                 shutil.rmtree(tree)
             tree.mkdir()
             _fill(tree, content, where)
             crash_point("edition.made")
-            shown = self.shown()
-            if shown is not None and shown >= number:
-                raise CommitConflict(
-                    f"{self.path} shows a later edition", found=shown, expected=f"one before {number}", reason="edition"
-                )
-            self._turn_to(tree)
+            with self._alone():
+                self._refuse_if_later(number)
+                self._refuse_what_is_there(take_over)
+                if not (tree / DONE).exists():
+                    raise CommitConflict(f"{tree} was cleaned up meanwhile", reason="edition")
+                self._turn_to(tree)
 
     def forget(self, numbers: Collection[int]) -> None:
-        with self._reaching():
+        with self._reaching(), self._alone():
             shown = self.shown()
             for number in numbers:
                 if number != shown and (tree := self._tree(number)).exists():
@@ -100,8 +102,14 @@ class HiveFolder:
             self._refuse_strangers()
             if self.shown() is not None:
                 self.path.unlink()
-            if self.editions.exists():
-                shutil.rmtree(self.editions)
+            if not self.editions.exists():
+                return
+            for found in self.editions.iterdir():  # nothing but what was put there
+                if found.name.isdigit():
+                    shutil.rmtree(found)
+                elif found.name in (_MINE, _LOCK) or found.is_symlink():
+                    found.unlink()
+            self.editions.rmdir()
 
     def _tree(self, number: int) -> Path:
         return self.editions / f"{number:08d}"
@@ -110,14 +118,17 @@ class HiveFolder:
         self.editions.mkdir(parents=True, exist_ok=True)
         signed = self.editions / _MINE
         if not signed.exists():
-            unfinished = signed.with_suffix(f".{os.getpid()}")
+            unfinished = signed.with_name(f"{_MINE}.{os.getpid()}")
             unfinished.write_text(json.dumps({"of": self.owner}), encoding="utf-8")
             unfinished.rename(signed)
 
     def _refuse_strangers(self) -> None:
         """Editions of another channel, or of another deployment, are left alone."""
-        if not os.path.lexists(self.editions) or (self.editions.is_dir() and not any(self.editions.glob("0*"))):
-            return  # nothing was shown from there
+        if not os.path.lexists(self.editions):
+            return
+        there = [p.name for p in self.editions.iterdir()] if self.editions.is_dir() else ["no folder"]
+        if not [name for name in there if not name.startswith(f"{_MINE}.")]:
+            return  # of one who died before he signed
         try:
             owner = json.loads((self.editions / _MINE).read_text(encoding="utf-8"))["of"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -131,15 +142,59 @@ class HiveFolder:
                 path=str(self.editions),
             )
 
+    def _refuse_what_is_there(self, take_over: bool) -> None:
+        if not os.path.lexists(self.path) or self.shown() is not None:
+            return
+        link = self.path.is_symlink()
+        if take_over and not link and self.path.is_dir():
+            return
+        raise TableTaken(
+            f"{self.path} is there already, and is not of this channel",
+            found=f"a link to {os.readlink(self.path)}" if link else "a folder" if self.path.is_dir() else "a file",
+            expected="nothing, or what was published there before",
+            next="publish elsewhere, or move it away"
+            if link or not self.path.is_dir()
+            else "publish elsewhere; or, where its readers are to see the channel instead of what is there now: "
+            "nova publish CHANNEL --take-over",
+            path=str(self.path),
+        )
+
+    def _refuse_if_later(self, number: int) -> None:
+        shown = self.shown()
+        if shown is not None and shown >= number:
+            raise CommitConflict(
+                f"{self.path} shows a later edition",
+                found=shown,
+                expected=f"one before {number}",
+                next="publish again",
+                reason="edition",
+            )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A block in which no other process turns readers: one that has slept through its lease may still be about
+        to."""
+        if not self.editions.exists():
+            yield
+            return
+        with (self.editions / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
     def _turn_to(self, tree: Path) -> None:
-        """Have readers find this edition from now on, in one step."""
-        link = self.editions / f".{tree.name}-{os.getpid()}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(Path(self.editions.name) / tree.name)
+        """Have readers find this edition from now on, in one step. A folder that gives way is under its own new name
+        by the same step."""
+        leads_to = Path(self.editions.name) / tree.name
         if self.path.is_dir() and not self.path.is_symlink():
-            _exchange(link, self.path)
-            link.rename(self.path.with_name(f"{self.path.name}.before-{time.strftime('%Y%m%dT%H%M%S')}"))
+            before = self.path.with_name(f"{self.path.name}.before-{time.strftime('%Y%m%dT%H%M%S')}")
+            before.unlink(missing_ok=True)
+            before.symlink_to(leads_to)
+            crash_point("edition.exchanging")
+            _exchange(before, self.path)
         else:
+            link = self.editions / f"{_MINE}.{tree.name}-{os.getpid()}"
+            link.unlink(missing_ok=True)
+            link.symlink_to(leads_to)
             os.replace(link, self.path)
         _sync(self.path.parent)
 
@@ -157,13 +212,14 @@ class HiveFolder:
             ) from error
 
 
-def hive_folder(partition: str) -> str:
-    """The folder of a partition in Hive's layout: ``dt=2024-01-01/action=a%2Fb``.
+def hive_folder(partition: str, content: Content) -> str:
+    """The folder of a partition in Hive's layout: ``dt=2024-01-01/action=a%2Fb``. Moments are in UTC, as their files
+    have them.
 
     Raises:
-        NotSupported: a value is too long for the name of a folder.
+        NotSupported: a value is empty, or too long for the name of a folder.
     """
-    parts = [f"{_escape(c)}={_NULL if v is None else _escape(v)}" for c, v in partition_values(partition).items()]
+    parts = [f"{_escape(c)}={_value(c, v, content)}" for c, v in partition_values(partition).items()]
     for part in parts:
         if len(part.encode()) > _LONGEST:
             raise NotSupported(
@@ -173,6 +229,27 @@ def hive_folder(partition: str) -> str:
                 next="publish as an Iceberg table instead, or partition by a shorter column",
             )
     return "/".join(parts)
+
+
+def _value(column: str, value: str | None, content: Content) -> str:
+    if value is None:
+        return _NULL
+    if not value:
+        raise NotSupported(
+            f"a partition cannot be the name of a folder: {column} is empty",
+            found="an empty text, which readers of such folders take for null",
+            expected="some text, or null",
+            next="publish as an Iceberg table instead",
+        )
+    hours = {d.column: d.tz for d in content.dimensions if d.kind == "hourly"}
+    kind = content.schema.field(column).type.name if column in hours and column in content.schema else "string"
+    if kind == "string":
+        return _escape(value)
+    moment = datetime.fromisoformat(value)
+    if kind == "timestamp":
+        zone = ZoneInfo(hours[column] or "UTC")
+        moment = (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
+    return _escape(moment.strftime("%Y-%m-%d %H:%M:%S"))
 
 
 def _escape(text: str) -> str:
@@ -186,7 +263,7 @@ def _fill(tree: Path, content: Content, where: Sequence[str]) -> None:
     for file, path in zip(content.files, where, strict=True):
         folder = folders.get(file.partition)
         if folder is None:
-            folder = folders[file.partition] = tree / hive_folder(file.partition)
+            folder = folders[file.partition] = tree / hive_folder(file.partition, content)
             folder.mkdir(parents=True, exist_ok=True)
         _, block, name = file.path.rsplit("/", 2)
         _link(path, folder / f"{block}-{name}")
@@ -203,7 +280,7 @@ def _groups(tree: Path, scope: str, content: Content) -> Iterable[Path]:
     [column] = partition_values(scope)
     outer = [d.column for d in content.dimensions]
     depth = outer.index(column)
-    return [tree / hive_folder(scope)] if depth == 0 else tree.glob("*/" * depth + hive_folder(scope))
+    return [tree / hive_folder(scope, content)] if depth == 0 else tree.glob("*/" * depth + hive_folder(scope, content))
 
 
 def _link(source: str, target: Path) -> None:

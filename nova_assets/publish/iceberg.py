@@ -30,6 +30,8 @@ _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
+    # An edition that is late is no edition: it is not to be put on top of a newer one.
+    "commit.retry.num-retries": "0",
 }
 
 
@@ -108,14 +110,13 @@ class IcebergOutlet:
     def _create(self, content: Content) -> Table:
         catalog = self._load()
         catalog.create_namespace_if_not_exists(self.name.rsplit(".", 1)[0])
-        table = catalog.create_table(
-            self.name, schema=_schema(content), properties={**_PROPERTIES, _OWNER: self.owner, "format-version": "2"}
-        )
-        if content.dimensions:
-            with table.update_spec() as spec:
-                for dimension in content.dimensions:
-                    spec.add_identity(dimension.column)
-        return table
+        properties = {**_PROPERTIES, _OWNER: self.owner, "format-version": "2"}
+        with catalog.create_table_transaction(self.name, schema=_schema(content), properties=properties) as made:
+            if content.dimensions:
+                with made.update_spec() as spec:
+                    for dimension in content.dimensions:
+                        spec.add_identity(dimension.column)
+        return catalog.load_table(self.name)
 
     def _refuse_strangers(self, table: Table) -> None:
         owner = table.properties.get(_OWNER)
@@ -131,7 +132,7 @@ class IcebergOutlet:
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         try:
-            from pyiceberg.exceptions import CommitFailedException
+            from pyiceberg.exceptions import CommitFailedException, ValidationException
         except ModuleNotFoundError as error:
             raise NotSupported(
                 "channels are published as Iceberg tables by PyIceberg, which is not installed",
@@ -142,7 +143,7 @@ class IcebergOutlet:
             yield
         except (CommitConflict, TableTaken, TableUnavailable, NotSupported):
             raise
-        except CommitFailedException as error:
+        except (CommitFailedException, ValidationException) as error:
             raise CommitConflict(
                 f"the Iceberg table {self.name} was changed meanwhile", found=str(error), reason="edition"
             ) from error

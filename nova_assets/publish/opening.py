@@ -29,7 +29,7 @@ def open_outlet(table: Table, root: Path, home: Path, warehouse: str, owner: str
                 expected="a warehouse in a folder",
                 next="publish the channel as an Iceberg table: nova.iceberg(...)",
             )
-        return HiveFolder(root / table.path, Path(warehouse), owner)
+        return HiveFolder(root / table.path, (Path(warehouse), home), owner)
     from nova_assets.publish.iceberg import IcebergOutlet, named_catalog, own_catalog
 
     named = table.catalog

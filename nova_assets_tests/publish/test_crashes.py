@@ -50,7 +50,26 @@ def test_killed_and_published_again(point: str, tmp_path: Path) -> None:
     assert shop.publish() == []
     assert shop.in_folder() == shop.in_iceberg() == shop.in_channel() == sorted(FIRST + THEN)
     assert {e.state for e in shop.store.editions("actions") if e.superseded_at is None} == {"shown"}
-    assert len(list(shop.folder.with_name(".actions").glob("0*"))) == len(shop.iceberg().snapshots()) == 1
+    assert len(list(shop.folder.with_name(".actions.editions").glob("0*"))) == len(shop.iceberg().snapshots()) == 1
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["edition.made", "edition.exchanging", "edition.shown"])
+def test_killed_while_a_folder_is_taken_over(point: str, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.insert(*FIRST)
+    shop.folder.mkdir(parents=True)
+    (shop.folder / "theirs").write_text("precious")
+    command = [sys.executable, "-c", WORKER.replace(".publish()", ".publish(take_over=True)"), str(tmp_path)]
+    dead = subprocess.run(command, env={**os.environ, "NOVA_CRASH_AT": point}, capture_output=True, timeout=120)
+    assert dead.returncode == -9, "it was killed there"
+    shop.publish(take_over=True)
+    assert shop.in_folder() == FIRST
+    [before] = [p for p in shop.folder.parent.glob("actions.before-*") if not p.is_symlink()]
+    assert (before / "theirs").read_text() == "precious"
+    shop.store.withdraw("actions")
+    assert (before / "theirs").read_text() == "precious"
 
 
 def _path(file: dict[str, str]) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -11,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.publish.hive import hive_folder
+from nova_assets.model.edition import Content
+from nova_assets.model.schema import Schema
+from nova_assets.publish.hive import HiveFolder, hive_folder
 from nova_assets.publish.iceberg import own_catalog
 from nova_assets_tests.publish.shop import Shop, rows
 
@@ -92,7 +96,9 @@ def test_compaction_is_shown_and_takes_no_file_from_who_still_reads(tmp_path: Pa
     assert shop.store.publish("actions") == [], "which lets go of what nobody reads any more"
     shop.store.delete_collected()
     assert not any(os.path.exists(path) for path in listed)
-    assert len(shop.iceberg().snapshots()) == 1 and len(list(shop.folder.with_name(".actions").glob("0*"))) == 1
+    assert (
+        len(shop.iceberg().snapshots()) == 1 and len(list(shop.folder.with_name(".actions.editions").glob("0*"))) == 1
+    )
     assert len(shop.in_iceberg()) == len(shop.in_folder()) == 4
 
 
@@ -113,6 +119,30 @@ def test_a_column_that_comes_later_is_in_the_iceberg_table(tmp_path: Path) -> No
     assert shop.publish() == [("hive", 2, 2), ("iceberg", 2, 2)]
     found = shop.iceberg().scan().to_arrow()
     assert sorted(found["note"].to_pylist(), key=str) == [None, None, None, "new"]
+
+
+def test_a_keyed_channel_is_published_after_a_rename_too(tmp_path: Path) -> None:
+    store, where = Shop(tmp_path).store, nova.iceberg("x.k")
+    old = nova.Channel("k", nova.Upsert(key="id"), "id bigint, was string", publish=where)
+    store.insert(old, [{"id": 1, "was": "a"}])
+    store.publish(old)
+    new = nova.Channel("k", nova.Upsert(key="id"), "id bigint, now string", renamed={"now": "was"}, publish=where)
+    store.register(new, replace=True)
+    assert [e.seq for e in store.publish(new)] == [1]
+    found = own_catalog(tmp_path / ".nova/iceberg").load_table("x.k").scan().to_arrow().to_pylist()
+    assert found == [{"id": 1, "now": "a"}]
+
+
+def test_a_name_that_is_used_again_is_another_column(tmp_path: Path) -> None:
+    store, where = Shop(tmp_path).store, nova.iceberg("x.n")
+    for schema in ("id bigint, c string", "id bigint", "id bigint, c string"):
+        channel = nova.Channel("n", schema=schema, publish=where)
+        store.register(channel, replace=True)
+        if store.catalog.channel("n").head == 0:
+            store.insert(channel, [{"id": 1, "c": "secret"}])
+        store.publish(channel)
+    table = own_catalog(tmp_path / ".nova/iceberg").load_table("x.n")
+    assert table.scan().to_arrow().to_pylist() == [{"id": 1, "c": None}] == store.read("n").to_arrow().to_pylist()
 
 
 @pytest.mark.parametrize("several", [True, False], ids=["deltas", "one base"])
@@ -197,9 +227,128 @@ def test_a_link_that_somebody_removed_is_made_again(shop: Shop) -> None:
     assert shop.in_folder() == FIRST
 
 
+@pytest.mark.parametrize("name", [".nova", "nova", "wh", "github"])
+def test_nothing_of_anybody_is_taken_for_editions(tmp_path: Path, name: str) -> None:
+    shop = Shop(tmp_path, publish=nova.hive(name))
+    shop.insert(*FIRST)
+    theirs = [tmp_path / f".{name}.editions" / "precious", tmp_path / ".github" / "workflow"]
+    for path in theirs:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("theirs")
+    with pytest.raises(nova.TableTaken):
+        shop.publish()
+    with pytest.raises(nova.TableTaken):
+        shop.store.withdraw("actions")
+    assert all(path.read_text() == "theirs" for path in theirs) and shop.in_channel() == FIRST
+
+
+def test_a_link_is_never_taken_over(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    (shop.root / "elsewhere").mkdir()
+    shop.folder.parent.mkdir()
+    shop.folder.symlink_to(shop.root / "elsewhere")
+    with pytest.raises(nova.TableTaken, match="a link to"):
+        shop.publish(take_over=True)
+    assert shop.folder.resolve() == shop.root / "elsewhere"
+
+
+def test_a_late_process_turns_nobody_back(shop: Shop) -> None:
+    """It has slept through its lease, with its edition made and not shown."""
+    shop.insert(*FIRST)
+    shop.publish()
+    late = HiveFolder(
+        shop.folder, (), json.loads((shop.folder.parent / ".actions.editions/.nova.json").read_text())["of"]
+    )
+    content = Content("actions", 1, shop.store.catalog.channel("actions").schema, (), ())  # type: ignore[arg-type]
+    shop.insert(("2024-01-02", "view", 4, 40))
+    shop.publish()
+    for number in (1, 2):
+        with pytest.raises(nova.CommitConflict, match="a later edition"):
+            late.show(number, content, [])
+    assert len(shop.in_folder()) == 4
+    shop.store.catalog.forget_editions("actions", "hive:exports/actions", [1, 2])  # as of a catalog from a backup
+    assert ("hive", 3, 2) in shop.publish()
+
+
+def test_a_file_that_is_kept_from_block_to_block_is_not_deleted(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, grace=0.001, compacting=nova.Compacting(target=100))
+    shop.insert(*[("2024-01-01", "login", n, n) for n in range(200)])
+    shop.insert(("2024-01-01", "login", 900, 1))
+    shop.store.compact("actions")
+    shop.store.collect("actions")
+    shop.store.delete_collected()
+    shop.publish()
+    listed = {f["file_path"].removeprefix("file://") for f in shop.iceberg().inspect.files().to_pylist()}
+    before = shop.in_iceberg()
+    shop.store.insert("actions", rows(("2024-01-01", "login", 1, 1)), kind="base")
+    shop.store.collect("actions")
+    shop.store.delete_collected()
+    assert all(os.path.exists(path) for path in listed) and shop.in_iceberg() == before
+
+
+def test_a_dropped_day_is_not_shown_as_complete(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, seal=nova.seal("dt"), publish=nova.hive("exports/actions"))
+    shop.insert(*FIRST)
+    shop.store.seal("actions")
+    shop.store.drop("actions", "dt=2024-01-01")
+    shop.publish()
+    assert not (shop.resolved / "dt=2024-01-01").exists()
+    assert (shop.resolved / "dt=2024-01-02/_SUCCESS").exists()
+
+
+def test_hours_are_named_in_utc(tmp_path: Path) -> None:
+    hours = nova.hourly("at", start="2024-01-01", tz="America/New_York")
+    channel = nova.Channel("h", schema="at timestamp, n bigint", partitions=hours, publish=nova.hive("x/h"))
+    store = Shop(tmp_path).store
+    store.insert(channel, [{"at": datetime(2024, 3, 1, 17, tzinfo=UTC), "n": 1}])
+    store.publish(channel)
+    [folder] = (tmp_path / "x/h").glob("at=*")
+    assert folder.name == "at=2024-03-01 17%3A00%3A00"
+
+
+def test_an_empty_value_is_no_folder(tmp_path: Path) -> None:
+    where = [nova.hive("x/e"), nova.iceberg("x.e")]
+    channel = nova.Channel("e", schema="p string", partitions=nova.dynamic("p"), publish=where)
+    store = Shop(tmp_path).store
+    store.insert(channel, [{"p": ""}])
+    with pytest.raises(nova.NotSupported, match="p is empty"):
+        store.publish(channel)
+    assert own_catalog(tmp_path / ".nova/iceberg").load_table("x.e").scan().to_arrow().num_rows == 1
+
+
+def test_what_is_no_longer_said_to_be_published_can_be_withdrawn(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.insert(*FIRST)
+    shop.publish()
+    later = Shop(tmp_path, publish=())
+    assert later.store.withdraw("actions") == ["hive:exports/actions", "iceberg:lake.actions"]
+    assert later.store.editions("actions") == [] and not shop.folder.exists()
+
+
+def test_a_table_is_due_when_it_is_behind_or_holds_what_nobody_reads(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, grace=30.0, publish=nova.hive("exports/actions"))
+    shop.insert(*FIRST)
+    database = shop.store.catalog.database  # type: ignore[attr-defined]
+    now = database.clock
+
+    def due(minutes: float) -> bool:
+        database.clock = lambda: now() + timedelta(minutes=minutes)
+        return bool(shop.store.to_publish("actions"))
+
+    assert due(0)
+    shop.publish()
+    assert not due(2), "it shows the newest"
+    shop.insert(("2024-01-02", "view", 4, 40))
+    assert due(2)
+    shop.publish()
+    assert not due(2) and due(4), "the edition before can go"
+    assert shop.publish() == [] and not due(4)
+    assert len(shop.store.editions("actions")) == 1
+
+
 def test_what_died_before_it_signed_is_nobodys(shop: Shop) -> None:
     shop.insert(*FIRST)
-    shop.folder.with_name(".actions").mkdir(parents=True)
+    shop.folder.with_name(".actions.editions").mkdir(parents=True)
     shop.publish()
     assert shop.in_folder() == FIRST
 
@@ -270,9 +419,10 @@ def test_a_partition_is_a_plain_folder_whatever_is_in_its_name(columns: list[str
     from nova_assets.errors import NotSupported
     from nova_assets.model.partitions import partition_name
 
+    content = Content("c", 1, Schema(()), tuple(map(nova.dynamic, columns)), ())
     try:
         name = partition_name(columns, dict.fromkeys(columns, value))
-        folder = hive_folder(name)
+        folder = hive_folder(name, content)
     except (NotSupported, nova.PartitionError, UnicodeEncodeError):
         return
     parts = folder.split("/")

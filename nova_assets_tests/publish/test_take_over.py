@@ -22,6 +22,9 @@ def fill(folder: Path) -> None:
     table = rows(*OLD).drop_columns(["dt"]).append_column("dt", pa.array(days))
     partitioning = ds.partitioning(pa.schema([("dt", pa.string()), ("action", pa.string())]), flavor="hive")
     ds.write_dataset(table, folder, format="parquet", partitioning=partitioning)
+    for n, path in enumerate(sorted(folder.rglob("*.parquet"))):
+        path.rename(path.with_name(f"{n:06d}_0"))
+    (folder / "_SUCCESS").touch()
 
 
 @pytest.mark.spark
@@ -44,4 +47,4 @@ def test_a_channel_that_has_data_is_shown_instead(tmp_path: Path) -> None:
     fill(shop.folder)
     assert shop.publish(take_over=True) == [("hive", 1, 1)]
     assert shop.in_folder() == [("2024-01-05", "buy", 9, 90)]
-    assert len(list(shop.folder.parent.glob("actions.before-*/**/*.parquet"))) == 3
+    assert len(list(shop.folder.parent.glob("actions.before-*/**/*_0"))) == 3
