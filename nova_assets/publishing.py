@@ -101,9 +101,7 @@ class Publishing:
     def _is_behind(self, channel: str, table: Table, found: Content) -> bool:
         """Whether there is something newer to show, or something older to let go of."""
         editions = self.catalog.editions(channel, table.id)
-        newest = shown(editions)
-        same = newest is not None and newest.fingerprint == found.fingerprint(seals=table.shows_seals)
-        return not same or bool(forgettable(editions, self.catalog.now(), self.grace))
+        return _showing(editions, table, found) is None or bool(forgettable(editions, self.catalog.now(), self.grace))
 
     def withdraw(self, channel: str, table: Table) -> None:
         """Show a channel in a table no more. Its files go as far as the channel itself does not need them.
@@ -183,15 +181,14 @@ class Publishing:
             return self.catalog.open_edition(execution.id, table.id, found, fingerprint, after)
 
     def _is_shown(self, channel: str, table: Table, outlet: Outlet, found: Content) -> bool:
-        newest = shown(self.catalog.editions(channel, table.id))
-        same = newest is not None and newest.fingerprint == found.fingerprint(seals=table.shows_seals)
-        return same and newest is not None and outlet.shown() == newest.number
+        newest = _showing(self.catalog.editions(channel, table.id), table, found)
+        return newest is not None and outlet.shown() == newest.number
 
     def _publishable(self, channel: str, table: Table, found: Content, compacts: Sequence[str]) -> Publishable:
         outlet = self.outlet(table, channel)
         newest = max((e.number for e in self.catalog.editions(channel, table.id)), default=0)
         is_new = bool(compacts) or not self._is_shown(channel, table, outlet, found)
-        number = newest + 1 if is_new else None
+        number = 1 + max(newest, outlet.shown() or 0) if is_new else None
         return Publishable(table.id, found.seq, number, compacts, found.rows, len(found.files))
 
     def _tidy(self, channel: str, table: Table) -> None:
@@ -228,6 +225,13 @@ class Publishing:
         except BaseException as error:
             self.runtime.staging.undo(execution, error)
             raise
+
+
+def _showing(editions: Sequence[Edition], table: Table, found: Content) -> Edition | None:
+    """The edition by which a table shows just this, as far as the catalog knows."""
+    newest = shown(editions)
+    same = newest is not None and newest.fingerprint == found.fingerprint(seals=table.shows_seals)
+    return newest if same else None
 
 
 def _outdated(channel: str, partitions: Sequence[str], head: int) -> NotSupported:

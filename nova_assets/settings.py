@@ -205,12 +205,17 @@ def _spark_config(value: Any) -> dict[str, str]:
     return {str(name): str(text) for name, text in value.items()}
 
 
+def s3_place() -> tuple[str | None, str | None]:
+    """The endpoint and the region of S3, as the variables say that every tool of the field reads."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return endpoint or None, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
+
+
 def _reaching(warehouse: str) -> dict[str, str]:
     """How Spark reaches an object store: as everybody else does, by its variables. Keys it takes from them itself."""
     if not warehouse.startswith("s3://"):
         return {}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint, region = s3_place()
     s3a = "spark.hadoop.fs.s3a"
     return {
         **({f"{s3a}.endpoint": endpoint, f"{s3a}.path.style.access": "true"} if endpoint else {}),

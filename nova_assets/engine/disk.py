@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from nova_assets.errors import NotSupported
+from nova_assets.settings import s3_place
 
 PARQUET = ".parquet"
 
@@ -150,8 +151,7 @@ def _here() -> fs.FileSystem:
 @lru_cache(maxsize=1)
 def _s3() -> fs.FileSystem:
     """Made anew in each process: it has threads and connections of its own."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint, region = s3_place()
     given: dict[str, Any] = {"region": region} if region else {}
     if endpoint:
         scheme_, _, host = endpoint.rpartition("://")

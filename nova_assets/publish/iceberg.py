@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from nova_assets.crash import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.edition import Content
+from nova_assets.settings import s3_place
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -207,8 +207,7 @@ def own_catalog(home: Path) -> Catalog:
     from pyiceberg.catalog.sql import SqlCatalog
 
     home.mkdir(parents=True, exist_ok=True)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint, region = s3_place()
     where = {"uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": f"file://{home / 'tables'}"}
     reached = {"s3.endpoint": endpoint, "s3.region": region}  # which PyIceberg does not take from there itself
     return SqlCatalog("nova", **where, **{name: value for name, value in reached.items() if value})
