@@ -98,6 +98,8 @@ def watch(root: Path, seconds: float, *, keyed: bool, readers: Sequence[str] = t
     shop = Shop(root, merge, grace=10.0)
     seen, over, failed = Seen(), threading.Event(), list[BaseException]()
     _commit(shop, seen)
+    for name in readers:  # what a tool takes to start is not the grace's business
+        list(READERS[name](shop))
 
     def write() -> None:
         try:
@@ -113,12 +115,14 @@ def watch(root: Path, seconds: float, *, keyed: bool, readers: Sequence[str] = t
     writer = threading.Thread(target=write)
     writer.start()
     until = time.monotonic() + seconds
-    for name in itertools.cycle(readers):
-        if time.monotonic() > until or failed:
-            break
-        _judge(seen, name, list(READERS[name](shop)), keyed)
-    over.set()
-    writer.join()
+    try:
+        for name in itertools.cycle(readers):
+            if time.monotonic() > until or failed:
+                break
+            _judge(seen, name, list(READERS[name](shop)), keyed)
+    finally:
+        over.set()
+        writer.join()
     if failed:
         raise failed[0]
     seen.editions = max(e.number for e in shop.store.editions("actions"))
