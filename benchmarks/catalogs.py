@@ -15,6 +15,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks.bulk import Bulk
 from nova_assets.model.channel import fingerprint
+from nova_assets.model.layout import Layout
 
 BASE_EVERY = 50
 """Numbers between two compactions."""
@@ -47,6 +48,8 @@ class Size:
     lengths: tuple[int, ...]
     days: int
 
+
+_LAYOUT = json.dumps(Layout(("id",), ("bigint",)).as_json())
 
 FULL = Size(10_000, 1_000_000, (10, 1_000, 100_000), _DAYS)
 QUICK = Size(100, 10_000, (10, 100, 1_000), 8)
@@ -217,7 +220,7 @@ class _Maker:
                 of["schema"],
                 "parquet",
                 False,
-                '{"order": ["id"], "clustered": false}' if keyed else None,
+                _LAYOUT if keyed else None,
                 of["merge"],
                 "compact" if kind == "base" else "insert",
                 commit,
@@ -251,7 +254,7 @@ class _Maker:
             self.bulk.heads[channel.name] = head
         else:
             text = (json.dumps(definition), fingerprint(definition))
-            row = (channel.name, *text, head, self._constants(channel)["schema"], _START, False, "{}", head)
+            row = (channel.name, *text, head, self._constants(channel)["schema"], _START, False, "{}", None, head)
             self.bulk.add("nova_channels", row)
 
     def _constants(self, channel: nova.Channel) -> dict[str, str]:

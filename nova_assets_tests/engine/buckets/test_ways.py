@@ -13,6 +13,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.buckets import worker
 from nova_assets.engine.engine import SparkEngine
+from nova_assets.engine.versions import frame_of
 from nova_assets.engine.ways import Ways
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together
 from nova_assets.model.way import Way
@@ -90,7 +91,7 @@ def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: py
     for here in (True, False):
         for here_bytes in (0, 2**40):
             monkeypatch.setattr("nova_assets.engine.ways.HERE_BYTES", here_bytes)
-            frame = store.engine.session.createDataFrame(asked)
+            frame = frame_of(store.engine.session, asked)
             for keys in (asked, frame):
                 found = forced(store, None).found(plan, keys, here=here)
                 assert found is not None and isinstance(found, pa.Table) == here
