@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 
 from nova_assets.errors import ChannelNotFound
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Pin
 from nova_assets.model.ports import Catalog
+from nova_assets.model.scoped import Existing
 from nova_assets.model.timeline import History
 from nova_assets.plan.run import RunPlan, channels_to_pin, oldest_needed, plan_run, scopes, since_needed
 
@@ -25,14 +27,27 @@ def history_of(catalog: Catalog, binding: Binding, pin: Pin) -> History:
 def plan_now(catalog: Catalog, binding: Binding, partition: str) -> RunPlan:
     """What an execution that began now would do. Opens nothing and pins nothing."""
     heads, cursors = channels_to_pin(binding)
-    within = scopes(binding, partition)
+    now = catalog.now()
+    within = scopes(binding, partition, now, existing_in(catalog))
     at = catalog.positions(binding.name, partition)
     pins = {}
     for c in heads:
         cursor = at.get((c, within[c]), 0) if c in cursors else None
         pins[c] = Pin(c, _head(catalog, c), cursor, within[c])
     histories = {c: history_of(catalog, binding, p) for c, p in pins.items()}
-    return plan_run(binding, pins, histories, partition)
+    return plan_run(binding, pins, histories, partition, now=now)
+
+
+def existing_in(catalog: Catalog) -> Existing:
+    """The partitions that channels have now, each asked for once; of one that is not registered yet, none."""
+
+    @cache
+    def existing(channel: str) -> list[str]:
+        with suppress(ChannelNotFound):
+            return [p.partition for p in catalog.partitions(channel) if not p.dropped]
+        return []
+
+    return existing
 
 
 def _head(catalog: Catalog, channel: str) -> int:

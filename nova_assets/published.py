@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import DefinitionError
+from nova_assets.errors import BadRecord, DefinitionError, NovaError
+from nova_assets.faults import fault
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -124,7 +125,21 @@ class Published(ABC):
                 continue
             self._outlet(table, channel.name).check(take_over=True)
             if self.catalog.channel(channel.name).head == 0 and _holds_files(folder):
-                self.insert(channel, self.engine.take_folder(folder, channel), kind="base")
+                self._take(folder, channel)
+
+    def _take(self, folder: Path, channel: Channel) -> None:
+        try:
+            self.insert(channel, self.engine.take_folder(folder, channel), kind="base")
+        except NovaError:
+            raise
+        except Exception as error:
+            raise BadRecord(
+                f"{folder} cannot be read as Parquet",
+                found=fault(error).said,
+                expected="files of Parquet, and others whose names begin with . or _",
+                next="move the others away; nothing was changed",
+                path=str(folder),
+            ) from error
 
     def _outlet(self, table: Table, channel: str) -> Outlet:
         owner = f"channel {channel} of catalog {self.catalog.identity()}"

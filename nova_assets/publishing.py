@@ -182,7 +182,7 @@ class Publishing:
 
     def _is_shown(self, channel: str, table: Table, outlet: Outlet, found: Content) -> bool:
         newest = _showing(self.catalog.editions(channel, table.id), table, found)
-        return newest is not None and outlet.shown() == newest.number
+        return newest is not None and outlet.shown() == newest.number and outlet.is_whole(newest.number)
 
     def _publishable(self, channel: str, table: Table, found: Content, compacts: Sequence[str]) -> Publishable:
         outlet = self.outlet(table, channel)

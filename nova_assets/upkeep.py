@@ -77,14 +77,17 @@ class Upkeep:
 
         The head does not move, no trigger fires, and no answer changes.
         """
-        wanted = self._wanted(self.catalog.history(channel, None, asked.scope), asked)
+        history = self.catalog.history(channel, None, asked.scope)
+        wanted = self._wanted(history, asked)
         if not wanted:
             return None
         execution = self.runtime.begin_insert(channel, scope=asked.scope)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
-                history = self.catalog.history(channel, execution.pins[channel].head, asked.scope)
-                wanted = self._wanted(history, asked)
+                head = execution.pins[channel].head
+                if head != history.head:  # if it was but compacted meanwhile, the commit says so
+                    history = self.catalog.history(channel, head, asked.scope)
+                    wanted = self._wanted(history, asked)
                 if not wanted:
                     self.runtime.staging.undo(execution, "compacted by another process")
                     return None

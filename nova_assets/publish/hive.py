@@ -72,6 +72,9 @@ class HiveFolder:
         mine = leads_to.parent == Path(self.editions.name) and leads_to.name.isdigit()
         return int(leads_to.name) if mine else None
 
+    def is_whole(self, number: int) -> bool:
+        return (self._tree(number) / DONE).exists()
+
     def show(self, number: int, content: Content, where: Sequence[str], *, take_over: bool = False) -> None:
         self.check(take_over=take_over)
         with self._reaching():

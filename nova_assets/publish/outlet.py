@@ -29,6 +29,10 @@ class Outlet(Protocol):
             TableUnavailable.
         """
 
+    def is_whole(self, number: int) -> bool:
+        """Whether what it shows as an edition is there for readers."""
+        ...
+
     def show(self, number: int, content: Content, where: Sequence[str], *, take_over: bool = False) -> None:
         """Show an edition instead of the one before, at once and whole.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def test_what_is_shown_already_is_not_shown_again(shop: Shop) -> None:
     shop.publish()
     assert shop.publish() == []
     assert [p.number for p in shop.store.publishable("actions")] == [None, None]
+
+
+def test_what_somebody_has_deleted_is_shown_again(shop: Shop) -> None:
+    shop.insert(*FIRST)
+    shop.publish()
+    shutil.rmtree(shop.resolved)
+    assert shop.publish() == [("hive", 2, 1)]
+    assert shop.in_folder() == FIRST
 
 
 def test_each_edition_is_a_commit_and_the_one_before_stays_for_who_reads_it(shop: Shop) -> None:
