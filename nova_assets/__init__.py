@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from nova_assets.model.workflowette import Workflowette as Workflowette
     from nova_assets.opening import open as open
     from nova_assets.plan.run import RunPlan as RunPlan
+    from nova_assets.sql.datasets import Datasets as Datasets
+    from nova_assets.sql.datasets import datasets as datasets
+    from nova_assets.sql.task import sql_task as sql_task
     from nova_assets.store import Store as Store
 
 __version__ = "0.1.0"
@@ -77,6 +80,8 @@ _HOMES = {
     "model.workflowette": ("Workflowette",),
     "opening": ("open",),
     "plan.run": ("RunPlan",),
+    "sql.datasets": ("Datasets", "datasets"),
+    "sql.task": ("sql_task",),
     "store": ("Store",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

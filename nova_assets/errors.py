@@ -96,6 +96,24 @@ class DefinitionConflict(DefinitionError):
     code = "NOVA-DEFINITION-CONFLICT"
 
 
+class SqlError(DefinitionError):
+    """A query cannot be read, or what it needs does not follow from it. ``line``, ``column`` and ``snippet`` say where
+    it fails."""
+
+    code = "NOVA-SQL"
+
+    def render(self) -> str:
+        """The message, with the line in question below its first."""
+        first, *others = super().render().split("\n")
+        return "\n".join([first, *([self.fields["snippet"]] if "snippet" in self.fields else []), *others])
+
+
+class InputsMissing(NovaError):
+    """A dataset reads partitions of others that no task has made yet."""
+
+    code = "NOVA-INPUTS-MISSING"
+
+
 class SettingsError(NovaError):
     """A setting is missing, misspelt or names something that cannot be loaded."""
 

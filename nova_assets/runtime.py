@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from nova_assets.checks import carry_out_checks, refusal
@@ -24,6 +25,7 @@ from nova_assets.errors import (
     CommitOutcomeUnknown,
     ExecutionInProgress,
     ExecutionNotLive,
+    InputsMissing,
     NovaError,
 )
 from nova_assets.lease import heartbeat, is_dead, this_process
@@ -33,8 +35,9 @@ from nova_assets.model.execution import Begin, CheckReport, Execution, TaskRepor
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine
 from nova_assets.model.project import Project
+from nova_assets.model.scoped import Existing
 from nova_assets.model.task import Task
-from nova_assets.pins import history_of, plan_now
+from nova_assets.pins import existing_in, history_of, plan_now
 from nova_assets.plan.run import RunPlan, Step, channels_to_pin, scopes
 from nova_assets.staging import Staging
 from nova_assets.tasks import Run, TaskRun
@@ -162,6 +165,8 @@ class Runtime:
         crash_point("begin.before")
         self.register(bound)
         partition = bound.partition(partition)
+        now, existing = self.catalog.now(), existing_in(self.catalog)
+        _refuse_without_inputs(bound, partition, now, existing)
         heads, cursors = channels_to_pin(bound)
         execution = self._begin(
             Begin(
@@ -174,7 +179,7 @@ class Runtime:
                 lease=self.lease,
                 run_id=run_id,
                 firing_id=firing_id,
-                scopes=scopes(bound, partition),
+                scopes=scopes(bound, partition, now, existing),
             )
         )
         crash_point("begin.after")
@@ -392,3 +397,20 @@ class Runtime:
 
 def _delay(task: Task, attempt: int) -> float:
     return task.retry_delay * 2.0**attempt
+
+
+def _refuse_without_inputs(binding: Binding, partition: str, now: datetime, existing: Existing) -> None:
+    """A query over a part of what it is to read would give a part of what it is to give, and nobody would know."""
+    lacking = [
+        name for t in binding.tasks if t.scoped is not None for name in t.scoped.lacking(partition, now, existing)
+    ]
+    if lacking:
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        raise InputsMissing(
+            f"{f'{binding.name} {partition}'.rstrip()} reads what is not made yet",
+            found=f"no {', '.join(lacking[:3])}{more}",
+            expected="all that it reads",
+            next="make that first; nova tick --all makes everything in order",
+            binding=binding.name,
+            partition=partition,
+        )

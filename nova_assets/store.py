@@ -27,6 +27,7 @@ from nova_assets.published import Published
 from nova_assets.publishing import Publishing
 from nova_assets.reading import Pinned, Reading
 from nova_assets.runtime import Runtime
+from nova_assets.scheduled import Scheduled
 from nova_assets.sealing import Seals
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
@@ -35,7 +36,7 @@ from nova_assets.upkeep import Asked, Upkeep, retained
 Observer = Callable[[str, Any], None]
 
 
-class Store(Arriving, Published):
+class Store(Arriving, Published, Scheduled):
     """Channels, bindings and data of one deployment.
 
     Make one with ``nova.open``. Several processes may share a catalog and warehouse; each opens its own store.

@@ -44,7 +44,10 @@ class Run:
     reports: dict[str, TaskReport] = field(default_factory=dict)
 
     def plan(self, skipped: frozenset[str] = frozenset()) -> RunPlan:
-        return plan_run(self.binding, self.execution.pins, self.histories, self.execution.partition, skipped)
+        execution = self.execution
+        return plan_run(
+            self.binding, execution.pins, self.histories, execution.partition, skipped, execution.started_at
+        )
 
 
 class TaskRun:
@@ -165,6 +168,7 @@ class TaskRun:
         return Context(
             spark=self.engine.session,
             partition=execution.partition,
+            started=execution.started_at,
             params=self.run.binding.params,
             log=log,
             execution_id=execution.id,
@@ -209,10 +213,14 @@ class TaskRun:
 
     def _failed(self, task: str, how: str, error: Exception) -> TaskFailed:
         found = fault(error)
+        execution = self.run.execution
+        where = f" --partition {execution.partition}" if execution.partition else ""
+        known = {t.name: t.function for t in self.run.binding.tasks}
+        written_in = getattr(known.get(task), "source", None) or "the task"
         return TaskFailed(
             f"task {task!r} of binding {self.run.binding.name!r} {how} {found.said}",
             found=found.at,
-            next=f"mend the task, then: nova run {self.run.binding.name}",
+            next=f"mend {written_in}, then: nova run {self.run.binding.name}{where}",
             task=task,
             binding=self.run.binding.name,
             execution_id=self.run.execution.id,

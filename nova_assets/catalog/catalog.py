@@ -16,6 +16,7 @@ from nova_assets.catalog.editions import Editions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.history import Histories
+from nova_assets.catalog.marks import Marks
 from nova_assets.catalog.outlines import Outlines
 from nova_assets.catalog.repair import Repairs
 from nova_assets.catalog.seals import Seals
@@ -101,6 +102,13 @@ class SqlCatalog:
         seals = Seals(database)
         self.seals = seals.seals
         self.latest_seals = seals.latest_seals
+        marks = Marks(database)
+        self.made = marks.made
+        self.mark = marks.mark
+        self.unmark = marks.unmark
+        self.marks = marks.marks
+        self.running = marks.running
+        self.failing = marks.failing
         self.seal_count = seals.seal_count
 
         published = Editions(database)

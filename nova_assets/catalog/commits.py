@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.editions import show_editions
 from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution
 from nova_assets.catalog.history import consumers
+from nova_assets.catalog.marks import forget_marks
 from nova_assets.catalog.seals import put_seals, reopen_or_refuse
 from nova_assets.catalog.tables import (
     blocks,
@@ -32,6 +33,9 @@ from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, MoveCursor, Publish
 from nova_assets.model.partitions import within
 from nova_assets.model.schema import Schema
+
+_AT_ONCE = 300
+"""Blocks asked for by one query."""
 
 
 class Commits:
@@ -122,6 +126,7 @@ class Commits:
         take(c, request.takes, request.id)
         put_seals(c, request, self.database.clock())
         show_editions(c, request, self.database.clock())
+        forget_marks(c, request, None if execution is None else execution["started_at"])
         self._finish(c, request, execution or {})
         found = _read(c, commits.c.id == request.id)
         assert found is not None
@@ -168,10 +173,9 @@ class Commits:
                     str(schema.was),
                     schema.channel,
                 )
-        for part in request.publish:
-            if part.span is not None and not part.anew and _is_there(c, part):
-                what = f"channel {part.channel!r} was compacted at {part.span[1]} meanwhile"
-                raise _conflict(what, "compacted", "a base", "none", part.channel)
+        for part in _there_already(c, [p for p in request.publish if p.span is not None and not p.anew]):
+            what = f"channel {part.channel!r} was compacted at {_place(part)[1]} meanwhile"
+            raise _conflict(what, "compacted", "a base", "none", part.channel)
         for unread in request.no_consumers:
             if consumers(c, unread.channel, request.execution_id):
                 what = f"channel {unread.channel!r} has a consumer now: the base must be compared with what it replaces"
@@ -295,15 +299,27 @@ def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:
     )
 
 
-def _is_there(c: Connection, p: Publish) -> bool:
-    """Whether another process has added the same block meanwhile: upkeep of one channel may be done by several."""
-    return c.execute(select(blocks.c.id).where(*_same_place(p), blocks.c.collected_at.is_(None))).first() is not None
+def _there_already(c: Connection, added: Sequence[Publish]) -> Iterator[Publish]:
+    """Those of some blocks that another process has added meanwhile: upkeep of one channel may be done by several."""
+    for n in range(0, len(added), _AT_ONCE):
+        some = {(p.channel, p.partition, p.kind, *_place(p)): p for p in added[n : n + _AT_ONCE]}
+        same = (blocks.c.channel, blocks.c.partition, blocks.c.kind, blocks.c.lo, blocks.c.hi)
+        near = [column.in_(sorted(set(values))) for column, values in zip(same, zip(*some, strict=True), strict=True)]
+        for row in c.execute(select(*same).where(*near, blocks.c.collected_at.is_(None))):
+            if tuple(row) in some:
+                yield some[tuple(row)]
 
 
 def _same_place(p: Publish) -> tuple[Any, ...]:
-    assert p.span is not None
+    lo, hi = _place(p)
     same = (blocks.c.channel == p.channel, blocks.c.partition == p.partition, blocks.c.kind == p.kind)
-    return (*same, blocks.c.hi == p.span[1], blocks.c.lo == (p.span[1] if p.kind == "base" else p.span[0]))
+    return (*same, blocks.c.hi == hi, blocks.c.lo == lo)
+
+
+def _place(p: Publish) -> tuple[int, int]:
+    """Where a block that upkeep adds lies: a base is at one number."""
+    assert p.span is not None
+    return (p.span[1], p.span[1]) if p.kind == "base" else p.span
 
 
 def _block_row(p: Publish, commit_id: str, seq: int) -> dict[str, Any]:

@@ -304,6 +304,16 @@ editions = Table(
     Column("files", BigInteger, nullable=False),
 )
 
+dirty = Table(
+    "nova_dirty",
+    metadata,
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("by", String(64), nullable=False),
+    Column("why", Text, nullable=False),
+)
+
 firings = Table(
     "nova_firings",
     metadata,

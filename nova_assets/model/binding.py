@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,6 +105,11 @@ class Binding:
         return self._of(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
 
     @property
+    def is_scoped(self) -> bool:
+        """Whether queries say which partitions are read."""
+        return any(t.scoped is not None for t in self.tasks)
+
+    @property
     def triggers(self) -> tuple[Trigger, ...]:
         """The simple triggers that ``when`` is made of."""
         return tuple(self.when.leaves()) if isinstance(self.when, Trigger) else ()
@@ -149,6 +155,16 @@ class Binding:
     def _shared_by_outputs(self) -> tuple[Dimension, ...]:
         first = self.writes[0].partitions if self.writes else ()
         return tuple(d for d in first if all(d.column in c.partition_columns for c in self.writes))
+
+    def completed(self, known: Mapping[str, Channel]) -> Binding:
+        """The same, with channels on the ports that queries call by the names of channels."""
+        open_ = {e.port for t in self.tasks for e in t.consumes if e.by_name and e.port not in self.channels}
+        found = {p: known[p] for p in sorted(open_) if p in known and not self._writes(p)}
+        if not found:
+            return self
+        made = copy(self)
+        object.__setattr__(made, "channels", {**self.channels, **found})
+        return made
 
     def channel(self, port: str) -> Channel | None:
         """The channel on a port; None for a private port."""
@@ -217,6 +233,8 @@ class Binding:
         ]
         for d in self.dimensions:
             same = by_column[d.column]
+            if self.is_scoped:  # its query says what is read
+                same = [(c, other) for c, other in same if c in self.writes]
             if len({(other.kind, other.tz) for _, other in same}) > 1:
                 shown = ", ".join(f"{other.kind} on {c.name!r}" for c, other in same)
                 found.append(f"partition column {d.column!r} is not the same on all its channels: {shown}")

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -115,6 +116,28 @@ class Channel:
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
+
+    def redefined(self, schema: Schema, partitions: Sequence[Dimension]) -> Channel:
+        """The same channel, of these columns and dimensions, which follow from elsewhere.
+
+        Raises:
+            DefinitionError: it says otherwise itself; or they don't fit the rest of what it says.
+        """
+        for what, own, other in (("schema", self.schema, schema), ("partitions", self.partitions, tuple(partitions))):
+            if own and own != other:
+                raise DefinitionError(
+                    f"channel {self.name!r} has another {what} than follows from its query",
+                    found=str(own),
+                    expected=str(other),
+                    next=f"leave {what}= out",
+                )
+        found = copy(self)
+        object.__setattr__(found, "schema", schema)
+        object.__setattr__(found, "partitions", tuple(partitions))
+        problems = found._problems()
+        if problems:
+            raise DefinitionError.of(problems, f"channel {self.name!r}")
+        return found
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ class Consumes:
         channel: the channel that the port is bound to unless a binding says otherwise.
         keys_of: for ``matching``, the parameter whose keys are looked up.
         on: for ``matching``, the key columns; the channel's key when left out.
+        by_name: the port is bound to the project's channel of that name, unless a binding says otherwise.
     """
 
     port: str
@@ -37,6 +38,7 @@ class Consumes:
     channel: Channel | None = None
     keys_of: str | None = None
     on: tuple[str, ...] = ()
+    by_name: bool = False
 
     @property
     def moves_cursor(self) -> bool:

@@ -31,9 +31,10 @@ class Project:
     channels: tuple[Channel, ...]
 
     def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
-        object.__setattr__(self, "bindings", tuple(bindings))
         named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
         given = list(dict.fromkeys([*channels, *named]))
+        known = {c.name: c for c in given}
+        object.__setattr__(self, "bindings", tuple(b.completed(known) for b in bindings))
         beside = [quarantine_of(c) for c in given if c.source is not None]
         object.__setattr__(self, "channels", tuple(dict.fromkeys([*given, *beside])))
         problems = self._problems()

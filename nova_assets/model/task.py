@@ -6,12 +6,14 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.lineage import lineage_problems
 from nova_assets.model.names import check_name
 from nova_assets.model.parameters import parameter_problems, twice, wants_context
+from nova_assets.model.scoped import Scoped
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Context:
     Args:
         spark: the session.
         partition: the partition of the execution, ``""`` where there is none.
+        started: when it began.
         params: the binding's parameters.
         log: a logger whose lines reach Dagster, too.
         execution_id: of the running execution; empty in a unit test.
@@ -29,6 +32,7 @@ class Context:
 
     spark: Any = None
     partition: str = ""
+    started: datetime | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("nova_assets.task"))
     execution_id: str = ""
@@ -48,6 +52,7 @@ class Task:
         retry_delay: seconds before a retry.
         skip_if_no_new: do not call the function when every ``new`` input is empty.
         deterministic: the author's word that evaluating the frames again gives the same rows (R4).
+        scoped: tells which partitions of its inputs it reads, where that follows from its query.
     """
 
     name: str
@@ -59,6 +64,7 @@ class Task:
     skip_if_no_new: bool = False
     deterministic: bool = False
     description: str | None = None
+    scoped: Scoped | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -102,6 +108,7 @@ class Task:
             "name": self.name,
             "consumes": [{"port": e.port, "mode": e.mode, "name": e.name, "keys_of": e.keys_of} for e in self.consumes],
             "produces": [{"port": e.port, "kind": e.kind} for e in self.produces],
+            **({"query": self.scoped.as_json()} if self.scoped is not None else {}),
         }
 
 

@@ -6,18 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal
 
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
+from nova_assets.model.channel import Channel
 from nova_assets.model.check import Check
 from nova_assets.model.commit import HeadAt, MoveCursor
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of
 from nova_assets.model.reads import FromPort, Port, Read
+from nova_assets.model.scoped import Existing, common_scope
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -130,16 +133,39 @@ def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(heads), tuple(c.name for c in binding.cursor_channels)
 
 
-def scopes(binding: Binding, partition: str) -> dict[str, str]:
+def scopes(binding: Binding, partition: str, now: datetime, existing: Existing) -> dict[str, str]:
     """Channel -> the scope in which an execution of this partition reads and writes it (R13).
 
-    Channels that share a dimension are read in the same partition of it, others whole.
+    Channels that share a dimension are read in the same partition of it, others whole; and where a query says what is
+    read, in the narrowest scope that holds that.
+
+    Args:
+        now: when it begins.
+        existing: the partitions that channels have.
     """
     own = partition_values(partition)
-    return {
-        c.name: scope_of([d.column for d in c.partitions if d.column in own], partition)
-        for c in (*binding.reads, *binding.writes, *binding.looks_at)
-    }
+    channels = dict.fromkeys((*binding.reads, *binding.writes, *binding.looks_at))
+    found = {c.name: scope_of([d.column for d in c.partitions if d.column in own], partition) for c in channels}
+    written = {c.name for c in binding.writes}
+    for channel, names in _asked_for(binding, partition, now, existing).items():
+        if channel.name in written:
+            continue
+        # A cursor stands for the same partitions each time; and what is discovered in data may come until it is pinned.
+        is_open = channel in binding.cursor_channels or any(d.kind == "dynamic" for d in channel.partitions)
+        found[channel.name] = WHOLE if is_open else common_scope(channel.partition_columns, names)
+    return found
+
+
+def _asked_for(binding: Binding, partition: str, now: datetime, existing: Existing) -> dict[Channel, frozenset[str]]:
+    """The partitions that queries read of channels, all of their places together."""
+    found: dict[Channel, frozenset[str]] = {}
+    for task in binding.tasks:
+        asked = {} if task.scoped is None else task.scoped.inputs(partition, now, existing)
+        for edge in task.consumes:
+            channel = binding.channel(edge.port)
+            if channel is not None and edge.name in asked:
+                found[channel] = found.get(channel, frozenset()) | asked[edge.name]
+    return found
 
 
 def since_needed(binding: Binding, pin: Pin) -> int | None:
@@ -168,6 +194,7 @@ def plan_run(
     histories: Mapping[str, History],
     partition: str = WHOLE,
     skipped: frozenset[str] = frozenset(),
+    now: datetime | None = None,
 ) -> RunPlan:
     """The plan of one execution.
 
@@ -176,16 +203,38 @@ def plan_run(
         pins: by channel, as the catalog fixed them at begin.
         histories: by channel, up to the pinned heads.
         skipped: ports whose writers had nothing new to do: their readers see the channel as it is pinned.
+        now: when it began; what a query reads follows from it.
     """
-    steps = tuple(_step(binding, task, pins, histories, skipped) for task in binding.workflowette.in_order())
+    steps = tuple(
+        _step(binding, task, pins, _seen(task, histories, partition, now), skipped)
+        for task in binding.workflowette.in_order()
+    )
     checks = tuple(_look(binding, check, pins, histories, skipped) for check in binding.checks)
     cursors, heads = _cursors(binding, pins, partition), _heads(binding, pins)
     return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
 
 
-def _step(
-    binding: Binding, task: Task, pins: Mapping[str, Pin], histories: Mapping[str, History], skipped: frozenset[str]
-) -> Step:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The histories that a task reads: of channels, and of what its query says of an input alone."""
+
+    channels: Mapping[str, History]
+    inputs: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def of(self, channel: str, name: str) -> History:
+        history = self.channels[channel]
+        return history.only(self.inputs[name]) if name in self.inputs else history
+
+
+def _seen(task: Task, histories: Mapping[str, History], partition: str, now: datetime | None) -> _Seen:
+    if task.scoped is None:
+        return _Seen(histories)
+    assert now is not None
+    existing = {c: {b.partition for b in h.blocks} for c, h in histories.items()}
+    return _Seen(histories, task.scoped.inputs(partition, now, lambda channel: existing.get(channel, ())))
+
+
+def _step(binding: Binding, task: Task, pins: Mapping[str, Pin], histories: _Seen, skipped: frozenset[str]) -> Step:
     inputs = tuple(_input(binding, task.name, edge, pins, histories, skipped) for edge in task.consumes)
     handover = _handover(binding, task)
     outputs = tuple(
@@ -201,7 +250,7 @@ def _look(
     """A check sees its outputs as this execution changes them: as if the cursor stood at the pinned head."""
     written = {c.name for c in binding.writes}
     seen = {c: replace(p, cursor=p.head) if c in written else p for c, p in pins.items()}
-    inputs = tuple(_input(binding, None, edge, seen, histories, skipped) for edge in check.consumes)
+    inputs = tuple(_input(binding, None, edge, seen, _Seen(histories), skipped) for edge in check.consumes)
     return Look(check.name, binding.channels[check.port].name, check.port, inputs, check.blocking)
 
 
@@ -226,13 +275,13 @@ def _input(
     reader: str | None,
     edge: Consumes,
     pins: Mapping[str, Pin],
-    histories: Mapping[str, History],
+    histories: _Seen,
     skipped: frozenset[str],
 ) -> Input:
     channel = binding.channel(edge.port)
     if channel is None:
         return Input(edge.name, edge.port, edge.mode, None, {edge.mode: Port(edge.port)})
-    history, pin = histories[channel.name], pins[channel.name]
+    history, pin = histories.of(channel.name, edge.name), pins[channel.name]
     wanted = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
     staged = None if edge.port in skipped else _staged_by_another(binding, reader, edge.port)
     found = {mode: _read(mode, history, pin, staged) for mode in wanted}

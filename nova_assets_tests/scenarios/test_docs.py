@@ -18,6 +18,12 @@ store = nova.open()
 store.register(nova.Channel("prices", merge=nova.Upsert(key="id"), schema="id bigint, prize int"))
 store.insert("prices", [{"id": 1, "prize": 5}])
 """,
+    "guides/sql.md": """
+import shutil
+from pathlib import Path
+from nova_assets.examples.sales import pipeline
+shutil.copytree(Path(pipeline.__file__).parent / "sql", "sql")
+""",
 }
 """What the blocks of a page stand on, where they are parts of something."""
 

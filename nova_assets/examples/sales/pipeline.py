@@ -1,0 +1,22 @@
+"""Sales of stores and of products: the datasets with which BigDataFlow is explained (part 2), in their own words.
+
+Only the queries in ``sql/`` are written; schemas, partitions and what each task reads follow from them. In this folder:
+
+    nova show store_sales
+    nova show products_sales day=2022-03-31
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nova_assets as nova
+
+tickets = nova.Channel(
+    "tickets",
+    schema="product_id string, price decimal(10,2), day string, store string",
+    partitions=[nova.daily("day", start="2022-03-01"), nova.static("store", ["Detroit", "Paris"])],
+    description="A row for each piece sold.",
+)
+
+project = nova.Project(bindings=nova.datasets(Path(__file__).parent / "sql", channels=[tickets]))

@@ -1,0 +1,50 @@
+"""What a task says of itself when its inputs follow from a query: which partitions it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias
+
+from nova_assets.model.partitions import WHOLE, partition_name, partition_values
+
+Existing: TypeAlias = Callable[[str], Iterable[str]]
+"""Channel -> the names of the partitions that it has."""
+
+
+class Scoped(Protocol):
+    """Tells what an execution of a task reads, before it reads anything."""
+
+    def inputs(self, partition: str, now: datetime, existing: Existing) -> Mapping[str, frozenset[str]]:
+        """Input -> the partitions of its channel that are read. An input that is left out is read as any other.
+
+        Args:
+            partition: of the execution.
+            now: when it began: which partitions there should be hangs on it.
+            existing: asked where these do not follow from definitions.
+
+        Raises:
+            PartitionError: no execution writes that partition.
+        """
+        ...
+
+    def lacking(self, partition: str, now: datetime, existing: Existing) -> list[str]:
+        """What is read that other tasks make, and that is not there yet."""
+        ...
+
+    def as_json(self) -> dict[str, Any]:
+        """The query, as the catalog keeps it."""
+        ...
+
+
+def common_scope(columns: Sequence[str], names: Collection[str]) -> str:
+    """The narrowest scope in which some partitions lie together.
+
+    Args:
+        columns: of their channel.
+    """
+    each = [partition_values(name) for name in names]
+    if not each:
+        return WHOLE
+    same = {c: v for c, v in each[0].items() if all(other.get(c, v) == v for other in each)}
+    return partition_name([c for c in columns if c in same], same)

@@ -1,0 +1,230 @@
+"""What a tick of the scheduler does: the tasks that there are are compared with the partitions that there are
+(BigDataFlow, part 2). Pure, and without a state of its own: facts in, decisions out.
+
+A task whose partition is missing, marked dirty, or older than what it was made of is run once everything that it reads
+is there and in order; a partition that no task writes any more is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+
+from nova_assets.model.mark import Failure, Made
+
+Why = Literal["missing", "dirty", "late data"]
+
+Needs: TypeAlias = Callable[[str, str], Sequence[tuple[str, Collection[str]]]]
+"""(dataset, partition) -> what its task reads: (dataset or channel, partitions)."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a tick rests on; all of it is in the catalog, or follows from definitions.
+
+    Args:
+        now: the moment.
+        made: dataset or channel -> its partitions that are there.
+        complete: (channel, partition) of a channel that no task writes -> whether all of its data has come.
+        dirty: dataset -> its partitions that somebody has marked to be made again.
+        running: (dataset, partition) that are being made.
+        failed: of tasks whose last run has failed.
+    """
+
+    now: datetime
+    made: Mapping[str, Mapping[str, Made]]
+    complete: Callable[[str, str], bool] = lambda channel, partition: True
+    dirty: Mapping[str, Collection[str]] = field(default_factory=dict)
+    running: Collection[tuple[str, str]] = ()
+    failed: Mapping[tuple[str, str], Failure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How much a tick does at once.
+
+    Args:
+        at_once: tasks that run at the same time, those that run already included.
+        batch: neighbouring partitions of a dataset that are made by one run.
+        attempts: how often a task is tried before a person has to look at it.
+        backoff: seconds before the second try; each further one waits twice as long.
+        late: whether data that came to an input after it was read makes what was made of it stale.
+        drops: partitions of a dataset that one tick may drop by itself, as a share of all, and at least ``few``.
+        few: so many may always be dropped.
+    """
+
+    at_once: int = 8
+    batch: int = 8
+    attempts: int = 3
+    backoff: float = 30.0
+    late: Mapping[str, bool] = field(default_factory=dict)
+    drops: float = 0.25
+    few: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Partitions of a dataset that are made by one run, one after the other, and why.
+
+    Args:
+        was: the numbers at which they stood; 0 for those that were not there.
+    """
+
+    dataset: str
+    partitions: tuple[str, ...]
+    why: tuple[Why, ...]
+    was: tuple[int, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A task that is to run, but not yet."""
+
+    dataset: str
+    partition: str
+    why: Why
+    waits_for: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What is to be done.
+
+    Args:
+        run: in the order in which it is to be requested.
+        waits: what has to wait, and for what.
+        drop: dataset -> partitions that no task writes any more.
+        held: dataset -> such partitions that are so many that a person has to say so.
+    """
+
+    run: tuple[Batch, ...] = ()
+    waits: tuple[Waits, ...] = ()
+    drop: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def tick(tasks: Mapping[str, Collection[str]], needs: Needs, facts: Facts, policy: Policy | None = None) -> Tick:
+    """Decide what is to be done now.
+
+    Args:
+        tasks: dataset -> the partitions that its tasks write, oldest first; each dataset after those that it reads.
+        needs: what a task reads.
+    """
+    return _Ticking(tasks, needs, facts, policy or Policy()).decided()
+
+
+class _Ticking:
+    def __init__(self, tasks: Mapping[str, Collection[str]], needs: Needs, facts: Facts, policy: Policy) -> None:
+        self.tasks = tasks
+        self.needs = needs
+        self.facts = facts
+        self.policy = policy
+        self.why: dict[tuple[str, str], Why | None] = {}
+        self.being_read = self._being_read()
+
+    def decided(self) -> Tick:
+        ready: list[tuple[str, str, Why]] = []
+        waits: list[Waits] = []
+        for dataset, partitions in self.tasks.items():
+            for partition in partitions:
+                why = self.to_make(dataset, partition)
+                if why is None or (dataset, partition) in self.facts.running:
+                    continue
+                obstacle = self._obstacle(dataset, partition)
+                if obstacle is None:
+                    ready.append((dataset, partition, why))
+                else:
+                    waits.append(Waits(dataset, partition, why, obstacle))
+        room = max(0, self.policy.at_once - len(self.facts.running))
+        run = tuple(self._batches(ready[:room]))
+        waits += [Waits(d, p, why, "others that come first") for d, p, why in ready[room:]]
+        drop, held = self._drops()
+        return Tick(run, tuple(waits), drop, held)
+
+    def to_make(self, dataset: str, partition: str) -> Why | None:
+        """Why a task has to run; None where its partition is as it should be."""
+        key = (dataset, partition)
+        if key not in self.why:
+            self.why[key] = self._judged(dataset, partition)
+        return self.why[key]
+
+    def _judged(self, dataset: str, partition: str) -> Why | None:
+        made = self.facts.made.get(dataset, {}).get(partition)
+        if made is None:
+            return "missing"
+        if partition in self.facts.dirty.get(dataset, ()):
+            return "dirty"
+        return "late data" if self.policy.late.get(dataset, True) and self._is_stale(dataset, partition, made) else None
+
+    def _is_stale(self, dataset: str, partition: str, made: Made) -> bool:
+        """Whether something that it was made of was given something since."""
+        for read, partitions in self.needs(dataset, partition):
+            there, seen = self.facts.made.get(read, {}), made.read.get(read)
+            if seen is not None and any(p in there and there[p].seq > seen for p in partitions):
+                return True
+        return False
+
+    def _obstacle(self, dataset: str, partition: str) -> str | None:
+        """What a task has to wait for; None where it can run."""
+        failure = self.facts.failed.get((dataset, partition))
+        if failure is not None and failure.times >= self.policy.attempts:
+            return f"a person: it has failed {failure.times} times"
+        if failure is not None:
+            again = failure.at + timedelta(seconds=self.policy.backoff * 2 ** (failure.times - 1))
+            if again > self.facts.now:
+                return f"{again:%Y-%m-%d %H:%M:%S}: it has failed"
+        if (dataset, partition) in self.being_read:
+            return "a task that reads what is there now"
+        for read, partitions in self.needs(dataset, partition):
+            for p in partitions:
+                if not self._is_in_order(read, p):
+                    return f"{read}/{p}" if p else read
+        return None
+
+    def _is_in_order(self, name: str, partition: str) -> bool:
+        """Whether something that is read is there, and will not be made anew first."""
+        if name not in self.tasks:
+            return self.facts.complete(name, partition)
+        if (name, partition) in self.facts.running:
+            return False
+        return partition in self.facts.made.get(name, {}) and (
+            partition not in self.tasks[name] or self.to_make(name, partition) is None
+        )
+
+    def _being_read(self) -> frozenset[tuple[str, str]]:
+        """What running tasks read: nothing of it is written meanwhile."""
+        return frozenset(
+            (read, p)
+            for dataset, partition in self.facts.running
+            if partition in self.tasks.get(dataset, ())
+            for read, partitions in self.needs(dataset, partition)
+            for p in partitions
+        )
+
+    def _batches(self, ready: Sequence[tuple[str, str, Why]]) -> Iterator[Batch]:
+        """Neighbours of a dataset together."""
+        by_dataset: dict[str, list[tuple[str, Why]]] = {}
+        for dataset, partition, why in ready:
+            by_dataset.setdefault(dataset, []).append((partition, why))
+        for dataset, some in by_dataset.items():
+            for n in range(0, len(some), self.policy.batch):
+                part = some[n : n + self.policy.batch]
+                there = self.facts.made.get(dataset, {})
+                was = tuple(there[p].seq if p in there else 0 for p, _ in part)
+                yield Batch(dataset, tuple(p for p, _ in part), tuple(w for _, w in part), was)
+
+    def _drops(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+        drop: dict[str, tuple[str, ...]] = {}
+        held: dict[str, tuple[str, ...]] = {}
+        for dataset, partitions in self.tasks.items():
+            there = self.facts.made.get(dataset, {})
+            known = set(partitions)
+            gone = tuple(
+                p for p in there if p not in known and (dataset, p) not in {*self.being_read, *self.facts.running}
+            )
+            if gone:
+                many = len(gone) > max(self.policy.few, self.policy.drops * len(there))
+                (held if many else drop)[dataset] = gone
+        return drop, held

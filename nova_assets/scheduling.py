@@ -1,0 +1,169 @@
+"""A tick of the scheduler, over the catalog: facts are read, ``plan/tick`` decides, and what it says is carried out.
+
+It keeps nothing: what there is, what is marked, what runs and what fails is in the catalog, and everything else follows
+from definitions. So it may be stopped at any moment, and any process may go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+
+from nova_assets.errors import ChannelNotFound, NovaError
+from nova_assets.model.channel import Channel
+from nova_assets.model.execution import Execution
+from nova_assets.model.mark import Made
+from nova_assets.model.partitions import partition_values
+from nova_assets.model.ports import Catalog
+from nova_assets.plan.tick import Batch, Facts, Policy, Tick, tick
+from nova_assets.runtime import Runtime
+from nova_assets.sql.datasets import queries_of
+from nova_assets.sql.task import InScope
+from nova_assets.upkeep import Upkeep
+
+log = logging.getLogger("nova_assets.scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A task that a tick has run.
+
+    Args:
+        error: why it failed; None where it did not.
+    """
+
+    dataset: str
+    partition: str
+    execution: Execution | None = None
+    error: Exception | None = None
+
+
+class Scheduling:
+    """Ticks.
+
+    Args:
+        runtime: carries out the tasks.
+        upkeep: drops partitions.
+    """
+
+    def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
+        self.runtime = runtime
+        self.catalog = runtime.catalog
+        self.upkeep = upkeep
+
+    def decide(self, policy: Policy | None = None) -> Tick:
+        """What is to be done now. Changes nothing."""
+        queries = queries_of(self.runtime.project)
+        now = self.catalog.now()
+        graphs = {id(q.graph): q.graph for q in queries.values()}
+        tasks = {name: list(g.tasks(name, now)) for g in graphs.values() for name in g.datasets}
+        made = _Made(self.catalog)
+        needs = _needs(queries, now, made)
+        facts = Facts(
+            now,
+            made,
+            _Complete(self.catalog, self.runtime, now, made),
+            _by_channel((m.channel, m.partition) for m in self.catalog.marks()),
+            frozenset(self.catalog.running()),
+            self.catalog.failing(),
+        )
+        return tick(tasks, needs, facts, policy)
+
+    def carry_out(self, found: Tick, tell: Callable[[Ran], None] = lambda ran: None) -> Iterator[Ran]:
+        """Run what a tick says, here and one after the other, and drop what it says. A task that fails stops no other.
+
+        Args:
+            tell: told of each task when it has ended.
+        """
+        for dataset, partitions in found.drop.items():
+            self.upkeep.drop(dataset, partitions)
+            log.info("dropped %d partitions of %s that no task writes any more", len(partitions), dataset)
+        for batch in found.run:
+            for ran in self._run(batch):
+                tell(ran)
+                yield ran
+
+    def _run(self, batch: Batch) -> Iterator[Ran]:
+        there = _Made(self.catalog)[batch.dataset]
+        for partition, was in zip(batch.partitions, batch.was, strict=True):
+            if partition in there and there[partition].seq != was:
+                continue  # another process has made it meanwhile
+            try:
+                yield Ran(batch.dataset, partition, self.runtime.run(batch.dataset, partition))
+            except NovaError as error:
+                log.warning("%s %s failed: %s", batch.dataset, partition, error.what)
+                yield Ran(batch.dataset, partition, error=error)
+
+
+class _Made(Mapping[str, Mapping[str, Made]]):
+    """The partitions that there are, channel by channel, asked for when they are wanted."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[str, Mapping[str, Made]] = {}
+
+    def __getitem__(self, name: str) -> Mapping[str, Made]:
+        if name not in self._known:
+            self._known[name] = {}
+            with suppress(ChannelNotFound):
+                self._known[name] = self._catalog.made(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class _Complete:
+    """Whether all has come to a partition of a channel that is fed from outside: it is sealed; or, where nothing says
+    so, its time is over; or, where it has none, something is there."""
+
+    def __init__(self, catalog: Catalog, runtime: Runtime, now: datetime, made: _Made) -> None:
+        self.catalog = catalog
+        self.channels = {c.name: c for c in runtime.project.channels}
+        self.now = now
+        self.made = made
+        self.sealed = cache(self._sealed)
+
+    def __call__(self, name: str, partition: str) -> bool:
+        channel = self.channels[name]
+        if channel.seal is not None:
+            return str(partition_values(partition).get(channel.seal.by)) in self.sealed(name)
+        ends = list(_ends(channel, partition))
+        return all(end <= self.now for end in ends) if ends else partition in self.made[name]
+
+    def _sealed(self, name: str) -> frozenset[str]:
+        return frozenset(group for group, seal in self.catalog.latest_seals(name).items() if seal.state == "sealed")
+
+
+def _ends(channel: Channel, partition: str) -> Iterator[datetime]:
+    """When the days and hours of a partition are over."""
+    values = partition_values(partition)
+    for dimension in channel.partitions:
+        end = dimension.ends(values.get(dimension.column))
+        if end is not None:
+            yield end
+
+
+def _needs(
+    queries: Mapping[str, InScope], now: datetime, made: _Made
+) -> Callable[[str, str], Sequence[tuple[str, Sequence[str]]]]:
+    @cache
+    def needs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
+        found = queries[dataset].needs(partition, now, lambda channel: list(made[channel]))
+        return tuple((n.dataset, n.partitions) for n in found)
+
+    return needs
+
+
+def _by_channel(marked: Iterator[tuple[str, str]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for channel, partition in marked:
+        found.setdefault(channel, set()).add(partition)
+    return found

@@ -1,0 +1,134 @@
+"""A dataset as its author writes it: one statement, and what it says by itself, before anything else is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from nova_assets.model.names import check_name
+from nova_assets.sql.dialect import DIALECT, For, parsed
+from nova_assets.sql.head import Head, head_of
+from nova_assets.sql.query import Scan, scans_of
+from nova_assets.sql.text import Text
+
+_BEGINNINGS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A statement, read.
+
+    Args:
+        name: of the dataset: what it is INSERTed into, or the name of its file.
+        text: as written.
+        head: its scopes, and the partitions that they write.
+        query: what is selected.
+        kind: ``base`` where it replaces what a scope wrote before (INSERT OVERWRITE), ``delta`` where it adds to it.
+        scans: what it reads.
+        begin: where in the text the query begins.
+        description: the comment before it.
+        owner: who is asked about it: a line ``owner: ...`` of that comment.
+    """
+
+    name: str
+    text: Text
+    head: Head
+    query: exp.Query
+    kind: Literal["base", "delta"]
+    scans: tuple[Scan, ...]
+    begin: int = 0
+    description: str = ""
+    owner: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The datasets that it reads, in order of first mention."""
+        return tuple(dict.fromkeys(s.dataset for s in self.scans))
+
+
+def written(text: Text) -> Written:
+    """What a text says.
+
+    Raises:
+        SqlError: it is no query; or its head says what cannot be.
+    """
+    statement = parsed(text)
+    loop = statement if isinstance(statement, For) else None
+    insert = loop.this if loop is not None else statement
+    if loop is not None and not isinstance(insert, exp.Insert):
+        raise text.error(
+            "scopes stand before a query that writes nothing",
+            insert,
+            expected="FOR ... INSERT OVERWRITE name PARTITION (column, ...) SELECT ...",
+        )
+    query = insert.expression if isinstance(insert, exp.Insert) else insert
+    if not isinstance(query, exp.Query):
+        raise text.error("is no query", insert, expected="SELECT ..., or FOR ... INSERT OVERWRITE name ... SELECT ...")
+    table = insert.this if isinstance(insert, exp.Insert) else None
+    head = head_of(text, loop, _partition(text, table, loop))
+    description, owner = _said(statement)
+    return Written(
+        check_name(_name(text, table), f"the dataset of {text.name}"),
+        text,
+        head,
+        _unwrapped(query),
+        "delta" if isinstance(insert, exp.Insert) and not insert.args.get("overwrite") else "base",
+        scans_of(text, query.copy()),
+        _begin(text) if isinstance(insert, exp.Insert) else 0,
+        description,
+        owner,
+    )
+
+
+def _unwrapped(query: exp.Query) -> exp.Query:
+    found = query.unnest()
+    return found if isinstance(found, exp.Query) else query
+
+
+def _name(text: Text, table: exp.Expr | None) -> str:
+    if table is None:
+        return Path(text.name).stem
+    if (
+        not isinstance(table, exp.Table)
+        or table.args.get("db") is not None
+        or not isinstance(table.this, exp.Identifier)
+    ):
+        raise text.error("it is inserted into what is no dataset", table, expected="a name, and PARTITION (...)")
+    return table.name
+
+
+def _partition(text: Text, table: exp.Expr | None, loop: For | None) -> exp.Partition | None:
+    found = None if table is None else table.args.get("partition")
+    if loop is not None and found is None:
+        raise text.error(
+            "scopes write one and the same partition", table, expected="PARTITION (column, ...) after the name"
+        )
+    return found if isinstance(found, exp.Partition) else None
+
+
+def _begin(text: Text) -> int:
+    """Where the query begins: behind INSERT, the name and PARTITION (...)."""
+    depth, inserting, partition = 0, False, False
+    for token in DIALECT.tokenize(text.sql):
+        if not inserting:
+            inserting = token.token_type == TokenType.INSERT
+        elif depth == 0 and (
+            token.token_type in _BEGINNINGS or (token.token_type == TokenType.L_PAREN and not partition)
+        ):
+            return int(token.start)
+        if inserting:
+            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+            partition = token.token_type == TokenType.PARTITION
+    raise AssertionError("an INSERT without a query is none")
+
+
+def _said(statement: exp.Expr) -> tuple[str, str]:
+    """The comment before a statement, and the owner that it names."""
+    first = next((n for n in statement.walk() if n.comments), None) if not statement.comments else statement
+    lines = [line.strip() for c in (first.comments if first is not None else None) or () for line in c.splitlines()]
+    owner = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("owner:")), "")
+    return "\n".join(line for line in lines if not line.lower().startswith("owner:")).strip(), owner

@@ -1,0 +1,106 @@
+"""A folder of datasets as bindings of a project: one for each, with one task, partitioned by its scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import overload
+
+from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.model.binding import Binding, bind
+from nova_assets.model.channel import Channel
+from nova_assets.model.edge import Produces
+from nova_assets.model.project import Project
+from nova_assets.model.task import Task
+from nova_assets.model.workflowette import Workflowette
+from nova_assets.sql.graph import Dataset, Graph, graph
+from nova_assets.sql.task import InScope, consumes_of
+from nova_assets.sql.text import Text
+
+
+class Datasets(Sequence[Binding]):
+    """The bindings of some datasets, each after those that it reads; and what is known of them together.
+
+    Args:
+        graph: what follows from their queries.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._bindings = tuple(_binding(graph, d) for d in graph.datasets.values())
+
+    @overload
+    def __getitem__(self, at: int) -> Binding: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Binding]: ...
+    def __getitem__(self, at: int | slice) -> Binding | Sequence[Binding]:
+        return self._bindings[at]
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def __iter__(self) -> Iterator[Binding]:
+        return iter(self._bindings)
+
+
+def datasets(
+    folder: str | Path, *, channels: Sequence[Channel] = (), functions: Mapping[str, str] | None = None
+) -> Datasets:
+    """The datasets of a folder: every ``.sql`` file in it, and below, is one statement.
+
+        project = nova.Project(bindings=nova.datasets("sql", channels=[tickets]))
+
+    Schemas, partitions, and which partitions each task reads follow from the queries; nothing is read for that.
+
+    Args:
+        folder: where the files are.
+        channels: what they read that is no dataset; and, under the name of a dataset, how that is to be kept.
+        functions: functions of your own that they call, with the types that they give: ``{"slug": "string"}``.
+
+    Raises:
+        DefinitionError: there is no such folder, or no file in it.
+        SqlError: a query cannot be read, or what it needs does not follow from it.
+    """
+    root = Path(folder)
+    files = sorted(f for f in root.rglob("*") if f.suffix.lower() == ".sql") if root.is_dir() else []
+    if not files:
+        raise DefinitionError(
+            f"there are no datasets in {root}",
+            found="no .sql file in it" if root.is_dir() else "no such folder",
+            expected="a folder with .sql files, a statement in each",
+            next=f"make {root / 'NAME.sql'}",
+        )
+    return Datasets(graph([_text(file) for file in files], channels, functions))
+
+
+def queries_of(project: Project) -> dict[str, InScope]:
+    """The datasets of a project, by name."""
+    found = (t.scoped for b in project.bindings for t in b.tasks)
+    return {q.name: q for q in found if isinstance(q, InScope)}
+
+
+def _text(file: Path) -> Text:
+    try:
+        return Text(str(file), file.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SqlError(f"{file} cannot be read as text", found=str(error), expected="UTF-8", file=str(file)) from error
+
+
+def _binding(graph: Graph, dataset: Dataset) -> Binding:
+    query = InScope(graph, dataset.name)
+    task = Task(
+        name=f"make_{dataset.name}",
+        function=query,
+        consumes=consumes_of(dataset.query.scans),
+        produces=(Produces(dataset.name, dataset.written.kind),),
+        deterministic=True,
+        description=dataset.written.text.sql.strip(),
+        scoped=query,
+    )
+    known = {**graph.channels, **{n: d.channel for n, d in graph.datasets.items()}}
+    return bind(
+        Workflowette(dataset.name, [task]),
+        channels={name: known[name] for name in (*dataset.query.reads, dataset.name)},
+        description=dataset.written.description or None,
+        partitions=list(dataset.written.head.columns),
+    )

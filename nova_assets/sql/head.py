@@ -1,0 +1,291 @@
+"""The head of a dataset: its scopes, each of them one task that writes one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, tzinfo
+from decimal import Decimal
+from itertools import product
+from typing import Any, TypeAlias
+
+from sqlglot import exp
+
+from nova_assets.errors import DefinitionError, PartitionError
+from nova_assets.model.partitions import Dimension, partition_name
+from nova_assets.sql.calculator import Calculator, Computed
+from nova_assets.sql.dialect import For, Generator, Let
+from nova_assets.sql.series import Series, series
+from nova_assets.sql.text import Text
+from nova_assets.sql.values import UNKNOWN, Value, as_text
+
+Scope: TypeAlias = Mapping[str, Value]
+"""The variables of a task, and their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A variable with these values: ``store IN ('Detroit', 'Paris')``."""
+
+    name: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Head:
+    """For which scopes a query is run, and which partition each of them writes.
+
+    Args:
+        generators: variables, each with all its values.
+        lets: variables that follow from them.
+        partition: column -> how its value follows from a scope.
+    """
+
+    generators: tuple[Series | Listed, ...] = ()
+    lets: tuple[tuple[str, Computed], ...] = ()
+    partition: tuple[tuple[str, Computed], ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The partition columns."""
+        return tuple(name for name, _ in self.partition)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return (*(g.name for g in self.generators), *(name for name, _ in self.lets))
+
+    @property
+    def zone(self) -> tzinfo:
+        return next((g.zone for g in self.generators if isinstance(g, Series)), UTC)
+
+    @property
+    def variable_types(self) -> dict[str, str]:
+        """What Spark calls the types of the variables."""
+        return {name: type_of(value) for name, value in self.some_scope.items()}
+
+    @property
+    def column_types(self) -> dict[str, str]:
+        """What Spark calls the types of the partition columns."""
+        return {name: type_of(value) for name, value in self.partition_of(self.some_scope).items()}
+
+    @property
+    def some_scope(self) -> Scope:
+        """One of the scopes, whatever the time."""
+        return self.whole({g.name: _some_value(g) for g in self.generators})
+
+    def scopes(self, now: datetime) -> Iterator[Scope]:
+        """All scopes as of a moment, in the order in which the head says them."""
+        each = [g.moments(now) if isinstance(g, Series) else g.values for g in self.generators]
+        names = [g.name for g in self.generators]
+        for values in product(*each):
+            yield self.whole(dict(zip(names, values, strict=True)))
+
+    def partition_of(self, scope: Scope) -> dict[str, Value]:
+        """The values of the partition that a scope writes."""
+        values = {("", name): value for name, value in scope.items()}
+        return {column: computed.of(values) for column, computed in self.partition}
+
+    def tasks(self, now: datetime) -> dict[str, Scope]:
+        """Partition -> the scope that writes it, as of a moment.
+
+        Raises:
+            DefinitionError: two scopes write the same.
+        """
+        found: dict[str, Scope] = {}
+        for scope in self.scopes(now):
+            name = self.name_of(self.partition_of(scope))
+            if name in found:
+                raise DefinitionError(
+                    f"two scopes write partition {name or '(the whole)'}",
+                    found=f"{shown(found[name])} and {shown(scope)}",
+                    expected="a partition for each scope",
+                    next="name every variable of FOR in PARTITION (...)",
+                )
+            found[name] = scope
+        return found
+
+    def name_of(self, values: Mapping[str, Value]) -> str:
+        return partition_name(self.columns, {c: written(values[c]) for c in self.columns})
+
+    def whole(self, scope: dict[str, Value]) -> Scope:
+        """A scope, with the variables that follow."""
+        values = {("", name): value for name, value in scope.items()}
+        for name, computed in self.lets:
+            scope[name] = values["", name] = computed.of(values)
+        return scope
+
+
+def written(value: Value) -> str | None:
+    """A value as a partition's name has it."""
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:00") + (value.strftime("%z") if value.fold else "")
+    return None if value is None else as_text(value)
+
+
+def shown(scope: Scope) -> str:
+    """``t = 2022-03-31T00:00:00Z, store = Paris``"""
+    return ", ".join(f"{name} = {value_shown(value)}" for name, value in scope.items())
+
+
+def value_shown(value: Value) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return "NULL" if value is None else as_text(value)
+
+
+def head_of(text: Text, node: For | None, partition: exp.Partition | None) -> Head:
+    """The head that a statement says.
+
+    Raises:
+        SqlError: it says something that cannot be computed, or nothing for a column or variable.
+    """
+    generators: list[Series | Listed] = []
+    for one in node.args["generators"] if node is not None else ():
+        _refuse_twice(text, one.this, [g.name for g in generators])
+        generators.append(_generator(text, one))
+    zone = next((g.zone for g in generators if isinstance(g, Series)), UTC)
+    known = [g.name for g in generators]
+    lets: list[tuple[str, Computed]] = []
+    for let in node.args.get("lets") or () if node is not None else ():
+        assert isinstance(let, Let)
+        _refuse_twice(text, let.this, known)
+        lets.append((let.this.name, _computed(text, let.expression, known, zone)))
+        known.append(let.this.name)
+    columns = [_partition_column(text, e, known, zone) for e in (partition.expressions if partition else ())]
+    return Head(tuple(generators), tuple(lets), tuple(columns))
+
+
+def _refuse_twice(text: Text, name: exp.Expr, known: list[str]) -> None:
+    if name.name in known:
+        raise text.error(f"two variables are called {name.name!r}", name, expected="different names")
+
+
+def _generator(text: Text, node: Generator) -> Series | Listed:
+    name, among = node.this.name, node.expression
+    if isinstance(among, exp.Tuple):
+        return Listed(name, _values(text, among))
+    if isinstance(among, exp.Anonymous) and among.name.upper() == "TIMESERIES":
+        return series(text, name, among)
+    raise text.error(
+        "a variable takes its values from what is not known",
+        among,
+        expected="IN ('a', 'b'), or IN TIMESERIES(start => '2024-01-01')",
+    )
+
+
+def _values(text: Text, among: exp.Tuple) -> tuple[Value, ...]:
+    found = [_constant(text, e) for e in among.expressions]
+    if len(set(map(type, found))) > 1:
+        raise text.error("the values of a variable are of several types", among, expected="values of one type")
+    for value, node in zip(found, among.expressions, strict=True):
+        if found.count(value) > 1:
+            raise text.error(f"{node.sql('spark')} is listed twice", node, expected="different values")
+    return tuple(found)
+
+
+def _constant(text: Text, node: exp.Expr) -> Value:
+    computed = _computed(text, node, [], UTC)
+    value = computed.of({})
+    if value is UNKNOWN or value is None:
+        raise text.error(f"{node.sql('spark')} is no plain value", node, expected="'a', 1, true or DATE '2024-01-01'")
+    return value
+
+
+def _computed(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> Computed:
+    """An expression of variables."""
+    for column in node.find_all(exp.Column, exp.Placeholder):
+        if column.name not in known or (isinstance(column, exp.Column) and column.table):
+            raise text.error(
+                f"there is no variable {column.sql('spark')!r}",
+                column,
+                expected=", ".join(known) or "a plain value: there is none before it",
+            )
+    found = Calculator(text, lambda column: ("", column.name), zone).computed(node)
+    if found.by_data:
+        raise text.error(f"{node.sql('spark')} cannot be computed before the query is run", node)
+    return found
+
+
+def _partition_column(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> tuple[str, Computed]:
+    if isinstance(node, exp.EQ):
+        return node.this.name, _computed(text, node.expression, known, zone)
+    return node.name, _computed(text, node, known, zone)
+
+
+def _some_value(generator: Series | Listed) -> Value:
+    if isinstance(generator, Listed):
+        return generator.values[0]
+    return generator.start or datetime(2000, 1, 1, tzinfo=generator.zone)
+
+
+def type_of(value: Any) -> str:
+    """What Spark calls the type of a value."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "int" if -(2**31) <= value < 2**31 else "bigint"
+    if isinstance(value, datetime):
+        return "timestamp"
+    if isinstance(value, date):
+        return "date"
+    if isinstance(value, Decimal):
+        return f"decimal({len(value.as_tuple().digits)},{max(0, -int(value.as_tuple().exponent))})"
+    return "double" if isinstance(value, float) else "string"
+
+
+def dimensions(head: Head) -> tuple[Dimension, ...]:
+    """How a channel is partitioned that such tasks write."""
+    return tuple(_dimension(head, column, computed) for column, computed in head.partition)
+
+
+def _dimension(head: Head, column: str, computed: Computed) -> Dimension:
+    """A calendar where the value is a day or hour of a series; the values of a list; else what turns up."""
+    of = [g for g in head.generators if g.name in _variables_behind(head, computed)]
+    if len(of) == 1 and isinstance(of[0], Listed):
+        values = [head.partition_of(s)[column] for s in _scopes_of(head, of[0])]
+        return Dimension(column, "static", values=tuple(dict.fromkeys(str(written(v)) for v in values)))
+    if len(of) == 1 and isinstance(of[0], Series):
+        found = _calendar(head, column, of[0])
+        if found is not None:
+            return found
+    return Dimension(column, "dynamic")
+
+
+def _variables_behind(head: Head, computed: Computed) -> set[str]:
+    """The variables of ``FOR`` on which an expression hangs, through ``LET`` too."""
+    lets = dict(head.lets)
+    found: set[str] = set()
+    waiting = [name for _, name in computed.keys]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [n for _, n in lets[name].keys] if name in lets else []
+    return found
+
+
+def _scopes_of(head: Head, one: Listed) -> list[Scope]:
+    """Scopes with every value of one variable."""
+    others = {g.name: _some_value(g) for g in head.generators}
+    return [head.whole({**others, one.name: value}) for value in one.values]
+
+
+def _calendar(head: Head, column: str, one: Series) -> Dimension | None:
+    """The dimension of days or hours, if that is what the column says of some moments."""
+    start = _some_value(one)
+    kind = "daily" if one.every == "day" else "hourly"
+    begins = start.strftime("%Y-%m-%d" if kind == "daily" else "%Y-%m-%dT%H:%M")
+    dimension = Dimension(column, kind, begins, one.tz, keep=_keep(one))  # type: ignore[arg-type]
+    others = {g.name: _some_value(g) for g in head.generators}
+    for moment in one.between(start, one.back(start, -3)):
+        value = written(head.partition_of(head.whole({**others, one.name: moment}))[column])
+        try:
+            if value is None or dimension.parse(value) != value or value != dimension.of_moment(moment):
+                return None
+        except PartitionError:
+            return None
+    return dimension
+
+
+def _keep(one: Series) -> str | None:
+    return None if one.last is None else f"{one.last - 1 + one.lag}{'d' if one.every == 'day' else 'h'}"

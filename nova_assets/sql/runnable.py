@@ -1,0 +1,98 @@
+"""A query as Spark is given it: its author's own text, with a frame in place of each dataset that it reads.
+
+Nothing is written anew by a parser, so what runs is what was written. Values are never put into the text: they are
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from nova_assets.sql.dialect import DIALECT, end_of
+from nova_assets.sql.query import Query, Scan
+from nova_assets.sql.text import Span, Text
+
+QUERY = "nova_query"
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """What is run.
+
+    Args:
+        sql: with ``{scan_0}`` where the first scan's frame goes, as ``SparkSession.sql`` takes it.
+        frames: the name of each scan's frame.
+        datasets: the dataset that each frame is of.
+        variables: the names of the parameters.
+    """
+
+    sql: str
+    frames: Mapping[int, str]
+    variables: tuple[str, ...]
+    datasets: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """The text for a person, with names of datasets."""
+        return self.sql.format(**self.datasets)
+
+
+def runnable(query: Query, begin: int = 0, columns: Sequence[tuple[str, str]] = ()) -> Runnable:
+    """A query as it is run.
+
+    Args:
+        begin: where in its text it begins, after its head.
+        columns: further columns that are the same in every row: name and type, each from the parameter of that name
+            with ``partition_`` before it.
+    """
+    put = [(place, f":{name}") for place, name in query.bare]
+    found = _of(query.text, query.scans, tuple(query.variables), begin, put)
+    if not columns:
+        return found
+    named = ", ".join(f"CAST(:partition_{c} AS {type_}) AS {_quoted(c)}" for c, type_ in columns)
+    sql = f"SELECT {QUERY}.*, {named} FROM (\n{found.sql}\n) AS {QUERY}"
+    return replace(found, sql=sql, variables=(*found.variables, *(f"partition_{c}" for c, _ in columns)))
+
+
+def runnable_text(text: Text, tree: exp.Query, scans: Sequence[Scan]) -> Runnable:
+    """A query of whose datasets nothing is known, as it is run."""
+    return _of(text, scans, tuple(dict.fromkeys(p.name for p in tree.find_all(exp.Placeholder))), 0, [])
+
+
+def _of(
+    text: Text, scans: Sequence[Scan], variables: tuple[str, ...], begin: int, put: Sequence[tuple[Span, str]]
+) -> Runnable:
+    frames = {s.number: f"scan_{s.number}" for s in scans}
+    instead = [*put, *((s.place, _as_frame(s, frames[s.number])) for s in scans)]
+    sql = _spliced(text.sql[: end_of(text)], begin, instead).strip()
+    return Runnable(sql, frames, variables, {frames[s.number]: _called(s) for s in scans})
+
+
+def _called(scan: Scan) -> str:
+    return scan.dataset if scan.mode == "all" else f"{scan.mode.upper()}({scan.dataset})"
+
+
+def _as_frame(scan: Scan, name: str) -> str:
+    """A frame under the name by which the query knows the dataset."""
+    return f"{{{name}}}" if scan.has_alias else f"{{{name}}} AS {_quoted(scan.dataset)}"
+
+
+def _quoted(name: str) -> str:
+    return exp.to_identifier(name, quoted=True).sql(DIALECT)
+
+
+def _spliced(text: str, begin: int, put: Sequence[tuple[Span, str]]) -> str:
+    """A text from some place on, with some of its stretches replaced; braces of its own stay what they are."""
+    found, at = [], begin
+    for (first, end), instead in sorted(put):
+        if first >= begin:
+            found += [_escaped(text[at:first]), instead]
+            at = end
+    return "".join([*found, _escaped(text[at:])])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,187 @@
+"""Tasks that are queries: inputs and modes come from the SQL, and Spark runs what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlglot import exp
+
+from nova_assets.errors import PartitionError, SettingsError
+from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.names import check_name
+from nova_assets.model.scoped import Existing
+from nova_assets.model.task import Context, Task
+from nova_assets.sql.dialect import parsed
+from nova_assets.sql.graph import Graph, Need
+from nova_assets.sql.head import Scope
+from nova_assets.sql.query import Mode, Scan, scans_of
+from nova_assets.sql.runnable import Runnable, runnable, runnable_text
+from nova_assets.sql.text import Text
+
+_EDGES: Mapping[Mode, str] = {"all": "all", "whole": "all", "new": "new", "old": "old"}
+
+
+def sql_task(
+    name: str,
+    sql: str,
+    *,
+    produces: Produces | Sequence[Produces] = (),
+    retries: int = 0,
+    retry_delay: float = 0.0,
+    skip_if_no_new: bool = False,
+) -> Task:
+    """A task that is a query of Spark's SQL, such as ``SELECT site, COUNT(*) AS n FROM tagged_articles GROUP BY site``.
+
+    What it consumes follows from it: ``FROM x`` is all of the port ``x``, ``FROM NEW(x)`` what came since the last
+    successful execution, ``FROM OLD(x)`` what was there before. A port is bound to the channel of that name, unless the
+    binding says otherwise. The binding's parameters are ``:name``.
+
+    Args:
+        name: of the task.
+        sql: one SELECT.
+        produces: the one edge to what it writes.
+        retries, retry_delay, skip_if_no_new: as for ``nova.task``.
+
+    Raises:
+        SqlError: it cannot be read.
+    """
+    text = Text(f"task {name}", sql)
+    tree = parsed(text)
+    if not isinstance(tree, exp.Query):
+        raise text.error(
+            "is no query", tree, expected="SELECT ...", next="scopes and INSERT are for files: nova.datasets(folder)"
+        )
+    scans = scans_of(text, tree)
+    edges = [produces] if isinstance(produces, Produces) else list(produces)
+    return Task(
+        name=check_name(name, "a task"),
+        function=_Free(runnable_text(text, tree, scans), _inputs(scans)),
+        consumes=consumes_of(scans),
+        produces=tuple(edges),
+        retries=retries,
+        retry_delay=retry_delay,
+        skip_if_no_new=skip_if_no_new,
+        description=sql.strip(),
+    )
+
+
+def consumes_of(scans: Iterable[Scan]) -> tuple[Consumes, ...]:
+    """An edge for each dataset and mode; two places that read the same share it."""
+    found = {_name(s): Consumes(s.dataset, _EDGES[s.mode], _name(s), by_name=True) for s in scans}  # type: ignore[arg-type]
+    return tuple(found.values())
+
+
+def _inputs(scans: Iterable[Scan]) -> Mapping[str, str]:
+    """The name of a scan's frame in the text -> the input that it is."""
+    return {f"scan_{s.number}": _name(s) for s in scans}
+
+
+def _name(scan: Scan) -> str:
+    return scan.dataset if scan.mode == "all" else f"{scan.mode}_{scan.dataset}"
+
+
+class _Free:
+    """Runs a query without a scope, with the binding's parameters."""
+
+    def __init__(self, query: Runnable, inputs: Mapping[str, str]) -> None:
+        self.query = query
+        self.inputs = inputs
+
+    def __call__(self, ctx: Context, **frames: Any) -> Any:
+        values = {name: ctx.params[name] for name in self.query.variables}
+        return _run(ctx, self.query, self.inputs, frames, values)
+
+
+class InScope:
+    """Runs a dataset's query in the scope that the partition of the execution stands for."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.name = name
+        self.source = graph.dataset(name).written.text.name
+        dataset = graph.dataset(name)
+        self.head = dataset.written.head
+        self.query = dataset.query
+        self.schema = dataset.schema
+        types = self.head.column_types
+        self.runnable = runnable(dataset.query, dataset.written.begin, list(types.items()))
+        self.names = _inputs(dataset.query.scans)
+
+    def __call__(self, ctx: Context, **frames: Any) -> Any:
+        scope = self.scope(ctx.partition, ctx.started or datetime.now(UTC))
+        columns = {f"partition_{c}": v for c, v in self.head.partition_of(scope).items()}
+        values = {**scope, **columns}
+        self._refuse_other_zone(ctx)
+        return _run(ctx, self.runnable, self.names, frames, {n: values[n] for n in self.runnable.variables})
+
+    def _refuse_other_zone(self, ctx: Context) -> None:
+        """Spark tells the day of a moment in the zone of its session, and what is read was told in UTC."""
+        zone = ctx.spark.conf.get("spark.sql.session.timeZone")
+        if "timestamp" in self.query.variables.values() and zone not in ("UTC", "Etc/UTC", "GMT", "Z"):
+            raise SettingsError(
+                f"dataset {self.name!r} compares moments, and the session is in another zone",
+                found=zone,
+                expected="spark.sql.session.timeZone = UTC",
+                next="set it on the session that is given to nova; zones of days are said in TIMESERIES(tz => ...)",
+            )
+
+    def inputs(self, partition: str, now: datetime, existing: Existing) -> dict[str, frozenset[str]]:
+        """Input -> the partitions that it reads."""
+        needs = self.needs(partition, now, existing)
+        found: dict[str, frozenset[str]] = {}
+        for scan, need in zip(self.query.scans, needs, strict=True):
+            if scan.mode == "whole":
+                continue
+            found[_name(scan)] = found.get(_name(scan), frozenset()) | frozenset(need.partitions)
+        return found
+
+    def needs(self, partition: str, now: datetime, existing: Existing) -> tuple[Need, ...]:
+        """What the task reads that writes a partition, place by place.
+
+        Raises:
+            PartitionError: no task does.
+            SqlError: it cannot be told.
+        """
+        return self.graph.needs(self.name, partition, self._when(partition, now), existing)
+
+    def lacking(self, partition: str, now: datetime, existing: Existing) -> list[str]:
+        """What a task reads that other tasks make, and that is not there yet: ``store_sales/day=2022-03-31``."""
+        needs = self.needs(partition, now, existing)
+        there = {n.dataset: set(existing(n.dataset)) for n in needs if n.dataset in self.graph.datasets}
+        made = ((n.dataset, p) for n in needs if n.dataset in there for p in n.partitions)
+        return [f"{name}/{p}" if p else name for name, p in dict.fromkeys(made) if p not in there[name]]
+
+    def as_json(self) -> dict[str, Any]:
+        text = self.query.text
+        return {"file": text.name, "sql": text.sql}
+
+    def scope(self, partition: str, now: datetime) -> Scope:
+        """The scope that writes a partition.
+
+        Raises:
+            PartitionError: none does.
+        """
+        return self.graph.scope(self.name, partition, self._when(partition, now))
+
+    def _when(self, partition: str, now: datetime) -> datetime:
+        """The moment as of which the partition is looked for: now; or, if it is over by now, when it was not."""
+        if partition in self.graph.tasks(self.name, now):
+            return now
+        ended = self.graph.ended(self.name, partition)
+        if ended is None or ended > now or partition not in self.graph.tasks(self.name, ended):
+            raise PartitionError(
+                f"no task of {self.name!r} writes {partition or 'the whole'}",
+                found=partition or "no partition",
+                expected=f"one of those that nova show {self.name} lists",
+                next=f"nova show {self.name}",
+            )
+        return ended
+
+
+def _run(
+    ctx: Context, query: Runnable, inputs: Mapping[str, str], frames: Mapping[str, Any], values: Mapping[str, Any]
+) -> Any:
+    given = {name: frames[inputs[name]] for name in query.frames.values()}
+    return ctx.spark.sql(query.sql, args=dict(values), **given)

@@ -1,0 +1,201 @@
+"""The scheduler's tick: what runs, what waits, what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nova_assets.model.mark import Failure, Made
+from nova_assets.plan.tick import Batch, Facts, Policy, tick
+
+NOW = datetime(2022, 4, 1, tzinfo=UTC)
+
+TASKS = {"stores": ["1/a", "1/b", "2/a", "2/b"], "products": ["1", "2"], "weekly": [""]}
+
+
+def needs(dataset: str, partition: str) -> Sequence[tuple[str, Collection[str]]]:
+    if dataset == "stores":
+        return [("tickets", [partition])]
+    if dataset == "products":
+        return [("stores", [p for p in TASKS["stores"] if p.startswith(partition)])]
+    return [("products", TASKS["products"])]
+
+
+def facts(**given: Any) -> Facts:
+    return Facts(**{"now": NOW, "made": {}, **given})
+
+
+def made(*partitions: str, seq: int = 1, **read: int) -> dict[str, Made]:
+    return {p: Made(seq, read) for p in partitions}
+
+
+ALL = {
+    "tickets": made(*TASKS["stores"]),
+    "stores": made(*TASKS["stores"], seq=1, tickets=1),
+    "products": made(*TASKS["products"], seq=1, stores=1),
+    "weekly": made("", seq=1, products=1),
+}
+
+
+def test_what_is_missing_is_made_oldest_first_and_what_follows_waits() -> None:
+    found = tick(TASKS, needs, facts(), Policy(at_once=3))
+    assert found.run == (Batch("stores", ("1/a", "1/b", "2/a"), ("missing",) * 3),)
+    assert {(w.dataset, w.partition, w.waits_for) for w in found.waits} == {
+        ("stores", "2/b", "others that come first"),
+        ("products", "1", "stores/1/a"),
+        ("products", "2", "stores/2/a"),
+        ("weekly", "", "products/1"),
+    }
+
+
+def test_what_comes_from_outside_is_waited_for() -> None:
+    found = tick(TASKS, needs, facts(complete=lambda channel, partition: partition.startswith("1")))
+    assert [b.partitions for b in found.run] == [("1/a", "1/b")]
+    assert [(w.partition, w.waits_for) for w in found.waits if w.dataset == "stores"] == [
+        ("2/a", "tickets/2/a"),
+        ("2/b", "tickets/2/b"),
+    ]
+
+
+def test_when_all_is_there_nothing_is_done() -> None:
+    assert tick(TASKS, needs, facts(made=ALL)) == tick({}, needs, facts())
+
+
+def test_a_dirty_partition_is_made_again_and_its_dependents_wait() -> None:
+    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"2/b"}, "products": {"2"}}))
+    assert found.run == (Batch("stores", ("2/b",), ("dirty",)),)
+    assert [(w.dataset, w.partition, w.why, w.waits_for) for w in found.waits] == [
+        ("products", "2", "dirty", "stores/2/b")
+    ]
+
+
+def test_late_data_makes_stale_what_was_made_without_it_unless_that_does_not_matter() -> None:
+    late = {**ALL, "tickets": {**ALL["tickets"], "1/b": Made(2)}}
+    assert tick(TASKS, needs, facts(made=late)).run == (Batch("stores", ("1/b",), ("late data",)),)
+    assert tick(TASKS, needs, facts(made=late), Policy(late={"stores": False})).run == ()
+
+
+def test_nothing_is_rewritten_while_it_is_read() -> None:
+    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"1/a"}}, running={("products", "1")}))
+    assert found.run == ()
+    assert found.waits[0].waits_for == "a task that reads what is there now"
+
+
+def test_what_runs_is_not_run_twice() -> None:
+    assert tick(TASKS, needs, facts(running={("stores", "1/a")}), Policy(at_once=2)).run == (
+        Batch("stores", ("1/b",), ("missing",)),
+    )
+
+
+def test_a_task_that_failed_is_tried_again_later_and_in_the_end_not() -> None:
+    def after(times: int, seconds: float) -> Any:
+        failed = {("stores", "1/a"): Failure(times, NOW - timedelta(seconds=seconds))}
+        return tick({"stores": ["1/a"]}, needs, facts(failed=failed))
+
+    assert after(1, 29).run == () and after(1, 31).run and after(2, 31).run == () and after(2, 61).run
+    assert after(3, 10**6).waits[0].waits_for == "a person: it has failed 3 times"
+
+
+def test_partitions_without_a_task_are_dropped_but_not_very_many_at_once() -> None:
+    there = made(*(str(n) for n in range(100)), stores=1)
+    kept = {"products": [str(n) for n in range(1, 100)]}
+    assert tick(kept, needs, facts(made={"products": there})).drop == {"products": ("0",)}
+    found = tick({"products": ["1"]}, needs, facts(made={"products": there}))
+    assert (found.drop, len(found.held["products"])) == ({}, 99)
+
+
+# a deployment that is simulated: whatever is killed, it comes to the same end, and nothing is run for nothing
+
+
+class Deployment:
+    """What a catalog would hold; the scheduler itself keeps nothing."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, dict[str, Made]] = {"tickets": dict(made(*TASKS["stores"]))}
+        self.heads: dict[str, int] = {"tickets": 1}
+        self.running: dict[tuple[str, str], dict[str, int]] = {}
+        self.runs: list[tuple[str, str, str]] = []
+        self.dirty: dict[str, set[str]] = {}
+
+    def tick(self) -> bool:
+        found = tick(
+            TASKS, needs, facts(made=self.made, dirty=self.dirty, running=frozenset(self.running)), Policy(at_once=3)
+        )
+        for batch in found.run:
+            for partition, why in zip(batch.partitions, batch.why, strict=True):
+                self.running[batch.dataset, partition] = dict(self.heads)
+                self.runs.append((batch.dataset, partition, why))
+        return bool(found.run or self.running)
+
+    def end(self, nth: int, killed: bool) -> None:
+        """One of the running tasks commits, or dies."""
+        if not self.running:
+            return
+        key = sorted(self.running)[nth % len(self.running)]
+        pinned = self.running.pop(key)
+        if killed:
+            return
+        dataset, partition = key
+        self.heads[dataset] = self.heads.get(dataset, 0) + 1
+        read = {name: pinned.get(name, 0) for name, _ in needs(dataset, partition)}
+        self.made.setdefault(dataset, {})[partition] = Made(self.heads[dataset], read)
+        self.dirty.get(dataset, set()).discard(partition)
+
+    def arrive(self, partition: str) -> None:
+        self.heads["tickets"] += 1
+        self.made["tickets"][partition] = Made(self.heads["tickets"])
+
+    def in_order(self) -> bool:
+        """What everything made again would give: each partition newer than all that it is made of."""
+        return all(
+            p in self.made.get(d, {})
+            and all(self.made[r][q].seq <= self.made[d][p].read[r] for r, qs in needs(d, p) for q in qs)
+            for d, ps in TASKS.items()
+            for p in ps
+        )
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("tick"), st.just(0)),
+        st.tuples(st.sampled_from(["commit", "kill"]), st.integers(0, 5)),
+        st.tuples(st.just("arrive"), st.integers(0, 3)),
+        st.tuples(st.just("dirty"), st.integers(0, 3)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+@settings(deadline=None, max_examples=200)
+def test_whatever_happens_it_ends_in_order_and_then_rests(steps: list[tuple[str, int]]) -> None:
+    world = Deployment()
+    for what, n in steps:
+        if what == "tick":
+            world.tick()
+        elif what == "arrive":
+            world.arrive(TASKS["stores"][n])
+        elif what == "dirty":
+            world.dirty.setdefault("stores", set()).add(TASKS["stores"][n])
+        else:
+            world.end(n, killed=what == "kill")
+    for _ in range(100):
+        if not world.tick():
+            break
+        while world.running:
+            world.end(0, killed=False)
+    assert world.in_order()
+    assert not any(world.dirty.values())
+    runs = len(world.runs)
+    assert not world.tick() and len(world.runs) == runs
+
+
+def test_undisturbed_each_task_runs_once() -> None:
+    world = Deployment()
+    while world.tick():
+        world.end(0, killed=False)
+    assert sorted(world.runs) == sorted((d, p, "missing") for d, ps in TASKS.items() for p in ps)

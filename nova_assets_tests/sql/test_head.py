@@ -1,0 +1,131 @@
+"""The head of a dataset: its scopes, and what partitions they write."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.model.partitions import Dimension
+from nova_assets.sql.dataset import Written, written
+from nova_assets.sql.head import dimensions, shown
+from nova_assets.sql.text import Text
+from nova_assets_tests.sql.rig import NOW
+
+
+def read(head: str) -> Written:
+    return written(Text("some.sql", f"{head} SELECT 1 AS a"))
+
+
+def test_each_combination_is_a_scope_a_task_and_a_partition() -> None:
+    found = read(
+        "FOR t IN TIMESERIES(last => 2), store IN ('Detroit', 'Paris') LET day = DATE_FORMAT(t, 'yyyy-MM-dd') "
+        "INSERT OVERWRITE store_sales PARTITION (day, store)"
+    )
+    assert {p: shown(s) for p, s in found.head.tasks(NOW).items()} == {
+        "day=2022-03-31/store=Detroit": "t = 2022-03-31T00:00:00Z, store = Detroit, day = 2022-03-31",
+        "day=2022-03-31/store=Paris": "t = 2022-03-31T00:00:00Z, store = Paris, day = 2022-03-31",
+        "day=2022-04-01/store=Detroit": "t = 2022-04-01T00:00:00Z, store = Detroit, day = 2022-04-01",
+        "day=2022-04-01/store=Paris": "t = 2022-04-01T00:00:00Z, store = Paris, day = 2022-04-01",
+    }
+    assert found.head.variable_types == {"t": "timestamp", "store": "string", "day": "string"}
+    assert dimensions(found.head) == (
+        Dimension("day", "daily", "2000-01-01", "UTC", keep="1d"),
+        Dimension("store", "static", values=("Detroit", "Paris")),
+    )
+
+
+def test_a_query_without_scopes_is_one_task() -> None:
+    found = written(Text("sql/totals.sql", "-- All there is.\n-- owner: me@example.org\nSELECT 1 AS a"))
+    assert (found.name, found.description, found.owner) == ("totals", "All there is.", "me@example.org")
+    assert found.head.tasks(NOW) == {"": {}}
+
+
+@pytest.mark.parametrize(
+    ("series", "partitions"),
+    [
+        ("'2022-03-31'", ["2022-03-31", "2022-04-01"]),
+        ("start => '2022-03-31', lag => 1", ["2022-03-31"]),
+        ("'2022-03-29', '2022-03-30'", ["2022-03-29", "2022-03-30"]),
+        ("last => 1", ["2022-04-01"]),
+        ("start => '2022-03-31', last => 9", ["2022-03-31", "2022-04-01"]),
+        ("start => '2023-01-01'", []),
+        ("last => 2, tz => 'Pacific/Auckland'", ["2022-04-01", "2022-04-02"]),
+    ],
+)
+def test_a_series_of_days(series: str, partitions: list[str]) -> None:
+    found = read(f"FOR t IN TIMESERIES({series}) INSERT OVERWRITE x PARTITION (day = DATE(t))")
+    assert list(found.head.tasks(NOW)) == [f"day={p}" for p in partitions]
+
+
+def test_days_and_hours_when_the_clocks_change() -> None:
+    hours = read("FOR h IN TIMESERIES(last => 26, every => '1 hour', tz => 'Europe/Paris') INSERT INTO x PARTITION (h)")
+    names = list(hours.head.tasks(datetime(2022, 10, 30, 23, tzinfo=ZoneInfo("Europe/Paris"))))
+    assert len(names) == 26  # the day has 25 hours
+    assert [n for n in names if "T02" in n] == ["h=2022-10-30T02:00", "h=2022-10-30T02:00+0100"]
+    days = read("FOR t IN TIMESERIES('2022-10-29', tz => 'Europe/Paris') INSERT INTO x PARTITION (day = DATE(t))")
+    now = datetime(2022, 10, 31, 0, 30, tzinfo=ZoneInfo("Europe/Paris"))
+    assert list(days.head.tasks(now)) == ["day=2022-10-29", "day=2022-10-30", "day=2022-10-31"]
+    assert (hours.kind, dimensions(hours.head)[0].kind) == ("delta", "hourly")
+
+
+def test_what_is_no_calendar_is_discovered() -> None:
+    head = read(
+        "FOR t IN TIMESERIES(last => 3) INSERT INTO x PARTITION (month = DATE_FORMAT(t, 'yyyy-MM'), d = DAY(t))"
+    ).head
+    assert [d.kind for d in dimensions(head)] == ["dynamic", "dynamic"]
+    listed = read("FOR n IN (1, 2), s IN ('a', 'b') INSERT INTO x PARTITION (n, s = CONCAT(s, '-', 'x'))").head
+    assert [d.values for d in dimensions(listed)] == [("1", "2"), ("a-x", "b-x")]
+
+
+def test_two_scopes_of_one_partition_are_refused() -> None:
+    head = read("FOR t IN TIMESERIES(last => 9) INSERT INTO x PARTITION (month = DATE_FORMAT(t, 'yyyy-MM'))").head
+    with pytest.raises(DefinitionError, match="two scopes write partition month=2022-03"):
+        head.tasks(datetime(2022, 3, 31, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        ("FOR t IN TIMESERIES()", "TIMESERIES has no beginning"),
+        ("FOR t IN TIMESERIES(last => 0)", "TIMESERIES counts whole periods"),
+        ("FOR t IN TIMESERIES(last => n)", "TIMESERIES takes plain values"),
+        ("FOR t IN TIMESERIES(since => '2022-01-01')", "TIMESERIES has no such argument"),
+        ("FOR t IN TIMESERIES('2022-01-33')", "TIMESERIES is bounded by no moment"),
+        ("FOR t IN TIMESERIES('2022-01-01 10:00')", "TIMESERIES is bounded in the middle of a day"),
+        ("FOR t IN TIMESERIES('2022-01-03', '2022-01-01')", "TIMESERIES ends before it starts"),
+        ("FOR t IN TIMESERIES('2022-01-03', every => '5 minutes')", "TIMESERIES has no step of 5 minutes"),
+        ("FOR t IN TIMESERIES('2022-01-03', tz => 'Mars')", "there is no zone 'Mars'"),
+        ("FOR t IN all_stores()", "a variable takes its values from what is not known"),
+        ("FOR t IN ('a', 'a')", "'a' is listed twice"),
+        ("FOR t IN ('a', 1)", "the values of a variable are of several types"),
+        ("FOR t IN ('a', NULL)", "NULL is no plain value"),
+        ("FOR t IN ('a'), t IN ('b')", "two variables are called 't'"),
+        ("FOR t IN ('a') LET u = v", "there is no variable 'v'"),
+        ("FOR t IN ('a') LET u = RAND()", "cannot be computed before the query is run"),
+    ],
+)
+def test_a_head_that_cannot_be_is_refused_with_its_place(head: str, what: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        read(f"{head} INSERT OVERWRITE x PARTITION (t)")
+    assert what in caught.value.what
+    assert caught.value.line == 1
+    assert "^" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("FOR t IN ('a') SELECT 1 AS a", "scopes stand before a query that writes nothing"),
+        ("FOR t IN ('a') INSERT OVERWRITE x SELECT 1 AS a", "scopes write one and the same partition"),
+        ("FOR t IN ('a') INSERT OVERWRITE db.x PARTITION (t) SELECT 1 AS a", "it is inserted into what is no dataset"),
+        ("CREATE TABLE x (a INT)", "is no query"),
+        ("INSERT INTO x VALUES (1)", "is no query"),
+    ],
+)
+def test_what_is_no_dataset_is_refused(sql: str, what: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        written(Text("x.sql", sql))
+    assert what in caught.value.what

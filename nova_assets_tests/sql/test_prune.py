@@ -1,0 +1,273 @@
+"""Which partitions a query reads, told from the query alone."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from nova_assets.errors import SqlError
+from nova_assets_tests.sql.rig import STORES, days, reads
+
+ALL = days(28, 32, *STORES)
+
+
+@pytest.mark.parametrize(
+    ("condition", "read"),
+    [
+        ("day = '2022-03-31'", days(31, 31, *STORES)),
+        ("day = :p", days(30, 30, *STORES)),
+        ("day = p", days(30, 30, *STORES)),
+        ("'2022-03-31' = day AND store = 'Paris'", days(31, 31, "Paris")),
+        ("day <> '2022-03-31'", days(28, 30, *STORES) | days(32, 32, *STORES)),
+        ("day IN ('2022-03-29', '2022-03-31', '1999-01-01')", days(29, 29, *STORES) | days(31, 31, *STORES)),
+        ("day NOT IN ('2022-03-29', '2022-03-31')", ALL - days(29, 29, *STORES) - days(31, 31, *STORES)),
+        ("day BETWEEN DATE_SUB(p, 1) AND p", days(29, 30, *STORES)),
+        ("day NOT BETWEEN '2022-03-29' AND '2022-03-31'", days(28, 28, *STORES) | days(32, 32, *STORES)),
+        ("day >= DATE_ADD(p, 1) AND day < '2022-04-01'", days(31, 31, *STORES)),
+        ("day > p - INTERVAL 1 DAY", days(30, 32, *STORES)),
+        ("DATE(day) = LAST_DAY(p)", days(31, 31, *STORES)),
+        ("MONTH(day) = 4", days(32, 32, *STORES)),
+        ("DATE_FORMAT(day, 'yyyy-MM') = '2022-03'", days(28, 31, *STORES)),
+        ("TRUNC(day, 'MM') = DATE '2022-04-01'", days(32, 32, *STORES)),
+        ("SUBSTRING(day, 9, 2) = '29'", days(29, 29, *STORES)),
+        ("store LIKE 'P%'", days(28, 32, "Paris")),
+        ("UPPER(store) = 'PARIS'", days(28, 32, "Paris")),
+        ("store || '/' || day = 'Paris/2022-03-31'", days(31, 31, "Paris")),
+        ("day IS NULL", set()),
+        ("day IS NOT NULL", ALL),
+        ("day = NULL", set()),
+        ("day <=> '2022-03-31'", days(31, 31, *STORES)),
+        ("NOT (day = '2022-03-31' OR store = 'Paris')", days(28, 30, "Detroit") | days(32, 32, "Detroit")),
+        ("(day, store) = ('2022-03-31', 'Paris') OR FALSE", None),
+        (
+            "CASE WHEN store = 'Paris' THEN day = p ELSE day = '2022-03-28' END",
+            {"2022-03-30/Paris", "2022-03-28/Detroit"},
+        ),
+        ("COALESCE(day, '2022-03-31') = p", days(30, 30, *STORES)),
+        ("day = '2022-03-31' OR pieces > 3", ALL),
+        ("day = '2022-03-31' AND pieces > 3", days(31, 31, *STORES)),
+        ("day = '2022-03-31' OR (store = 'Paris' AND pieces > 3)", days(31, 31, *STORES) | days(28, 32, "Paris")),
+        ("day = '2022-03-31' AND RAND() < 0.5", days(31, 31, *STORES)),
+        ("day = CAST(sold_at AS DATE)", ALL),
+        ("TRUE", ALL),
+        ("FALSE", set()),
+    ],
+)
+def test_a_condition_takes_away_what_it_would_drop(condition: str, read: set[str] | None) -> None:
+    sql = f"SELECT product FROM sales WHERE {condition}"
+    if read is None:
+        with pytest.raises(SqlError):
+            reads(sql, p="2022-03-30")
+    else:
+        assert reads(sql, p="2022-03-30") == [read]
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        (
+            "SELECT 1 AS x FROM sales s JOIN visits v ON v.day = s.day WHERE s.day = :p",
+            [days(30, 30, *STORES), days(30, 30)],
+        ),
+        (
+            "SELECT 1 AS x FROM sales s, visits v WHERE v.day = DATE_SUB(s.day, 1) AND s.day = :p",
+            [days(30, 30, *STORES), days(29, 29)],
+        ),
+        (
+            "SELECT 1 AS x FROM sales s JOIN sales t ON (t.day, 1) = (s.day, 1) WHERE s.day = :p",
+            None,
+        ),
+        (
+            "SELECT 1 AS x FROM sales s JOIN sales t USING (day, store) WHERE s.day = :p AND t.store = 'Paris'",
+            [days(30, 30, "Paris"), days(30, 30, "Paris")],
+        ),
+        (
+            "SELECT 1 AS x FROM sales s LEFT JOIN visits v ON v.day = s.day AND s.store = 'Paris' WHERE s.day >= :p",
+            [days(30, 32, *STORES), days(30, 32)],
+        ),
+        (  # a visit of that day decides that there is no null
+            "SELECT 1 AS x FROM sales s LEFT JOIN visits v ON v.day = s.day WHERE s.day = :p AND v.day IS NULL",
+            [days(30, 30, *STORES), days(30, 30)],
+        ),
+        (  # nulls would be dropped, so it is as good as inner
+            "SELECT 1 AS x FROM sales s LEFT JOIN visits v ON v.day = s.day WHERE v.day = :p",
+            [days(30, 30, *STORES), days(30, 30)],
+        ),
+        (
+            "SELECT 1 AS x FROM visits v RIGHT JOIN sales s ON v.day = s.day AND s.day = :p",
+            [days(30, 30), days(28, 32, *STORES)],
+        ),
+        (
+            "SELECT 1 AS x FROM visits v FULL JOIN sales s ON v.day = s.day AND s.day = :p",
+            [days(28, 32), days(28, 32, *STORES)],
+        ),
+        (
+            "SELECT 1 AS x FROM sales s LEFT SEMI JOIN visits v ON v.day = s.day AND v.day = :p",
+            [days(30, 30, *STORES), days(30, 30)],
+        ),
+        (
+            "SELECT 1 AS x FROM sales s LEFT ANTI JOIN visits v ON v.day = s.day AND v.day = :p",
+            [ALL, days(30, 30)],
+        ),
+        (
+            "SELECT 1 AS x FROM sales s LEFT JOIN visits v ON v.day = s.day LEFT JOIN sales t ON t.day = v.day "
+            "WHERE s.day = :p",
+            [days(30, 30, *STORES), days(30, 30), days(30, 30, *STORES)],
+        ),
+        (
+            "SELECT 1 AS x FROM sales s JOIN stores t ON t.store = s.store WHERE s.day = :p AND t.city = 'Paris'",
+            [days(30, 30, *STORES), {""}],
+        ),
+    ],
+)
+def test_a_join_hands_on_what_it_compares(sql: str, read: list[set[str]] | None) -> None:
+    if read is None:
+        with pytest.raises(SqlError):
+            reads(sql, p="2022-03-30")
+    else:
+        assert reads(sql, p="2022-03-30") == read
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("WITH c AS (SELECT * FROM sales) SELECT product FROM c WHERE c.day = :p", [days(30, 30, *STORES)]),
+        (
+            "WITH c AS (SELECT day AS d, store AS s FROM sales), e AS (SELECT d, s FROM c WHERE s = 'Paris') "
+            "SELECT 1 AS x FROM e JOIN visits v ON v.day = e.d WHERE v.day = :p",
+            [days(30, 30, "Paris"), days(30, 30)],
+        ),
+        (
+            "SELECT 1 AS x FROM "
+            "(SELECT day, store, SUM(pieces) n FROM sales GROUP BY day, store HAVING store = 'Paris') g "
+            "WHERE g.day = :p AND g.n > 3",
+            [days(30, 30, "Paris")],
+        ),
+        ("SELECT 1 AS x FROM (SELECT store, MAX(day) AS day FROM sales GROUP BY store) g WHERE g.day = :p", [ALL]),
+        (
+            "SELECT 1 AS x FROM (SELECT day, SUM(pieces) n FROM sales GROUP BY ROLLUP (day)) g WHERE g.day = :p",
+            [ALL],
+        ),
+        (
+            "SELECT 1 AS x FROM (SELECT *, RANK() OVER (PARTITION BY day ORDER BY pieces) r FROM sales) g "
+            "WHERE g.day = :p AND g.store = 'Paris'",
+            [days(30, 30, *STORES)],
+        ),
+        ("SELECT 1 AS x FROM (SELECT * FROM sales ORDER BY pieces LIMIT 3) g WHERE g.day = :p", [ALL]),
+        ("SELECT 1 AS x FROM (SELECT DISTINCT day FROM sales) g WHERE g.day = :p", [days(30, 30, *STORES)]),
+        (
+            "SELECT d FROM (SELECT day AS d FROM sales UNION ALL SELECT CAST(day AS STRING) FROM visits) u "
+            "WHERE u.d = :p",
+            [days(30, 30, *STORES), days(30, 30)],
+        ),
+        (  # both become dates, and as dates more may be equal
+            "SELECT day FROM (SELECT day FROM sales UNION ALL SELECT day FROM visits) u WHERE u.day = :p",
+            [ALL, days(28, 32)],
+        ),
+        (
+            "SELECT 1 AS x FROM visits WHERE day IN (SELECT day FROM visits INTERSECT SELECT day FROM sales)",
+            [days(28, 32), days(28, 32), ALL],
+        ),
+        (
+            "WITH RECURSIVE c AS (SELECT DATE'2022-03-28' AS d UNION ALL SELECT DATE_ADD(d, 1) AS d FROM c "
+            "WHERE d < DATE'2022-03-31') SELECT 1 AS x FROM visits JOIN c ON visits.day = c.d",
+            [days(28, 32)],
+        ),
+        ("SELECT 1 AS x FROM ((SELECT * FROM sales) ORDER BY pieces LIMIT 3) t WHERE t.day = :p", [ALL]),
+        ("WITH t AS ((SELECT * FROM sales) LIMIT 3) SELECT 1 AS x FROM t WHERE t.day = :p", [ALL]),
+        ("SELECT 1 AS x FROM sales TABLESAMPLE (3 ROWS) s WHERE s.day = :p", [ALL]),
+        (
+            "SELECT 1 AS x FROM (visits v LEFT JOIN sales s ON s.day = v.day) WHERE s.day IS NULL",
+            [days(28, 32), ALL],
+        ),
+        (
+            "SELECT 1 AS x FROM visits v LEFT JOIN (sales s JOIN stores t ON t.store = s.store) ON s.day = v.day "
+            "WHERE s.day IS NULL",
+            [days(28, 32), ALL, {""}],
+        ),
+        (
+            "SELECT day, (SELECT SUM(visitors) FROM visits v WHERE v.day <> DATE'2022-03-31' OR s.day IS NULL) AS n "
+            "FROM sales s GROUP BY ROLLUP (day)",
+            [days(28, 32), ALL],
+        ),
+        (
+            "SELECT day FROM sales WHERE day = :p EXCEPT SELECT CAST(day AS STRING) FROM visits WHERE day < :p",
+            [days(30, 30, *STORES), days(28, 29)],
+        ),
+        (
+            "SELECT product FROM sales s WHERE s.day = :p AND EXISTS (SELECT 1 FROM visits v WHERE v.day = s.day)",
+            [days(30, 30, *STORES), days(30, 30)],
+        ),
+        (
+            "SELECT product FROM sales s WHERE s.day = :p AND NOT EXISTS (SELECT 1 FROM visits v WHERE v.day > s.day)",
+            [days(30, 30, *STORES), days(31, 32)],
+        ),
+        (
+            "SELECT product FROM sales s WHERE s.day IN (SELECT CAST(day AS STRING) FROM visits WHERE day >= :p)",
+            [days(30, 32, *STORES), days(30, 32)],
+        ),
+        (
+            "SELECT product, (SELECT MAX(v.visitors) FROM visits v WHERE v.day = s.day) AS m "
+            "FROM sales s WHERE s.day = :p",
+            [days(30, 30), days(30, 30, *STORES)],
+        ),
+        (
+            "WITH c AS (SELECT day, store FROM sales) SELECT 1 AS x FROM c a JOIN c b ON a.store = b.store "
+            "WHERE a.day = '2022-03-28' AND b.day = :p",
+            [days(28, 28, *STORES) | days(30, 30, *STORES)],
+        ),
+        (
+            "SELECT s.product, e FROM sales s LATERAL VIEW EXPLODE(ARRAY(1, 2)) t AS e WHERE s.day = :p AND e > 1",
+            [days(30, 30, *STORES)],
+        ),
+    ],
+)
+def test_a_condition_is_followed_as_far_down_as_rows_may_be_dropped(sql: str, read: list[set[str]]) -> None:
+    assert reads(sql, p="2022-03-30") == read
+
+
+def test_modes_and_all_of_it() -> None:
+    read = reads(
+        "SELECT n.product FROM NEW(sales) n JOIN OLD(sales) o ON o.day = n.day JOIN WHOLE(visits) v ON v.day = n.day "
+        "WHERE n.day = :p AND v.day = :p",
+        p="2022-03-30",
+    )
+    assert read == [days(30, 30, *STORES), days(30, 30, *STORES), days(28, 32)]
+
+
+def test_a_date_beside_texts_and_moments() -> None:
+    assert reads("SELECT 1 AS x FROM visits WHERE day = '2022-03-30'") == [days(30, 30)]
+    assert reads("SELECT 1 AS x FROM visits WHERE day > TIMESTAMP '2022-03-30 00:00:00'") == [days(31, 32)]
+    assert reads("SELECT 1 AS x FROM visits WHERE day = :p + 1", p=date(2022, 3, 30)) == [days(31, 31)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "what", "caret"),
+    [
+        ("WEEKDAY(day) = 1", "WEEKDAY(...) cannot be computed from partitions", "WEEKDAY(day"),
+        ("store = 'Paris' AND day >= CURRENT_DATE()", "CURRENT_DATE cannot be computed", "CURRENT_DATE"),
+        ("day = (SELECT MAX(CAST(day AS STRING)) FROM visits)", "what a subquery gives cannot be computed", "SELECT"),
+        ("DATE_FORMAT(day, 'E') = 'Mon'", "the pattern of", "DATE_FORMAT"),
+        ("my_udf(day)", "my_udf(...) cannot be computed", "my_udf(day"),
+        ("TRIM(LEADING 'P' FROM store) = 'aris'", "TRIM(LEADING 'P' FROM", "TRIM"),
+        ("COALESCE(day, DATE'2022-03-01') = '2022-3-31'", "has no value: its parts are of several types", "COALESCE"),
+        ("day IN ('2022-3-31', DATE'2022-03-30')", "has no value: its parts are of several types", "day"),
+    ],
+)
+def test_what_cannot_be_told_is_said_with_its_place(condition: str, what: str, caret: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        reads(f"SELECT product\nFROM sales\nWHERE {condition}")
+    said = str(caught.value)
+    assert what in said
+    assert "query.sql:3:" in said
+    line, under = said.splitlines()[1:3]
+    assert line == f"    3 | WHERE {condition}"
+    assert "^" in under
+    assert "WHOLE(...)" in said or "has no value" in said
+
+
+def test_a_value_that_is_none_is_said() -> None:
+    with pytest.raises(SqlError, match="'soon' is no date") as caught:
+        reads("SELECT 1 AS x FROM visits WHERE day = 'soon'")
+    assert caught.value.snippet.endswith("^")

@@ -1,0 +1,161 @@
+"""The partitions that a query is found to read, against what a database makes of it (DuckDB).
+
+Exactly: a condition on partition columns alone keeps just the partitions on which it is true. And never too few: a
+query over what it is found to read gives what it gives over everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import duckdb
+import pytest
+import sqlglot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nova_assets.sql.prune import needed
+from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
+
+Database: TypeAlias = duckdb.DuckDBPyConnection
+
+TEXTS = st.sampled_from([f"'{d}'" for d in DAYS] + ["'2022-03-01'", "'2022-12-31'"])
+MOMENTS = TEXTS.map(lambda t: f"CAST({t} AS DATE)")
+NAMES = st.sampled_from([*(f"'{s}'" for s in STORES), "'Oslo'", "''"])
+SIGNS = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+STEPS = st.integers(-3, 3)
+
+
+def _dates(column: str) -> st.SearchStrategy[str]:
+    """Expressions of a date, given one of a date or text."""
+    shifted = st.tuples(st.just(column), STEPS).map(lambda p: f"DATE_ADD(CAST({p[0]} AS DATE), {p[1]})")
+    return st.one_of(st.just(f"CAST({column} AS DATE)"), shifted)
+
+
+def _conditions(days: Sequence[str], stores: Sequence[str], dates: Sequence[str]) -> st.SearchStrategy[str]:
+    """Conditions on columns of texts of days, of names of stores, and of dates."""
+    of_day, of_store = st.sampled_from(days), st.sampled_from(stores or ["'Paris'"])
+    simple = [
+        st.tuples(of_day, SIGNS, TEXTS).map(" ".join),
+        st.tuples(TEXTS, SIGNS, of_day).map(" ".join),
+        st.tuples(of_day, st.lists(TEXTS, min_size=1, max_size=3)).map(lambda p: f"{p[0]} IN ({', '.join(p[1])})"),
+        st.tuples(of_day, TEXTS, TEXTS).map(lambda p: f"{p[0]} BETWEEN {p[1]} AND {p[2]}"),
+        st.tuples(of_day.flatmap(_dates), SIGNS, MOMENTS).map(" ".join),
+        st.tuples(of_store, SIGNS, NAMES).map(" ".join),
+        st.tuples(of_store, st.sampled_from(["'%a%'", "'P_ris'", "'%'", "'Det'"])).map(lambda p: f"{p[0]} LIKE {p[1]}"),
+        of_day.map(lambda c: f"{c} IS NULL"),
+        of_day.map(lambda c: f"SUBSTRING({c}, 6, 2) = '04'"),
+        of_day.map(lambda c: f"MONTH(CAST({c} AS DATE)) = 3"),
+    ]
+    simple += [st.tuples(st.sampled_from(dates), SIGNS, MOMENTS).map(" ".join)] if dates else []
+    return st.recursive(
+        st.one_of(*simple),
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map(lambda p: f"({p[0]} AND {p[1]})"),
+            st.tuples(inner, inner).map(lambda p: f"({p[0]} OR {p[1]})"),
+            inner.map(lambda c: f"NOT ({c})"),
+            st.tuples(inner, inner, inner).map(lambda p: f"CASE WHEN {p[0]} THEN {p[1]} ELSE {p[2]} END"),
+        ),
+        max_leaves=6,
+    )
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    """Three rows in each partition, and not the same ones."""
+    con = duckdb.connect()
+    columns = (
+        "day VARCHAR, store VARCHAR, product VARCHAR, pieces INTEGER, price DOUBLE, sold_at TIMESTAMP, part INTEGER"
+    )
+    con.execute(f"CREATE TABLE sales ({columns})")
+    con.execute("CREATE TABLE visits (day DATE, visitors INTEGER, source VARCHAR, part INTEGER)")
+    for n, p in enumerate(PARTITIONS["sales"]):
+        con.executemany(
+            "INSERT INTO sales VALUES (?, ?, ?, ?, NULL, NULL, ?)",
+            [(p["day"], p["store"], "abc"[m], (n + m) % 4, n) for m in range(3)],
+        )
+    for n, p in enumerate(PARTITIONS["visits"]):
+        if n != 2:  # of a day without any
+            con.executemany(
+                "INSERT INTO visits VALUES (?, ?, ?, ?)", [(p["day"], n + m, "xyz"[m], n) for m in range(3)]
+            )
+    yield con
+    con.close()
+
+
+def _duck(sql: str) -> str:
+    return sqlglot.transpile(sql, read="spark", write="duckdb")[0]
+
+
+@given(_conditions(["day"], ["store"], []))
+@settings(deadline=None, max_examples=300)
+def test_a_condition_on_partitions_keeps_just_those_where_it_is_true(database: Database, condition: str) -> None:
+    true = database.execute(_duck(f"SELECT DISTINCT day, store FROM sales WHERE {condition}")).fetchall()
+    assert reads(f"SELECT product FROM sales WHERE {condition}") == [{f"{d}/{s}" for d, s in true}]
+
+
+JOINS = st.sampled_from(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+COMPARED = st.sampled_from(
+    [
+        "v.day = CAST(s.day AS DATE)",
+        "v.day = DATE_ADD(CAST(s.day AS DATE), 1)",
+        "v.visitors = s.pieces",
+        "v.day < CAST(s.day AS DATE)",
+    ]
+)
+SALES = st.sampled_from(
+    [
+        "sales",
+        "(SELECT * FROM sales WHERE pieces > 1)",
+        "(SELECT day, store, product, MAX(pieces) AS pieces FROM sales GROUP BY day, store, product)",
+        "(SELECT DISTINCT day, store, product, pieces FROM sales)",
+        "(SELECT day, store, product, pieces FROM sales WHERE store = 'Paris' UNION ALL "
+        "SELECT CAST(day AS STRING), 'web', source, visitors FROM visits)",
+        "(SELECT MIN(day) AS day, store, product, pieces FROM sales GROUP BY store, product, pieces)",
+        "(SELECT day, store, product, RANK() OVER (PARTITION BY day ORDER BY store, product) AS pieces FROM sales)",
+        "(SELECT day, store, product, pieces FROM sales EXCEPT SELECT day, store, product, 2 FROM sales)",
+    ]
+)
+ALSO = st.sampled_from(
+    [
+        "TRUE",
+        "v.day IS NULL",
+        "COALESCE(v.visitors, 0) < 3",
+        "EXISTS (SELECT 1 FROM visits w WHERE w.day = CAST(s.day AS DATE) AND w.visitors > 2)",
+        "NOT EXISTS (SELECT 1 FROM visits w WHERE w.day > CAST(s.day AS DATE))",
+        "CAST(s.day AS DATE) IN (SELECT w.day FROM visits w WHERE w.day > DATE '2022-03-29')",
+        "s.pieces = (SELECT MAX(t.pieces) FROM sales t WHERE t.day = s.day)",
+    ]
+)
+ON = _conditions(["s.day"], ["s.store"], ["v.day"])
+
+
+@given(SALES, JOINS, COMPARED, ON, ON, ALSO)
+@settings(deadline=None, max_examples=400)
+def test_a_query_over_what_it_reads_gives_what_it_gives_over_everything(
+    database: Database, sales: str, join: str, compared: str, on: str, where: str, also: str
+) -> None:
+    sql = (
+        f"SELECT s.day, s.store, s.product, s.pieces, v.day AS other, v.visitors FROM {sales} s "
+        f"{join} visits v ON {compared} AND {on} WHERE {where} AND {also}"
+    )
+    assert _rows(database, sql) == _rows(database, _restricted(sql))
+
+
+def _restricted(sql: str) -> str:
+    """The query, each place of which reads just what it is found to read."""
+    asked = query(sql)
+    found = needed(asked, PARTITIONS, {})
+    tree = asked.tree.copy()
+    for table in list(tree.find_all(sqlglot.exp.Table)):
+        number = table.meta.get("nova_scan")
+        if number is not None:
+            parts = ", ".join(map(str, found[number])) or "-1"
+            some = sqlglot.select("*").from_(table.name).where(f"part IN ({parts})")
+            table.replace(some.subquery(table.alias))
+    return tree.sql("spark")
+
+
+def _rows(database: Database, sql: str) -> list[tuple[Any, ...]]:
+    return sorted(database.execute(_duck(sql)).fetchall(), key=repr)
