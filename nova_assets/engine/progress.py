@@ -61,6 +61,7 @@ class _ClassicJobs:
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
         self._tracker = self._context.statusTracker()
+        _hang_up_when_interrupted(self._context)
 
     def mark(self, name: str) -> None:
         self._context.addJobTag(name)
@@ -69,7 +70,6 @@ class _ClassicJobs:
         self._context.removeJobTag(name)
 
     def stop(self, name: str) -> None:
-        self._drop_answer()
         self._context.cancelJobsWithTag(name)
 
     def counts(self) -> Counts | None:
@@ -77,13 +77,31 @@ class _ClassicJobs:
         stages = map(self._tracker.getStageInfo, {s for job in jobs if job is not None for s in job.stageIds})
         return _sum((s.numCompletedTasks, s.numTasks) for s in stages if s is not None)
 
-    def _drop_answer(self) -> None:
-        """The answer to the call that was interrupted is still to come: what this thread asked next would take it for
-        its own. So the thread's connection to the driver is closed; another is made when it asks again."""
-        gateway: Any = self._context._gateway
-        connection = gateway._gateway_client.get_thread_connection()
-        if connection is not None:
-            connection.close()
+
+def _hang_up_when_interrupted(context: Any) -> None:
+    """Have a call to the driver that is interrupted end its thread's connection; another is made for the next.
+
+    The answer is still to come then, and what the thread asked next would wait for it and take it for its own, and so
+    on for good. That next call may be any ``finally`` on the way out: hence in the client itself, which does so for
+    a KeyboardInterrupt alone.
+    """
+    client = context._gateway._gateway_client
+    if "send_command" in vars(client):
+        return
+    send = client.send_command
+
+    def send_command(*args: Any, **options: Any) -> Any:
+        try:
+            return send(*args, **options)
+        except Exception:
+            raise
+        except BaseException:
+            connection = client.get_thread_connection()
+            if connection is not None:
+                connection.close()
+            raise
+
+    client.send_command = send_command
 
 
 class _ConnectJobs:

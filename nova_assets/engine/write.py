@@ -7,7 +7,7 @@ might give.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from nova_assets.engine.partition import partition_of_file
 from nova_assets.engine.resolver import Resolver
 from nova_assets.engine.session import WRITING, Session, using
 from nova_assets.engine.target import Target
-from nova_assets.errors import SchemaMismatch
+from nova_assets.errors import SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import arrow
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
@@ -106,7 +106,8 @@ class Writer:
 
     @contextmanager
     def _alone(self, staged: StagedBlock) -> Iterator[None]:
-        """A block in which the staged block's folder is filled; it is removed if that fails.
+        """A block in which the staged block's folder is filled; it is removed if that fails, and what cannot be
+        removed, for Spark is at work in it still, is swept later.
 
         Raises:
             WarehouseUnavailable: the disk is full, or the like.
@@ -114,11 +115,11 @@ class Writer:
         self.warehouse.make(staged.folder)
         try:
             yield
-        except OSError as error:
-            self.warehouse.delete(staged.folder)
-            raise self.warehouse.unavailable("be written", error) from error
-        except BaseException:
-            self.warehouse.delete(staged.folder)
+        except BaseException as error:
+            with suppress(WarehouseUnavailable):
+                self.warehouse.delete(staged.folder)
+            if isinstance(error, OSError):
+                raise self.warehouse.unavailable("be written", error) from error
             raise
 
     def _write(self, frame: Any, target: Target, known: bool) -> Manifest:

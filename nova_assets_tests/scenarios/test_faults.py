@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -109,25 +110,38 @@ import time
 
 def wait(batches):
     for batch in batches:
-        time.sleep(0.5)
+        time.sleep(1)
         yield batch
 
-return source.select(F.explode(F.sequence(F.lit(1), F.lit(60))).alias("k"), "v").repartition(60).mapInArrow(
+rows = source.select(F.explode(F.sequence(F.lit(1), F.lit(60))).alias("k"), "v").repartition(60).mapInArrow(
     wait, "k int, v string"
 )
 """
+ENDS = {
+    "lazily": "return rows",
+    "at once, and tidies up": """
+try:
+    return rows.localCheckpoint()
+finally:
+    source.sparkSession.conf.set("spark.tidied", "yes")
+""",
+}
 
 
-@pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Iterator[nova.Store]:
-    """A store with a binding that is at work for 15 seconds or more."""
+@pytest.fixture(params=ENDS.values(), ids=ENDS)
+def slow(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> Iterator[nova.Store]:
+    """A store with a binding that is at work for half a minute or more."""
     monkeypatch.setattr("nova_assets.engine.engine.PROGRESS_EVERY", 1.0)
-    (tmp_path / "slow_pipeline.py").write_text(PIPELINE.replace("{body}", textwrap.indent(SLOW, "    ").strip()))
+    body = textwrap.indent(SLOW + request.param, "    ").strip()
+    (tmp_path / "slow_pipeline.py").write_text(PIPELINE.replace("{body}", body))
     monkeypatch.syspath_prepend(str(tmp_path))
     with nova.open("slow_pipeline:project", f"sqlite:///{tmp_path}/c.db", tmp_path / "wh", spark) as store:
         store.insert("source", [{"k": 1, "v": "x"}])
         yield store
     sys.modules.pop("slow_pipeline")
+    spark.conf.unset("spark.tidied")
 
 
 @pytest.mark.spark
@@ -139,15 +153,17 @@ def test_what_spark_is_doing_is_told_and_a_cancelled_run_stops_it(
         """As Dagster interrupts a run that was cancelled."""
 
     heard: list[Any] = []
+    killed = threading.Event()
 
     def cancel(*_: Any) -> None:
         raise Cancelled
 
     def hear(event: str, subject: Any) -> None:
         if event == "progress":
-            heard.append(subject)
-            if subject.done > 1 and subject.known >= 60:
+            if subject.done > 1 and subject.known >= 60 and not killed.is_set():
+                killed.set()
                 os.kill(os.getpid(), signal.SIGALRM)
+            heard.append(subject)
 
     caplog.set_level("INFO", "nova_assets.task")
     before = signal.signal(signal.SIGALRM, cancel)
@@ -159,6 +175,8 @@ def test_what_spark_is_doing_is_told_and_a_cancelled_run_stops_it(
     assert all(p.task == "work" and 0 <= p.done <= p.known for p in heard) and str(heard[-1]) in caplog.text
     assert re.fullmatch(r"work: \d+ of \d+ Spark tasks done", str(heard[-1]))
 
+    assert heard[-1].done < heard[-1].known / 2, "it was told to stop, and went on"
+    assert spark.range(3).count() == 3, "the session answers what it is asked"
     until = time.monotonic() + 10
     while (running := spark.sparkContext.statusTracker().getActiveJobsIds()) and time.monotonic() < until:
         time.sleep(0.1)
