@@ -41,6 +41,7 @@ class SqlCatalog:
         self.register = definitions.register
         self.channel = definitions.channel
         self.channels = definitions.channels
+        self.bindings = definitions.bindings
         self.registered_at = definitions.registered_at
 
         self.history = histories.history

@@ -59,6 +59,11 @@ class Definitions:
         """All channels, by name."""
         return self.database.read(self._states)
 
+    def bindings(self) -> dict[str, dict[str, Any]]:
+        """All registered bindings, by name, as their ``as_json`` said."""
+        query = select(bindings.c.name, bindings.c.definition).order_by(bindings.c.name)
+        return self.database.read(lambda c: pairs(c, query))
+
     def registered_at(self, binding: str) -> datetime:
         """When a binding was first registered. Raises BindingNotFound."""
         row = self.database.read(

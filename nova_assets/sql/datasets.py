@@ -13,7 +13,8 @@ from nova_assets.model.edge import Produces
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.sql.graph import Dataset, Graph, graph
+from nova_assets.sql.declared import Declared, understand
+from nova_assets.sql.graph import Dataset, Graph
 from nova_assets.sql.task import InScope, consumes_of
 from nova_assets.sql.text import Text
 
@@ -28,6 +29,10 @@ class Datasets(Sequence[Binding]):
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._bindings = tuple(_binding(graph, d) for d in graph.datasets.values())
+
+    def channel(self, name: str) -> Channel:
+        """The channel that a dataset is kept in, for tasks in Python that read it. Raises DefinitionError."""
+        return self.graph.dataset(name).channel
 
     @overload
     def __getitem__(self, at: int) -> Binding: ...
@@ -70,7 +75,8 @@ def datasets(
             expected="a folder with .sql files, a statement in each",
             next=f"make {root / 'NAME.sql'}",
         )
-    return Datasets(graph([_text(file) for file in files], channels, functions))
+    texts = tuple(_text(file) for file in files)
+    return Datasets(understand(Declared(texts, tuple(channels), functions or {})))
 
 
 def queries_of(project: Project) -> dict[str, InScope]:

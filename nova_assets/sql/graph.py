@@ -240,6 +240,20 @@ def graph(texts: Sequence[Text], channels: Sequence[Channel] = (), functions: Ma
     return Graph(made, {n: c for n, c in others.items() if n in reads}, dict(functions or {}))
 
 
+def in_order(texts: Sequence[Text]) -> list[Written]:
+    """Statements by themselves, each after those that it reads.
+
+    Raises:
+        SqlError: the one thing that is wrong.
+        DefinitionError: everything that is wrong, where it is several things.
+    """
+    problems: list[SqlError] = []
+    read = _all_written(texts, problems)
+    names = _in_order(read, problems)
+    _refuse(problems)
+    return [read[n] for n in names]
+
+
 def _all_written(texts: Sequence[Text], problems: list[SqlError]) -> dict[str, Written]:
     found: dict[str, Written] = {}
     for text in texts:

@@ -154,8 +154,8 @@ class InScope:
         return [f"{name}/{p}" if p else name for name, p in dict.fromkeys(made) if p not in there[name]]
 
     def as_json(self) -> dict[str, Any]:
-        text = self.query.text
-        return {"file": text.name, "sql": text.sql}
+        text, functions = self.query.text, self.graph.functions
+        return {"file": text.name, "sql": text.sql, **({"functions": dict(functions)} if functions else {})}
 
     def scope(self, partition: str, now: datetime) -> Scope:
         """The scope that writes a partition.

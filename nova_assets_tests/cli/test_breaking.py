@@ -1,0 +1,147 @@
+"""``nova check``, over a project in a folder that changes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nova_assets_tests.cli.conftest import Nova
+
+PROJECT = """
+import nova_assets as nova
+
+orders = nova.Channel("orders", schema="id bigint, customer string, price decimal(10,2), day date")
+counts = nova.Channel("counts", schema="customer string")
+
+@nova.task(consumes=nova.all("daily"), produces=nova.base("counts"))
+def count(daily):
+    return daily
+
+made = nova.datasets("sql", channels=[orders])
+project = nova.Project([*made, *PYTHON])
+"""
+DAILY = "SELECT day, customer, SUM(price) AS total, COUNT(*) AS orders FROM orders GROUP BY day, customer\n"
+BEST = "-- owner: crm@example.org\nSELECT customer, MAX(total) AS most\nFROM daily\nGROUP BY customer\n"
+
+
+@pytest.fixture
+def project(folder: Path) -> Path:
+    """A project with two datasets."""
+    (folder / "pyproject.toml").write_text('[tool.nova]\nproject = "shop:project"\n')
+    (folder / "shop.py").write_text(PROJECT.replace("PYTHON", "[]"))
+    (folder / "sql").mkdir()
+    (folder / "sql" / "daily.sql").write_text(DAILY)
+    (folder / "sql" / "best.sql").write_text(BEST)
+    return folder
+
+
+@pytest.fixture
+def deployed(project: Path, nova_process: Nova) -> Path:
+    assert nova_process("init").code == 0
+    return project
+
+
+def test_before_anything_is_deployed_there_is_nothing_to_compare_with(project: Path, nova_process: Nova) -> None:
+    said = nova_process("check")
+    assert (said.code, said.out) == (0, "no dataset is deployed yet: there is nothing to compare with\n")
+    assert not (project / ".nova").exists()
+
+
+def test_nothing_has_changed(deployed: Path, nova_process: Nova) -> None:
+    said = nova_process("check")
+    assert (said.code, said.out) == (0, "no changes\n")
+
+
+def test_a_dropped_column_is_shown_where_it_is_named_and_whom_to_ask(deployed: Path, nova_process: Nova) -> None:
+    (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price) AS total, ", ""))
+    said = nova_process("check")
+    assert said.code == 1
+    assert (
+        said.out
+        == """\
+daily.total is dropped, which breaks 1 dataset
+  sql/best.sql:2:22  best.most  owner: crm@example.org
+      2 | SELECT customer, MAX(total) AS most
+        |                      ^^^^^
+
+1 change, 1 of them breaking
+"""
+    )
+    found = nova_process("check", "--json").json
+    assert found["breaking"] and found["changes"][0]["breaks"] == [
+        {
+            "dataset": "best",
+            "columns": ["most"],
+            "file": "sql/best.sql",
+            "line": 2,
+            "column": 22,
+            "owner": "crm@example.org",
+        }
+    ]
+
+
+def test_what_came_breaks_nothing(deployed: Path, nova_process: Nova) -> None:
+    (deployed / "sql" / "daily.sql").write_text(
+        DAILY.replace("COUNT(*) AS orders", "COUNT(*) AS orders, MIN(id) AS one")
+    )
+    said = nova_process("check")
+    assert (said.code, said.out) == (0, "daily.one is added\n1 change, none of them breaking\n")
+
+
+def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -> None:
+    (deployed / "sql" / "best.sql").write_text(
+        "FOR t IN TIMESERIES(last => 3) LET d = DATE(t) INSERT OVERWRITE best PARTITION (d)\n"
+        "SELECT customer, MAX(total) AS most FROM daily WHERE daily.day = :d GROUP BY customer"
+    )
+    said = nova_process("check")
+    assert said.code == 1
+    assert "best is partitioned: (none) → d (daily): its partitions have to be made again\n" in said.out
+
+
+def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Path, nova_process: Nova) -> None:
+    bound = '[nova.bind(nova.Workflowette("w", [count]), channels={"daily": made.channel("daily"), "counts": counts})]'
+    (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", bound))
+    assert nova_process("init").code == 0, nova_process("init").err
+    (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price)", "CAST(SUM(price) AS STRING)"))
+    said = nova_process("check")
+    assert said.code == 1
+    assert "daily.total is retyped: decimal(20,2) → string, which breaks 1 dataset" in said.out
+    assert "read in Python, too, where nothing tells what of it: w" in said.out
+
+
+def test_what_is_wrong_by_itself_is_an_error(deployed: Path, nova_process: Nova) -> None:
+    (deployed / "sql" / "daily.sql").write_text("SELECT colour FROM orders")
+    said = nova_process("check")
+    assert said.code == 1 and said.out == ""
+    assert "sql/daily.sql:1:8: there is no column 'colour'" in said.err and "^^^^^^" in said.err
+
+
+def test_a_revision(project: Path, nova_process: Nova) -> None:
+    git = ("git", "-c", "user.name=n", "-c", "user.email=n@example.org")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run([*git, *command], cwd=project, check=True)
+    (project / "sql" / "daily.sql").write_text(DAILY.replace("AS total", "AS revenue"))
+    said = nova_process("check", "--against", "HEAD")
+    assert said.code == 1, said.err
+    assert said.out.startswith("daily.total is renamed: total → revenue, which breaks 1 dataset\n  sql/best.sql:2:22")
+    assert "there is no column 'total'" in nova_process("check").err, "nothing is deployed: it is wrong by itself"
+    (project / "sql" / "best.sql").write_text(BEST.replace("total", "revenue"))
+    said = nova_process("check", "--against", "HEAD")
+    assert said.code == 0, "it is adapted in the same change"
+
+    said = nova_process("check", "--against", "v9")
+    assert said.code == 1 and "git rev-parse does not know it: v9" in said.err
+    (project / "shop.py").write_text("raise RuntimeError('half done')")
+    subprocess.run([*git, "commit", "-qam", "second"], cwd=project, check=True)
+    (project / "shop.py").write_text(PROJECT.replace("PYTHON", "[]"))
+    said = nova_process("check", "--against", "HEAD")
+    assert said.code == 1
+    assert "the project cannot be loaded as it was at HEAD" in said.err and "half done" in said.err
+
+
+def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> None:
+    said = nova_process("check", "--against", "main", GIT_CEILING_DIRECTORIES=str(project.parent))
+    assert said.code == 1
+    assert "git rev-parse failed in" in said.err
