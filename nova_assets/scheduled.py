@@ -1,16 +1,19 @@
-"""What a store can do about datasets in SQL: make what they lack."""
+"""What a store can do about datasets in SQL: make what they lack, and make again what was at fault."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from nova_assets.model.backfill import Backfill, Priority
+from nova_assets.model.ports import Catalog
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.runtime import Runtime
 from nova_assets.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from nova_assets.backfilling import Backfilling, Preview
     from nova_assets.scheduling import Ran, Scheduling
 
 
@@ -18,6 +21,7 @@ class Scheduled:
     """This part of a store; the rest of it is in ``store.py``."""
 
     runtime: Runtime
+    catalog: Catalog
     _upkeep: Upkeep
 
     @cached_property
@@ -26,6 +30,12 @@ class Scheduled:
         from nova_assets.scheduling import Scheduling
 
         return Scheduling(self.runtime, self._upkeep)
+
+    @cached_property
+    def _backfilling(self) -> Backfilling:
+        from nova_assets.backfilling import Backfilling
+
+        return Backfilling(self.runtime)
 
     def next_tick(self, policy: Policy | None = None) -> Tick:
         """What ``tick`` would do now, and what waits for what: its dry run.
@@ -49,3 +59,59 @@ class Scheduled:
             The tasks that were run; none where there was nothing to do, or everything waits.
         """
         return list(self._scheduling.carry_out(found or self._scheduling.decide(), tell))
+
+    def backfill(
+        self,
+        dataset: str,
+        *partitions: str,
+        downstream: Literal["all", "none"] | Collection[str] = "all",
+        priority: Priority = "low",
+        why: str = "",
+        by: str = "",
+        everything: bool = False,
+        preview: Preview | None = None,
+    ) -> Backfill:
+        """Have partitions of a dataset made again, and what was made of them: they are marked, and ticks make them.
+
+        Whatever reads a marked partition waits until it is made again. What does not follow is left as it is, and does
+        not become stale by it.
+
+        Args:
+            dataset: whose partitions are at fault.
+            partitions: which: ``day=2022-03-01..2022-03-31``, ``store=Paris``; all terms have to hold.
+            downstream: what follows: ``all`` that was made of them, near or far, ``none``, or these datasets.
+            priority: ``low``, after what is missing or stale; ``normal``, oldest first with it; ``high``, before it.
+            why, by: kept with it.
+            everything: all partitions, where none are picked.
+            preview: what ``preview_backfill`` has said; what it says now by default.
+
+        Raises:
+            DefinitionError: there is no such dataset; or one that is to follow reads nothing of it.
+            PartitionError: no task writes such a partition.
+        """
+        preview = preview or self.preview_backfill(dataset, *partitions, downstream=downstream, everything=everything)
+        return self._backfilling.start(dataset, preview, by=by, why=why, priority=priority)
+
+    def preview_backfill(
+        self,
+        dataset: str,
+        *partitions: str,
+        downstream: Literal["all", "none"] | Collection[str] = "all",
+        everything: bool = False,
+    ) -> Preview:
+        """What ``backfill`` would make again, and what each partition cost the last time. Changes nothing."""
+        chosen = None if downstream == "all" else () if downstream == "none" else _names(downstream)
+        return self._backfilling.preview(dataset, partitions, chosen, everything)
+
+    def backfills(self, limit: int = 100) -> list[Backfill]:
+        """Who wanted what made again, and how far that is; newest first."""
+        return self.catalog.backfills(limit)
+
+    def cancel_backfill(self, backfill_id: str) -> int:
+        """Leave as they are the partitions of a backfill that are not made yet, and give how many these are. What runs
+        is not stopped. Raises NovaError when there is no such backfill."""
+        return self.catalog.cancel_backfill(backfill_id)
+
+
+def _names(given: str | Collection[str]) -> Collection[str]:
+    return (given,) if isinstance(given, str) else given

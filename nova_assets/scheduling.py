@@ -7,7 +7,7 @@ from definitions. So it may be stopped at any moment, and any process may go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,10 +16,10 @@ from functools import cache
 from nova_assets.errors import ChannelNotFound, NovaError
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
-from nova_assets.model.mark import Made
+from nova_assets.model.mark import Made, Mark
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.ports import Catalog
-from nova_assets.plan.tick import Batch, Facts, Policy, Tick, tick
+from nova_assets.plan.tick import Batch, Facts, Needs, Policy, Tick, tick
 from nova_assets.runtime import Runtime
 from nova_assets.sql.datasets import queries_of
 from nova_assets.sql.task import InScope
@@ -57,21 +57,16 @@ class Scheduling:
 
     def decide(self, policy: Policy | None = None) -> Tick:
         """What is to be done now. Changes nothing."""
-        queries = queries_of(self.runtime.project)
-        now = self.catalog.now()
-        graphs = {id(q.graph): q.graph for q in queries.values()}
-        tasks = {name: list(g.tasks(name, now)) for g in graphs.values() for name in g.datasets}
-        made = _Made(self.catalog)
-        needs = _needs(queries, now, made)
+        found = standing(self.runtime)
         facts = Facts(
-            now,
-            made,
-            _Complete(self.catalog, self.runtime, now, made),
-            _by_channel((m.channel, m.partition) for m in self.catalog.marks()),
+            found.now,
+            found.made,
+            _Complete(self.catalog, self.runtime, found.now, found.made),
+            _by_channel(self.catalog.marks()),
             frozenset(self.catalog.running()),
             self.catalog.failing(),
         )
-        return tick(tasks, needs, facts, policy)
+        return tick(found.tasks, found.needs, facts, policy)
 
     def carry_out(self, found: Tick, tell: Callable[[Ran], None] = lambda ran: None) -> Iterator[Ran]:
         """Run what a tick says, here and one after the other, and drop what it says. A task that fails stops no other.
@@ -88,7 +83,7 @@ class Scheduling:
                 yield ran
 
     def _run(self, batch: Batch) -> Iterator[Ran]:
-        there = _Made(self.catalog)[batch.dataset]
+        there = _AsMade(self.catalog)[batch.dataset]
         for partition, was in zip(batch.partitions, batch.was, strict=True):
             if partition in there and there[partition].seq != was:
                 continue  # another process has made it meanwhile
@@ -99,7 +94,32 @@ class Scheduling:
                 yield Ran(batch.dataset, partition, error=error)
 
 
-class _Made(Mapping[str, Mapping[str, Made]]):
+@dataclass(frozen=True)
+class Standing:
+    """The tasks that there are, and the partitions that there are, at a moment.
+
+    Args:
+        tasks: dataset -> the partitions that its tasks write; each dataset after those that it reads.
+        made: dataset or channel -> its partitions that are there.
+        needs: what a task reads.
+    """
+
+    now: datetime
+    tasks: Mapping[str, Sequence[str]]
+    made: Mapping[str, Mapping[str, Made]]
+    needs: Needs
+
+
+def standing(runtime: Runtime) -> Standing:
+    """How the datasets of a project stand now."""
+    queries, now = queries_of(runtime.project), runtime.catalog.now()
+    graphs = {id(q.graph): q.graph for q in queries.values()}
+    tasks = {name: list(g.tasks(name, now)) for g in graphs.values() for name in g.datasets}
+    made = _AsMade(runtime.catalog)
+    return Standing(now, tasks, made, _needs(queries, now, made))
+
+
+class _AsMade(Mapping[str, Mapping[str, Made]]):
     """The partitions that there are, channel by channel, asked for when they are wanted."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -124,7 +144,9 @@ class _Complete:
     """Whether all has come to a partition of a channel that is fed from outside: it is sealed; or, where nothing says
     so, its time is over; or, where it has none, something is there."""
 
-    def __init__(self, catalog: Catalog, runtime: Runtime, now: datetime, made: _Made) -> None:
+    def __init__(
+        self, catalog: Catalog, runtime: Runtime, now: datetime, made: Mapping[str, Mapping[str, Made]]
+    ) -> None:
         self.catalog = catalog
         self.channels = {c.name: c for c in runtime.project.channels}
         self.now = now
@@ -151,9 +173,7 @@ def _ends(channel: Channel, partition: str) -> Iterator[datetime]:
             yield end
 
 
-def _needs(
-    queries: Mapping[str, InScope], now: datetime, made: _Made
-) -> Callable[[str, str], Sequence[tuple[str, Sequence[str]]]]:
+def _needs(queries: Mapping[str, InScope], now: datetime, made: Mapping[str, Mapping[str, Made]]) -> Needs:
     @cache
     def needs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
         found = queries[dataset].needs(partition, now, lambda channel: list(made[channel]))
@@ -162,8 +182,8 @@ def _needs(
     return needs
 
 
-def _by_channel(marked: Iterator[tuple[str, str]]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for channel, partition in marked:
-        found.setdefault(channel, set()).add(partition)
+def _by_channel(marks: Iterable[Mark]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for mark in marks:
+        found.setdefault(mark.channel, {})[mark.partition] = mark.priority
     return found

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from nova_assets.catalog import schema_version
 from nova_assets.catalog.arrivals import Arrivals
+from nova_assets.catalog.backfills import Backfills
 from nova_assets.catalog.commits import Commits
 from nova_assets.catalog.database import Database, utc_now
 from nova_assets.catalog.definitions import Definitions
@@ -110,6 +111,13 @@ class SqlCatalog:
         self.marks = marks.marks
         self.running = marks.running
         self.failing = marks.failing
+        asked = Backfills(database)
+        self.start_backfill = asked.start_backfill
+        self.backfill = asked.backfill
+        self.backfills = asked.backfills
+        self.backfill_parts = asked.backfill_parts
+        self.cancel_backfill = asked.cancel_backfill
+        self.spent = asked.spent
         self.seal_count = seals.seal_count
 
         published = Editions(database)

@@ -126,7 +126,8 @@ class Commits:
         take(c, request.takes, request.id)
         put_seals(c, request, self.database.clock())
         show_editions(c, request, self.database.clock())
-        forget_marks(c, request, None if execution is None else execution["started_at"])
+        started = None if execution is None else execution["started_at"]
+        forget_marks(c, request, taken, started, self.database.clock())
         self._finish(c, request, execution or {})
         found = _read(c, commits.c.id == request.id)
         assert found is not None

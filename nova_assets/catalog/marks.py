@@ -3,14 +3,15 @@ runs and what fails."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, and_, case, delete, func, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.tables import blocks, commits, dirty, executions
+from nova_assets.catalog.tables import backfill_parts, blocks, commits, dirty, executions
+from nova_assets.model.backfill import State
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.mark import Failure, Made, Mark
 
@@ -37,44 +38,36 @@ class Marks:
             .join(commits, commits.c.id == blocks.c.commit_id)
             .where(blocks.c.channel == channel, blocks.c.origin != "compact")
         )
-        rows = self.database.read(lambda c: c.execute(query).all())
-        return {p: Made(hi, {n: v[1] for n, v in read.items()}) for p, hi, origin, read in rows if origin != "drop"}
 
-    def mark(self, channel: str, partitions: Iterable[str], by: str = "", why: str = "") -> int:
+        def look(c: Connection) -> dict[str, Made]:
+            arrived = _arrived(c, channel)
+            return {
+                p: Made(hi, {n: v[1] for n, v in read.items()}, arrived.get(p))
+                for p, hi, origin, read in c.execute(query)
+                if origin != "drop"
+            }
+
+        return self.database.read(look)
+
+    def mark(self, channel: str, partitions: Iterable[str], by: str = "", why: str = "", priority: int = 0) -> int:
         """Mark partitions to be made again. Gives how many were not marked before.
 
         Args:
             by: the backfill, or whoever it is that wants it.
+            priority: the higher is run first; what is missing has 0.
         """
-        now = self.database.clock()
-
-        def work(c: Connection) -> int:
-            known = set(c.execute(select(dirty.c.partition).where(dirty.c.channel == channel)).scalars())
-            again = [p for p in wanted if p in known]
-            for some in _some(again):
-                where = (dirty.c.channel == channel, dirty.c.partition.in_(some))
-                c.execute(update(dirty).where(*where).values(at=now, by=by, why=why))
-            said = {"channel": channel, "at": now, "by": by, "why": why}
-            rows = [{**said, "partition": p} for p in wanted if p not in known]
-            if rows:
-                c.execute(insert(dirty), rows)
-            return len(rows)
-
-        wanted = list(dict.fromkeys(partitions))
-        return self.database.write(work)
+        now, wanted = self.database.clock(), list(dict.fromkeys(partitions))
+        return self.database.write(lambda c: marked(c, channel, wanted, by, why, priority, now))
 
     def unmark(self, channel: str | None = None, partitions: Sequence[str] | None = None, by: str | None = None) -> int:
         """Take marks back: of a channel, of some of its partitions, of a backfill. Gives how many."""
-        where: list[Any] = [] if channel is None else [dirty.c.channel == channel]
-        where += [] if by is None else [dirty.c.by == by]
-        where += [] if partitions is None else [dirty.c.partition.in_(list(partitions))]
-        return int(self.database.write(lambda c: c.execute(delete(dirty).where(*where)).rowcount))
+        return self.database.write(lambda c: unmarked(c, self.database.clock(), channel, partitions, by))
 
     def marks(self) -> list[Mark]:
         """All marks, oldest first."""
         query = select(dirty).order_by(dirty.c.at, dirty.c.channel, dirty.c.partition)
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
-        return [Mark(r["channel"], r["partition"], r["at"], r["by"], r["why"]) for r in rows]
+        return [Mark(r["channel"], r["partition"], r["at"], r["by"], r["why"], r["priority"]) for r in rows]
 
     def running(self) -> list[tuple[str, str]]:
         """(binding, partition) of the executions whose leases hold."""
@@ -101,18 +94,98 @@ class Marks:
         return {(b, p): Failure(int(n), at) for b, p, n, at in rows}
 
 
-def forget_marks(c: Connection, request: CommitRequest, started: datetime | None) -> None:
-    """Part of a commit: what is made anew is no longer marked, unless it was marked after the execution began."""
-    if started is None:
-        return
+def marked(
+    c: Connection, channel: str, partitions: Sequence[str], by: str, why: str, priority: int, now: datetime
+) -> int:
+    """Mark partitions; a mark that is there already is this one's from now on. Gives how many were not."""
+    known = set(c.execute(select(dirty.c.partition).where(dirty.c.channel == channel)).scalars())
+    said = {"at": now, "by": by, "why": why, "priority": priority}
+    for some in _some([p for p in partitions if p in known]):
+        where = (dirty.c.channel == channel, dirty.c.partition.in_(some))
+        c.execute(update(dirty).where(*where).values(**said))
+        _end_parts(c, channel, some, "replaced", now, backfill_parts.c.backfill != by)
+    rows = [{**said, "channel": channel, "partition": p} for p in partitions if p not in known]
+    if rows:
+        c.execute(insert(dirty), rows)
+    return len(rows)
+
+
+def unmarked(
+    c: Connection,
+    now: datetime,
+    channel: str | None = None,
+    partitions: Sequence[str] | None = None,
+    by: str | None = None,
+) -> int:
+    """Take marks back. Gives how many."""
+    where: list[Any] = [] if channel is None else [dirty.c.channel == channel]
+    where += [] if by is None else [dirty.c.by == by]
+    where += [] if partitions is None else [dirty.c.partition.in_(list(partitions))]
     found: dict[str, list[str]] = {}
+    for name, partition in c.execute(select(dirty.c.channel, dirty.c.partition).where(*where)):
+        found.setdefault(name, []).append(partition)
+    for name, some in ((name, some) for name, all_of_it in found.items() for some in _some(all_of_it)):
+        c.execute(delete(dirty).where(dirty.c.channel == name, dirty.c.partition.in_(some)))
+        _end_parts(c, name, some, "cancelled", now)
+    return sum(map(len, found.values()))
+
+
+def forget_marks(
+    c: Connection, request: CommitRequest, taken: Mapping[str, int], started: datetime | None, now: datetime
+) -> None:
+    """Part of a commit: what is made anew is no longer marked, unless it was marked after the execution began; and its
+    backfill knows when, and by whom, it was made.
+
+    Args:
+        taken: channel -> the number that it takes.
+    """
+    found: dict[tuple[str, bool], list[str]] = {}
     for p in request.publish:
-        if p.takes_number and p.origin != "drop":
-            found.setdefault(p.channel, []).append(p.partition)
-    for channel, partitions in found.items():
-        for some in _some(partitions):
-            where = (dirty.c.channel == channel, dirty.c.partition.in_(some), dirty.c.at <= started)
-            c.execute(delete(dirty).where(*where))
+        if p.takes_number:
+            found.setdefault((p.channel, p.origin == "drop"), []).append(p.partition)
+    for (channel, gone), partitions in found.items():
+        for some in _some(partitions) if started is not None or gone else ():
+            where = [dirty.c.channel == channel, dirty.c.partition.in_(some)]
+            where += [] if gone else [dirty.c.at <= started]
+            known = list(c.execute(select(dirty.c.partition).where(*where)).scalars())
+            if not known:
+                continue
+            c.execute(delete(dirty).where(dirty.c.channel == channel, dirty.c.partition.in_(known)))
+            how = {} if gone else {"seq": taken[channel], "execution_id": request.execution_id}
+            _end_parts(c, channel, known, "dropped" if gone else "made", now, **how)
+
+
+def _end_parts(
+    c: Connection, channel: str, partitions: Sequence[str], state: State, now: datetime, *where: Any, **how: Any
+) -> None:
+    waiting = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(partitions))
+    change = update(backfill_parts).where(*waiting, backfill_parts.c.state == "waiting", *where)
+    c.execute(change.values(state=state, ended_at=now, **how))
+
+
+def _arrived(c: Connection, channel: str) -> dict[str, int]:
+    """Of what backfills have made: partition -> the last number at which it was given something that was not theirs."""
+    of_backfill = and_(
+        backfill_parts.c.channel == blocks.c.channel,
+        backfill_parts.c.partition == blocks.c.partition,
+        backfill_parts.c.seq == blocks.c.hi,
+    )
+    by_backfill = select(backfill_parts.c.partition).where(
+        backfill_parts.c.channel == channel, backfill_parts.c.state == "made"
+    )
+    found = {p: 0 for p in c.execute(by_backfill.distinct()).scalars()}
+    if found:
+        query = (
+            select(blocks.c.partition, func.max(blocks.c.hi))
+            .where(
+                blocks.c.channel == channel,
+                blocks.c.origin != "compact",
+                ~select(backfill_parts.c.n).where(of_backfill).exists(),
+            )
+            .group_by(blocks.c.partition)
+        )
+        found |= {p: hi for p, hi in c.execute(query) if p in found}
+    return found
 
 
 def _some(names: list[str]) -> Iterable[list[str]]:

@@ -312,6 +312,34 @@ dirty = Table(
     Column("at", Moment, nullable=False),
     Column("by", String(64), nullable=False),
     Column("why", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+)
+
+backfills = Table(
+    "nova_backfills",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("dataset", ForeignKey("nova_channels.name"), nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("downstream", JSON, nullable=False),
+    Column("cancelled_at", Moment),
+)
+
+backfill_parts = Table(
+    "nova_backfill_parts",
+    metadata,
+    Column("backfill", ForeignKey("nova_backfills.id"), primary_key=True),
+    Column("n", Integer, primary_key=True),
+    Column("channel", String(128), nullable=False),
+    Column("partition", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("ended_at", Moment),
+    Column("seq", Integer),
+    Column("execution_id", String(64)),
+    Index("ix_nova_backfill_parts_channel_partition", "channel", "partition"),
 )
 
 firings = Table(

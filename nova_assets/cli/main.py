@@ -28,6 +28,8 @@ COMMANDS = {
     "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
     "show": ("datasets", "What a dataset in SQL is: its scopes, partitions, schema and query."),
     "tick": ("datasets", "Make what datasets in SQL lack: what is missing, marked or stale."),
+    "backfill": ("backfill", "Have partitions made again, and what was made of them."),
+    "backfills": ("backfill", "Who wanted what made again, and how far that is."),
     "check": ("breaking", "What a change of datasets in SQL breaks, before anything runs."),
     "cursors": ("look", "How far each binding has read."),
     "compact": ("upkeep", "Merge a channel's deltas, so that readers need not."),

@@ -14,6 +14,7 @@ class Mark:
     Args:
         at: since when.
         by: the backfill, or person, that wants it.
+        priority: the higher is made first; what is missing has 0.
     """
 
     channel: str
@@ -21,6 +22,7 @@ class Mark:
     at: datetime
     by: str = ""
     why: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,17 @@ class Made:
     Args:
         seq: the number at which it was given something last.
         read: of one that a task has made: dataset or channel -> its number when that was read.
+        arrived: the number at which it was given something last that was no backfill's: a backfill says itself what
+            is to follow. None where that is ``seq``.
     """
 
     seq: int
     read: Mapping[str, int] = field(default_factory=dict)
+    arrived: int | None = None
+
+    def has_more_than(self, seen: int) -> bool:
+        """Whether something has come since a number."""
+        return (self.seq if self.arrived is None else self.arrived) > seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ class Facts:
         now: the moment.
         made: dataset or channel -> its partitions that are there.
         complete: (channel, partition) of a channel that no task writes -> whether all of its data has come.
-        dirty: dataset -> its partitions that somebody has marked to be made again.
+        dirty: dataset -> its partitions that somebody has marked to be made again, and how soon: the higher first.
+            What is missing or stale has 0.
         running: (dataset, partition) that are being made.
         failed: of tasks whose last run has failed.
     """
@@ -36,7 +37,7 @@ class Facts:
     now: datetime
     made: Mapping[str, Mapping[str, Made]]
     complete: Callable[[str, str], bool] = lambda channel, partition: True
-    dirty: Mapping[str, Collection[str]] = field(default_factory=dict)
+    dirty: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     running: Collection[tuple[str, str]] = ()
     failed: Mapping[tuple[str, str], Failure] = field(default_factory=dict)
 
@@ -137,6 +138,7 @@ class _Ticking:
                     ready.append((dataset, partition, why))
                 else:
                     waits.append(Waits(dataset, partition, why, obstacle))
+        ready.sort(key=lambda one: -self.facts.dirty.get(one[0], {}).get(one[1], 0))  # else in order
         room = max(0, self.policy.at_once - len(self.facts.running))
         run = tuple(self._batches(ready[:room]))
         waits += [Waits(d, p, why, "others that come first") for d, p, why in ready[room:]]
@@ -162,7 +164,7 @@ class _Ticking:
         """Whether something that it was made of was given something since."""
         for read, partitions in self.needs(dataset, partition):
             there, seen = self.facts.made.get(read, {}), made.read.get(read)
-            if seen is not None and any(p in there and there[p].seq > seen for p in partitions):
+            if seen is not None and any(p in there and there[p].has_more_than(seen) for p in partitions):
                 return True
         return False
 

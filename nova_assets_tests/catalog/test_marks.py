@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.model.backfill import Backfill
 from nova_assets.model.block import Kind, Manifest
 from nova_assets.model.commit import CommitRequest, Publish
 from nova_assets.model.execution import Begin, Execution
@@ -17,6 +19,7 @@ from nova_assets.model.mark import Made
 from nova_assets.model.merge import Append
 from nova_assets.model.schema import parse_ddl
 
+NOW = datetime(2022, 4, 1, tzinfo=UTC)
 SCHEMA = parse_ddl("n bigint, p string")
 
 
@@ -101,3 +104,62 @@ def test_what_runs_and_what_fails(catalog: SqlCatalog) -> None:
     assert catalog.failing()["copy", "p=1"].times == 2
     commit(catalog, begin(catalog), "b", "p=1")
     assert catalog.failing() == {}
+
+
+def asked(id: str, *partitions: str) -> tuple[Backfill, list[tuple[str, str]]]:
+    return Backfill(id, "b", NOW, "ada", "wrong prices", "high", ("c",)), [("b", p) for p in partitions]
+
+
+def states(catalog: SqlCatalog, id: str) -> list[tuple[str, str, int | None]]:
+    return [(p.partition, p.state, p.seq) for p in catalog.backfill_parts(id)]
+
+
+def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatalog) -> None:
+    found = catalog.start_backfill(*asked("one", "p=1", "p=2", "p=3"))
+    assert (found.by, found.why, found.priority, found.downstream) == ("ada", "wrong prices", "high", ("c",))
+    assert (found.state, found.size) == ("running", 3)
+    assert [(m.partition, m.by, m.priority) for m in catalog.marks()] == [(f"p={n}", "one", 1) for n in (1, 2, 3)]
+
+    execution = begin(catalog)
+    commit(catalog, execution, "b", "p=1")
+    assert states(catalog, "one") == [("p=1", "made", 1), ("p=2", "waiting", None), ("p=3", "waiting", None)]
+    assert catalog.backfill_parts("one")[0].execution_id == execution.id
+
+    catalog.start_backfill(*asked("two", "p=2"))
+    assert states(catalog, "one")[1] == ("p=2", "replaced", None)
+    assert catalog.cancel_backfill("one") == 1
+    assert states(catalog, "one")[2] == ("p=3", "cancelled", None)
+    assert catalog.cancel_backfill("one") == 0
+    one, two = sorted(catalog.backfills(), key=lambda b: b.id)
+    assert (one.state, dict(one.parts)) == ("cancelled", {"made": 1, "replaced": 1, "cancelled": 1})
+    assert (two.state, dict(two.parts)) == ("running", {"waiting": 1})
+    assert [m.by for m in catalog.marks()] == ["two"]
+
+    commit(catalog, begin(catalog, None), "b", "p=2", origin="drop")
+    assert states(catalog, "two") == [("p=2", "dropped", None)] and not catalog.marks()
+    assert catalog.backfill("two").state == "done"
+    with pytest.raises(nova.NovaError, match="there is no backfill 'three'"):
+        catalog.backfill("three")
+
+
+def test_what_a_backfill_made_is_told_from_what_arrived(catalog: SqlCatalog) -> None:
+    commit(catalog, begin(catalog), "b", "p=1", "p=2")
+    catalog.start_backfill(*asked("one", "p=1"))
+    commit(catalog, begin(catalog), "b", "p=1")
+    found = catalog.made("b")
+    assert (found["p=1"].seq, found["p=1"].arrived, found["p=1"].has_more_than(1)) == (2, 1, False)
+    commit(catalog, begin(catalog), "b", "p=1")
+    assert catalog.made("b")["p=1"].has_more_than(2)
+
+
+def test_a_mark_that_is_taken_back_by_hand_leaves_no_part_waiting(catalog: SqlCatalog) -> None:
+    catalog.start_backfill(*asked("one", "p=1", "p=2"))
+    assert catalog.unmark("b", ["p=1"]) == 1
+    assert [s for _, s, _ in states(catalog, "one")] == ["cancelled", "waiting"]
+
+
+def test_what_was_spent(catalog: SqlCatalog) -> None:
+    execution = begin(catalog)
+    commit(catalog, execution, "b", "p=1")
+    assert catalog.spent(["copy", "other"]).keys() == {("copy", "p=1")}
+    assert catalog.spent(["copy"])["copy", "p=1"] >= 0

@@ -66,7 +66,7 @@ def test_when_all_is_there_nothing_is_done() -> None:
 
 
 def test_a_dirty_partition_is_made_again_and_its_dependents_wait() -> None:
-    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"2/b"}, "products": {"2"}}))
+    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"2/b": 0}, "products": {"2": 0}}))
     assert found.run == (Batch("stores", ("2/b",), ("dirty",)),)
     assert [(w.dataset, w.partition, w.why, w.waits_for) for w in found.waits] == [
         ("products", "2", "dirty", "stores/2/b")
@@ -80,7 +80,7 @@ def test_late_data_makes_stale_what_was_made_without_it_unless_that_does_not_mat
 
 
 def test_nothing_is_rewritten_while_it_is_read() -> None:
-    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"1/a"}}, running={("products", "1")}))
+    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"1/a": 0}}, running={("products", "1")}))
     assert found.run == ()
     assert found.waits[0].waits_for == "a task that reads what is there now"
 
@@ -119,7 +119,7 @@ class Deployment:
         self.heads: dict[str, int] = {"tickets": 1}
         self.running: dict[tuple[str, str], dict[str, int]] = {}
         self.runs: list[tuple[str, str, str]] = []
-        self.dirty: dict[str, set[str]] = {}
+        self.dirty: dict[str, dict[str, int]] = {}
 
     def tick(self) -> bool:
         found = tick(
@@ -143,7 +143,7 @@ class Deployment:
         self.heads[dataset] = self.heads.get(dataset, 0) + 1
         read = {name: pinned.get(name, 0) for name, _ in needs(dataset, partition)}
         self.made.setdefault(dataset, {})[partition] = Made(self.heads[dataset], read)
-        self.dirty.get(dataset, set()).discard(partition)
+        self.dirty.get(dataset, {}).pop(partition, None)
 
     def arrive(self, partition: str) -> None:
         self.heads["tickets"] += 1
@@ -180,7 +180,7 @@ def test_whatever_happens_it_ends_in_order_and_then_rests(steps: list[tuple[str,
         elif what == "arrive":
             world.arrive(TASKS["stores"][n])
         elif what == "dirty":
-            world.dirty.setdefault("stores", set()).add(TASKS["stores"][n])
+            world.dirty.setdefault("stores", {})[TASKS["stores"][n]] = 0
         else:
             world.end(n, killed=what == "kill")
     for _ in range(100):
@@ -199,3 +199,17 @@ def test_undisturbed_each_task_runs_once() -> None:
     while world.tick():
         world.end(0, killed=False)
     assert sorted(world.runs) == sorted((d, p, "missing") for d, ps in TASKS.items() for p in ps)
+
+
+def test_what_is_wanted_soonest_is_run_first() -> None:
+    there = {**ALL, "stores": made("1/a", "1/b", "2/a", seq=1, tickets=1)}
+    low, high = ({"stores": {"1/a": by}} for by in (-1, 1))
+    first = [tick(TASKS, needs, facts(made=there, dirty=d), Policy(at_once=1)).run[0].partitions for d in (low, high)]
+    assert first == [("2/b",), ("1/a",)]
+
+
+def test_what_a_backfill_has_made_does_not_make_its_readers_stale() -> None:
+    of_backfill = {**ALL, "stores": {**made(*TASKS["stores"], seq=1, tickets=1), "1/a": Made(5, {"tickets": 1}, 1)}}
+    assert not tick(TASKS, needs, facts(made=of_backfill)).run
+    late = {**of_backfill, "stores": {**of_backfill["stores"], "1/a": Made(6, {"tickets": 1}, 6)}}
+    assert [b.dataset for b in tick(TASKS, needs, facts(made=late)).run] == ["products"]

@@ -1,0 +1,128 @@
+"""Backfills: partitions of datasets in SQL, and what was made of them, are marked to be made again; ticks make them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from nova_assets.errors import ChannelNotFound, DefinitionError
+from nova_assets.model.backfill import PRIORITIES, Backfill, Priority
+from nova_assets.plan.backfill import Affected, affected, chosen
+from nova_assets.runtime import Runtime
+from nova_assets.scheduling import Standing, standing
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What making a partition again is likely to cost: what it was the last time.
+
+    Args:
+        rows, bytes: that it holds; 0 where it is not there.
+        seconds: that its last execution took; None where there was none.
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a backfill would make again.
+
+    Args:
+        costs: of each of its parts.
+    """
+
+    affected: Affected
+    costs: Mapping[tuple[str, str], Cost]
+
+    @property
+    def seconds(self) -> float | None:
+        """What it is likely to take, one after the other: parts that never ran count as those of their dataset do on
+        average. None where nothing of it ever ran."""
+        known = {k: c.seconds for k, c in self.costs.items() if c.seconds is not None}
+        if not known:
+            return None
+        of_all = sum(known.values()) / len(known)
+        total = 0.0
+        for dataset, partition in self.affected.parts:
+            same = [s for (d, _), s in known.items() if d == dataset]
+            total += known.get((dataset, partition), sum(same) / len(same) if same else of_all)
+        return total
+
+
+class Backfilling:
+    """Asks for backfills.
+
+    Args:
+        runtime: whose project has the datasets.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.catalog = runtime.catalog
+
+    def preview(
+        self,
+        dataset: str,
+        terms: Sequence[str] = (),
+        downstream: Collection[str] | None = None,
+        everything: bool = False,
+    ) -> Preview:
+        """What would be made again. Changes nothing.
+
+        Args:
+            terms: which partitions: ``day=2022-03-01..2022-03-31``, ``store=Paris``.
+            downstream: the datasets that follow; None for all.
+            everything: all partitions, where no terms pick some.
+
+        Raises:
+            DefinitionError: there is no such dataset; or one of those that are to follow reads nothing of it.
+            PartitionError: a term picks nothing.
+        """
+        found = standing(self.runtime)
+        if dataset not in found.tasks:
+            raise DefinitionError(
+                f"no dataset in SQL is called {dataset!r}",
+                expected=", ".join(sorted(found.tasks)) or "the project has none: nova.datasets(FOLDER)",
+            )
+        columns = [d.column for d in self.runtime.project.binding(dataset).dimensions]
+        if columns and not terms and not everything:
+            raise DefinitionError(
+                f"a backfill of {dataset!r} says which partitions",
+                expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns),
+                next=f"nova backfill {dataset} --all is for all {len(found.tasks[dataset])} of them",
+            )
+        partitions = chosen(dataset, found.tasks[dataset], columns, terms)
+        reached = affected(found.tasks, found.needs, dataset, partitions, downstream)
+        return Preview(reached, self._costs(found, reached))
+
+    def start(self, dataset: str, preview: Preview, *, by: str, why: str, priority: Priority) -> Backfill:
+        """Mark all of it.
+
+        Raises:
+            DefinitionError: there is no such priority.
+        """
+        if priority not in PRIORITIES:
+            raise DefinitionError(f"there is no priority {priority!r}", expected=", ".join(PRIORITIES))
+        for name in dict.fromkeys(d for d, _ in preview.affected.parts):
+            self.runtime.register(self.runtime.project.binding(name))
+        name = f"{dataset[:50]}-{uuid.uuid4().hex[:8]}"
+        asked = Backfill(name, dataset, self.catalog.now(), by, why, priority, preview.affected.followed)
+        return self.catalog.start_backfill(asked, preview.affected.parts)
+
+    def _costs(self, found: Standing, reached: Affected) -> dict[tuple[str, str], Cost]:
+        datasets = list(dict.fromkeys(d for d, _ in reached.parts))
+        spent = self.catalog.spent(datasets)
+        held: dict[tuple[str, str], tuple[int, int]] = {}
+        for dataset in datasets:
+            try:
+                held |= {(dataset, s.partition): (s.rows, s.bytes) for s in self.catalog.partitions(dataset)}
+            except ChannelNotFound:
+                continue
+        return {
+            key: Cost(*(held.get(key, (0, 0)) if key[1] in found.made[key[0]] else (0, 0)), spent.get(key))
+            for key in reached.parts
+        }

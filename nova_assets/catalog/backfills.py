@@ -1,0 +1,126 @@
+"""Backfills: what was asked for, and what became of each partition of it. Nothing of it is ever taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.marks import marked, unmarked
+from nova_assets.catalog.tables import backfill_parts, backfills, executions
+from nova_assets.errors import NovaError
+from nova_assets.model.backfill import PRIORITIES, Backfill, Part, State
+
+_NAMES = {number: name for name, number in PRIORITIES.items()}
+
+
+class Backfills:
+    """What was asked for."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def start_backfill(self, asked: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
+        """Mark partitions to be made again, and keep who wants that.
+
+        Args:
+            parts: (dataset, partition), in the order in which they are to be made.
+        """
+        now = self.database.clock()
+
+        def work(c: Connection) -> None:
+            values = {"id": asked.id, "dataset": asked.dataset, "at": now, "by": asked.by, "why": asked.why}
+            more = {"priority": PRIORITIES[asked.priority], "downstream": list(asked.downstream)}
+            c.execute(insert(backfills).values(**values, **more))
+            rows = [
+                {"backfill": asked.id, "n": n, "channel": d, "partition": p, "state": "waiting"}
+                for n, (d, p) in enumerate(parts)
+            ]
+            c.execute(insert(backfill_parts), rows)
+            each: dict[str, list[str]] = {}
+            for dataset, partition in parts:
+                each.setdefault(dataset, []).append(partition)
+            for dataset, partitions in each.items():
+                marked(c, dataset, partitions, asked.id, asked.why, PRIORITIES[asked.priority], now)
+
+        self.database.write(work)
+        return self.backfill(asked.id)
+
+    def backfill(self, backfill_id: str) -> Backfill:
+        """One of them. Raises NovaError when there is none."""
+        found = self.database.read(lambda c: _read(c, [backfills.c.id == backfill_id], 1))
+        if not found:
+            raise NovaError(f"there is no backfill {backfill_id!r}", next="nova backfills", backfill=backfill_id)
+        return found[0]
+
+    def backfills(self, limit: int = 100) -> list[Backfill]:
+        """The newest of them, newest first."""
+        return self.database.read(lambda c: _read(c, [], limit))
+
+    def backfill_parts(self, backfill_id: str) -> list[Part]:
+        """The partitions of one, in the order in which they are to be made."""
+        query = select(backfill_parts).where(backfill_parts.c.backfill == backfill_id).order_by(backfill_parts.c.n)
+        rows = self.database.read(lambda c: c.execute(query).mappings().all())
+        return [
+            Part(r["channel"], r["partition"], r["state"], r["ended_at"], r["seq"], r["execution_id"]) for r in rows
+        ]
+
+    def cancel_backfill(self, backfill_id: str) -> int:
+        """Take back the marks of what is not made yet. Gives how many partitions that leaves as they are."""
+        now = self.database.clock()
+
+        def work(c: Connection) -> int:
+            gone = unmarked(c, now, by=backfill_id)
+            if gone:
+                c.execute(update(backfills).where(backfills.c.id == backfill_id).values(cancelled_at=now))
+            return gone
+
+        self.backfill(backfill_id)
+        return self.database.write(work)
+
+    def spent(self, bindings: Iterable[str]) -> dict[tuple[str, str], float]:
+        """(binding, partition) -> seconds that its latest successful execution took."""
+        names = list(bindings)
+        latest = (
+            select(executions.c.binding, executions.c.partition, func.max(executions.c.started_at).label("started_at"))
+            .where(executions.c.binding.in_(names), executions.c.state == "committed")
+            .group_by(executions.c.binding, executions.c.partition)
+            .subquery()
+        )
+        query = select(
+            executions.c.binding, executions.c.partition, executions.c.started_at, executions.c.finished_at
+        ).join(
+            latest,
+            (executions.c.binding == latest.c.binding)
+            & (executions.c.partition == latest.c.partition)
+            & (executions.c.started_at == latest.c.started_at),
+        )
+        rows = self.database.read(lambda c: c.execute(query.where(executions.c.finished_at.is_not(None))).all())
+        return {(b, p): (end - begin).total_seconds() for b, p, begin, end in rows}
+
+
+def _read(c: Connection, where: Sequence[Any], limit: int) -> list[Backfill]:
+    query = select(backfills).where(*where).order_by(backfills.c.at.desc(), backfills.c.id).limit(limit)
+    rows = c.execute(query).mappings().all()
+    counts: dict[str, dict[State, int]] = {}
+    of_these = backfill_parts.c.backfill.in_([r["id"] for r in rows])
+    each = select(backfill_parts.c.backfill, backfill_parts.c.state, func.count()).where(of_these)
+    for name, state, n in c.execute(each.group_by(backfill_parts.c.backfill, backfill_parts.c.state)):
+        counts.setdefault(name, {})[cast(State, state)] = n
+    return [_backfill(r, counts.get(r["id"], {})) for r in rows]
+
+
+def _backfill(row: Mapping[Any, Any], parts: Mapping[State, int]) -> Backfill:
+    return Backfill(
+        row["id"],
+        row["dataset"],
+        row["at"],
+        row["by"],
+        row["why"],
+        _NAMES[row["priority"]],
+        tuple(row["downstream"]),
+        row["cancelled_at"],
+        parts,
+    )

@@ -1,0 +1,78 @@
+"""``nova backfill`` and ``nova backfills``, on the datasets of the sales example, of which nothing is made yet."""
+
+from __future__ import annotations
+
+import getpass
+
+import pytest
+
+from nova_assets_tests.cli.conftest import Nova
+
+PROJECT = ("--project", "nova_assets.examples.sales.pipeline:project")
+
+
+def test_a_dry_run_says_what_follows_and_marks_nothing(nova: Nova) -> None:
+    said = nova("backfill", "store_sales", "day=2022-03-31", "--dry-run", *PROJECT)
+    assert said.code == 0
+    assert (
+        said.out
+        == """\
+dataset          partition                      rows   size   took
+──────────────────────────────────────────────────────────────────
+store_sales      day=2022-03-31/store=Detroit      0    0 B
+store_sales      day=2022-03-31/store=Paris        0    0 B
+products_sales   day=2022-03-31                    0    0 B
+3 partitions would be made again
+"""
+    )
+    assert nova("backfills").out == "nobody has asked for a backfill yet: nova backfill DATASET …\n"
+
+
+def test_what_does_not_follow_is_said(nova: Nova) -> None:
+    said = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", *PROJECT)
+    assert "2 partitions would be made again" in said.out
+    assert "left as it is: products_sales, of which 2 partitions were made of these" in said.out
+    said = nova("backfill", "store_sales", "store=Paris", "--downstream", "none", "--dry-run", "--json", *PROJECT)
+    assert said.json["left"] == {"products_sales": 2} and said.json["backfill"] is None
+
+
+def test_asked_for_looked_at_and_cancelled(nova: Nova) -> None:
+    asked = ("store_sales", "day=2022-03-30..2022-03-31", "store=Paris", "--why", "wrong prices", "--priority", "high")
+    name = nova("backfill", *asked, "--json", *PROJECT).json["backfill"]
+    assert nova("tick", "--dry-run", "--json", *PROJECT).json["run"][0]["partition"] == "day=2022-03-30/store=Paris"
+
+    [one] = nova("backfills", "--json").json["backfills"]
+    assert one["state"] == "running" and one["parts"] == {"waiting": 4}
+    assert (one["by"], one["why"], one["priority"]) == (getpass.getuser(), "wrong prices", "high")
+    assert (one["dataset"], one["downstream"]) == ("store_sales", ["products_sales"])
+    shown = nova("backfills").out
+    assert f"{name}   running      0    4   high" in shown and "wrong prices" in shown
+    shown = nova("backfills", name).out
+    assert "follow: products_sales; priority: high" in shown
+    assert "store_sales      day=2022-03-30/store=Paris   waiting" in shown
+
+    assert nova("backfill", "--cancel", name, "--dry-run").out == "4 partitions would be left as before\n"
+    assert nova("backfill", "--cancel", name).out == "4 partitions are left as before\n"
+    assert nova("backfill", "--cancel", name).out == "0 partitions are left as before\n"
+    assert nova("backfills", name, "--json").json["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ((), "say of which DATASET"),
+        (("sales",), "no dataset in SQL is called 'sales'"),
+        (("store_sales",), "next:     nova backfill store_sales --all is for all 4 of them"),
+        (("store_sales", "shop=Paris"), "expected: day=VALUE, day=FROM..TO or store=VALUE, store=FROM..TO"),
+        (("store_sales", "day=2022-05-01"), "'day=2022-05-01' picks no partitions of 'store_sales'"),
+        (("store_sales", "--all", "--downstream", "tickets"), "'tickets': reads nothing of what is made again"),
+        (("store_sales", "--all", "--priority", "soon"), "Invalid value for '--priority'"),
+        (("--cancel", "nothing"), "there is no backfill 'nothing'"),
+        (("store_sales", "--cancel", "nothing"), "--cancel ID stands alone"),
+    ],
+)
+def test_what_cannot_be(nova: Nova, given: tuple[str, ...], what: str) -> None:
+    said = nova("backfill", *given, *PROJECT)
+    assert said.code in (1, 2)
+    assert what in said.err
+    assert nova("backfills", "--json").json == {"backfills": []}
