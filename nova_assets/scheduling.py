@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
@@ -66,7 +66,9 @@ class Scheduling:
             frozenset(self.catalog.running()),
             self.catalog.failing(),
         )
-        return tick(found.tasks, found.needs, facts, policy)
+        said = {name: q.late == "rebuild" for name, q in queries_of(self.runtime.project).items()}
+        policy = policy or Policy()
+        return tick(found.tasks, found.needs, facts, replace(policy, late={**said, **policy.late}))
 
     def carry_out(self, found: Tick, tell: Callable[[Ran], None] = lambda ran: None) -> Iterator[Ran]:
         """Run what a tick says, here and one after the other, and drop what it says. A task that fails stops no other.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import overload
+from typing import get_args, overload
 
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.binding import Binding, bind
@@ -15,7 +15,7 @@ from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.sql.declared import Declared, understand
 from nova_assets.sql.graph import Dataset, Graph
-from nova_assets.sql.task import InScope, consumes_of
+from nova_assets.sql.task import InScope, Late, consumes_of
 from nova_assets.sql.text import Text
 
 
@@ -24,11 +24,13 @@ class Datasets(Sequence[Binding]):
 
     Args:
         graph: what follows from their queries.
+        late: dataset -> what becomes of it when data comes to an input that it has read already.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, late: Mapping[str, Late] | None = None) -> None:
         self.graph = graph
-        self._bindings = tuple(_binding(graph, d) for d in graph.datasets.values())
+        said = late or {}
+        self._bindings = tuple(_binding(graph, d, said.get(d.name, "rebuild")) for d in graph.datasets.values())
 
     def channel(self, name: str) -> Channel:
         """The channel that a dataset is kept in, for tasks in Python that read it. Raises DefinitionError."""
@@ -49,7 +51,11 @@ class Datasets(Sequence[Binding]):
 
 
 def datasets(
-    folder: str | Path, *, channels: Sequence[Channel] = (), functions: Mapping[str, str] | None = None
+    folder: str | Path,
+    *,
+    channels: Sequence[Channel] = (),
+    functions: Mapping[str, str] | None = None,
+    late: Mapping[str, Late] | None = None,
 ) -> Datasets:
     """The datasets of a folder: every ``.sql`` file in it, and below, is one statement.
 
@@ -61,6 +67,8 @@ def datasets(
         folder: where the files are.
         channels: what they read that is no dataset; and, under the name of a dataset, how that is to be kept.
         functions: functions of your own that they call, with the types that they give: ``{"slug": "string"}``.
+        late: what becomes of a dataset's partition when data comes to something that it was made of: ticks make it
+            again (``"rebuild"``, as for all that are not named), or leave it: ``{"invoices": "ignore"}``.
 
     Raises:
         DefinitionError: there is no such folder, or no file in it.
@@ -76,13 +84,23 @@ def datasets(
             next=f"make {root / 'NAME.sql'}",
         )
     texts = tuple(_text(file) for file in files)
-    return Datasets(understand(Declared(texts, tuple(channels), functions or {})))
+    found = understand(Declared(texts, tuple(channels), functions or {}))
+    _refuse_late(late or {}, found)
+    return Datasets(found, late)
 
 
 def queries_of(project: Project) -> dict[str, InScope]:
     """The datasets of a project, by name."""
     found = (t.scoped for b in project.bindings for t in b.tasks)
     return {q.name: q for q in found if isinstance(q, InScope)}
+
+
+def _refuse_late(late: Mapping[str, str], graph: Graph) -> None:
+    for name, what in late.items():
+        if graph.datasets:  # else it is not understood, and said so
+            graph.dataset(name)
+        if what not in get_args(Late):
+            raise DefinitionError(f"late={{{name!r}: {what!r}}} says nothing", expected=" or ".join(get_args(Late)))
 
 
 def _text(file: Path) -> Text:
@@ -92,8 +110,8 @@ def _text(file: Path) -> Text:
         raise SqlError(f"{file} cannot be read as text", found=str(error), expected="UTF-8", file=str(file)) from error
 
 
-def _binding(graph: Graph, dataset: Dataset) -> Binding:
-    query = InScope(graph, dataset.name)
+def _binding(graph: Graph, dataset: Dataset, late: Late) -> Binding:
+    query = InScope(graph, dataset.name, late)
     task = Task(
         name=f"make_{dataset.name}",
         function=query,

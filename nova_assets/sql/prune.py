@@ -8,7 +8,7 @@ by the values that these can have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from itertools import product
@@ -185,6 +185,7 @@ class _Select:
                 output = self.walk.visit(source.inner, self._call_of(source, alone=True))
                 source.output = {} if _is_recursive(source.inner) else output
         computed = [(c, self._computed(c)) for c in self.conditions]
+        computed.sort(key=lambda one: 0 if one[1] is None else len(self.sources.keys() & _by_source(one[1]).keys()))
         for _ in range(_ROUNDS):
             before = self._left()
             for condition, how in computed:
@@ -275,7 +276,43 @@ class _Select:
             others = self._others(condition, by_source, name)
             if others is None or (name in condition.optional and not self._refuses_nulls(condition, name)):
                 continue
-            self._keep(self.sources[name], by_source[name], how, others)
+            self._keep(self.sources[name], by_source[name], self._test(condition, how, name, others))
+
+    def _test(
+        self, condition: Condition, how: Computed, name: str, others: Sequence[Mapping[Key, Value]]
+    ) -> Callable[[Values], bool]:
+        """Whether a condition may hold for some values of one source, beside something that the others can be."""
+        equal = self._equal(condition, name, others)
+
+        def may_pass(mine: Values) -> bool:
+            if equal is not None:
+                value, among, kind = equal[0].of(mine), equal[1], equal[2]
+                if type(value) is kind:
+                    return value in among
+            return any(is_true_or_unknown(how.of({**other, **mine})) for other in others)
+
+        return may_pass
+
+    def _equal(
+        self, condition: Condition, name: str, others: Sequence[Mapping[Key, Value]]
+    ) -> tuple[Computed, Among, type] | None:
+        """Of ``a = b`` between a source and others: what it is of the source, and which values, all of one type, the
+        others can be. With many of both, that is looked up and not tried out."""
+        node = condition.node.unnest()
+        if not isinstance(node, exp.EQ) or len(others) < 2:
+            return None
+        for mine, other in ((node.this, node.expression), (node.expression, node.this)):
+            of, to = self.calculator.computed(mine), self.calculator.computed(other)
+            apart = {k[0] for k in of.keys} == {name} and name not in {k[0] for k in to.keys}
+            if apart and not of.by_data and not to.by_data:
+                try:
+                    among = frozenset(map(to.of, others))
+                except SqlError:  # of one that may never be met
+                    return None
+                kinds = {type(v) for v in among}
+                if len(kinds) == 1 and not kinds & {type(None), type(UNKNOWN), float}:
+                    return of, among, kinds.pop()
+        return None
 
     def _others(
         self, condition: Condition, by_source: Mapping[str, list[Key]], name: str
@@ -315,21 +352,16 @@ class _Select:
         others = self._others(condition, by_source, name)
         return others is not None and not any(is_true_or_unknown(how.of(other)) for other in others)
 
-    def _keep(self, source: Source, keys: list[Key], how: Computed, others: Sequence[Mapping[Key, Value]]) -> None:
+    def _keep(self, source: Source, keys: list[Key], may_pass: Callable[[Values], bool]) -> None:
         if source.sampled:  # which rows are taken hangs on all
             return
-
-        def may_pass(values: tuple[Value, ...]) -> bool:
-            mine = dict(zip(keys, values, strict=True))
-            return any(is_true_or_unknown(how.of({**other, **mine})) for other in others)
-
         if source.scan is not None:
             each = {n: tuple(row[k[1]] for k in keys) for n, row in source.rows.items()}
-            good = {values for values in set(each.values()) if may_pass(values)}
+            good = {v for v in set(each.values()) if may_pass(dict(zip(keys, v, strict=True)))}
             source.rows = {n: source.rows[n] for n, values in each.items() if values in good}
         elif len(keys) == 1:
             column = keys[0][1]
-            source.output[column] = frozenset(v for v in source.output[column] if may_pass((v,)))
+            source.output[column] = frozenset(v for v in source.output[column] if may_pass({keys[0]: v}))
 
     # further in
 

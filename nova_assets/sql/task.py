@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from sqlglot import exp
 
@@ -19,6 +19,9 @@ from nova_assets.sql.head import Scope
 from nova_assets.sql.query import Mode, Scan, scans_of
 from nova_assets.sql.runnable import Runnable, runnable, runnable_text
 from nova_assets.sql.text import Text
+
+Late: TypeAlias = Literal["rebuild", "ignore"]
+"""What becomes of a partition when data comes to something that it was made of."""
 
 _EDGES: Mapping[Mode, str] = {"all": "all", "whole": "all", "new": "new", "old": "old"}
 
@@ -95,11 +98,16 @@ class _Free:
 
 
 class InScope:
-    """Runs a dataset's query in the scope that the partition of the execution stands for."""
+    """Runs a dataset's query in the scope that the partition of the execution stands for.
 
-    def __init__(self, graph: Graph, name: str) -> None:
+    Args:
+        late: what becomes of a partition when data comes to something that it was made of.
+    """
+
+    def __init__(self, graph: Graph, name: str, late: Late = "rebuild") -> None:
         self.graph = graph
         self.name = name
+        self.late = late
         self.source = graph.dataset(name).written.text.name
         dataset = graph.dataset(name)
         self.head = dataset.written.head

@@ -135,6 +135,16 @@ def test_ticks_make_what_is_missing_then_what_is_stale_and_then_nothing(store: S
     assert store.tick() == []
 
 
+def test_late_data_may_be_left_out(project: nova.Project, tmp_path: Path, spark: Any) -> None:
+    found = nova.datasets(tmp_path, channels=[TICKETS], late={"store_sales": "ignore"})
+    with World(nova.Project(bindings=found), spark) as store:
+        store.insert("tickets", rows(SOLD))
+        while store.tick():
+            pass
+        store.insert("tickets", rows([("pen", "1.00", "2022-03-31", "Paris")]))
+        assert store.tick() == []
+
+
 def test_what_reads_what_is_not_made_yet_is_refused_and_nothing_is_made_of_a_part(store: Store) -> None:
     store.run("store_sales", "day=2022-03-31/store=Paris")
     with pytest.raises(InputsMissing, match="no store_sales/day=2022-03-31/store=Detroit") as caught:

@@ -199,6 +199,15 @@ RAW = {
 }
 
 
+def test_what_becomes_of_late_data_is_said_of_datasets_that_there_are(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("SELECT 1 AS n")
+    with pytest.raises(DefinitionError, match="no dataset is called 'b'"):
+        nova.datasets(tmp_path, late={"b": "ignore"})
+    with pytest.raises(DefinitionError, match="says nothing") as raised:
+        nova.datasets(tmp_path, late={"a": "later"})  # type: ignore[dict-item]
+    assert raised.value.expected == "rebuild or ignore"
+
+
 def test_the_graph_of_dbts_jaffle_shop(shared_data: Path) -> None:
     expected = json.loads((shared_data / "dag_jaffle_shop" / "expected_dag.json").read_text())
     raw = [nova.Channel(name, schema=schema) for name, schema in RAW.items()]
