@@ -6,25 +6,11 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from nova_assets.errors import ChannelNotFound, DefinitionError
-from nova_assets.model.backfill import PRIORITIES, Backfill, Priority
+from nova_assets.errors import DefinitionError
+from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Priority
 from nova_assets.plan.backfill import Affected, affected, chosen
 from nova_assets.runtime import Runtime
-from nova_assets.scheduling import Standing, standing
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What making a partition again is likely to cost: what it was the last time.
-
-    Args:
-        rows, bytes: that it holds; 0 where it is not there.
-        seconds: that its last execution took; None where there was none.
-    """
-
-    rows: int = 0
-    bytes: int = 0
-    seconds: float | None = None
+from nova_assets.scheduling import standing
 
 
 @dataclass(frozen=True)
@@ -32,7 +18,7 @@ class Preview:
     """What a backfill would make again.
 
     Args:
-        costs: of each of its parts.
+        costs: of its parts, what each cost the last time; of those that ever ran.
     """
 
     affected: Affected
@@ -42,7 +28,7 @@ class Preview:
     def seconds(self) -> float | None:
         """What it is likely to take, one after the other: parts that never ran count as those of their dataset do on
         average. None where nothing of it ever ran."""
-        known = {k: c.seconds for k, c in self.costs.items() if c.seconds is not None}
+        known = {k: c.seconds for k, c in self.costs.items()}
         if not known:
             return None
         of_all = sum(known.values()) / len(known)
@@ -97,7 +83,8 @@ class Backfilling:
             )
         partitions = chosen(dataset, found.tasks[dataset], columns, terms)
         reached = affected(found.tasks, found.needs, dataset, partitions, downstream)
-        return Preview(reached, self._costs(found, reached))
+        spent = self.catalog.spent(dict.fromkeys(d for d, _ in reached.parts))
+        return Preview(reached, {part: spent[part] for part in reached.parts if part in spent})
 
     def start(self, dataset: str, preview: Preview, *, by: str, why: str, priority: Priority) -> Backfill:
         """Mark all of it.
@@ -112,17 +99,3 @@ class Backfilling:
         name = f"{dataset[:50]}-{uuid.uuid4().hex[:8]}"
         asked = Backfill(name, dataset, self.catalog.now(), by, why, priority, preview.affected.followed)
         return self.catalog.start_backfill(asked, preview.affected.parts)
-
-    def _costs(self, found: Standing, reached: Affected) -> dict[tuple[str, str], Cost]:
-        datasets = list(dict.fromkeys(d for d, _ in reached.parts))
-        spent = self.catalog.spent(datasets)
-        held: dict[tuple[str, str], tuple[int, int]] = {}
-        for dataset in datasets:
-            try:
-                held |= {(dataset, s.partition): (s.rows, s.bytes) for s in self.catalog.partitions(dataset)}
-            except ChannelNotFound:
-                continue
-        return {
-            key: Cost(*(held.get(key, (0, 0)) if key[1] in found.made[key[0]] else (0, 0)), spent.get(key))
-            for key in reached.parts
-        }

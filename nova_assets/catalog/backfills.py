@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, and_, func, insert, select, update
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.marks import marked, unmarked
-from nova_assets.catalog.tables import backfill_parts, backfills, executions
+from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
 from nova_assets.errors import NovaError
-from nova_assets.model.backfill import PRIORITIES, Backfill, Part, State
+from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Part, State
 
 _NAMES = {number: name for name, number in PRIORITIES.items()}
 
@@ -80,8 +80,8 @@ class Backfills:
         self.backfill(backfill_id)
         return self.database.write(work)
 
-    def spent(self, bindings: Iterable[str]) -> dict[tuple[str, str], float]:
-        """(binding, partition) -> seconds that its latest successful execution took."""
+    def spent(self, bindings: Iterable[str]) -> dict[tuple[str, str], Cost]:
+        """(binding, partition) -> what its latest successful execution cost."""
         names = list(bindings)
         latest = (
             select(executions.c.binding, executions.c.partition, func.max(executions.c.started_at).label("started_at"))
@@ -89,16 +89,18 @@ class Backfills:
             .group_by(executions.c.binding, executions.c.partition)
             .subquery()
         )
-        query = select(
-            executions.c.binding, executions.c.partition, executions.c.started_at, executions.c.finished_at
-        ).join(
-            latest,
-            (executions.c.binding == latest.c.binding)
-            & (executions.c.partition == latest.c.partition)
-            & (executions.c.started_at == latest.c.started_at),
+        of_these = [executions.c[n] == latest.c[n] for n in ("binding", "partition", "started_at")]
+        times = (executions.c.started_at, executions.c.finished_at)
+        written = (func.coalesce(func.sum(blocks.c.rows), 0), func.coalesce(func.sum(blocks.c.bytes), 0))
+        query = (
+            select(executions.c.binding, executions.c.partition, *times, *written)
+            .join(latest, and_(*of_these))
+            .outerjoin(blocks, blocks.c.commit_id == executions.c.commit_id)
+            .where(executions.c.finished_at.is_not(None))
+            .group_by(executions.c.binding, executions.c.partition, *times)
         )
-        rows = self.database.read(lambda c: c.execute(query.where(executions.c.finished_at.is_not(None))).all())
-        return {(b, p): (end - begin).total_seconds() for b, p, begin, end in rows}
+        found = self.database.read(lambda c: c.execute(query).all())
+        return {(b, p): Cost((end - begin).total_seconds(), int(r), int(n)) for b, p, begin, end, r, n in found}
 
 
 def _read(c: Connection, where: Sequence[Any], limit: int) -> list[Backfill]:

@@ -58,7 +58,7 @@ def backfill(
     nova backfill store_sales day=2022-03-01..2022-03-31 store=Paris --why "wrong prices"
 
     JSON: {"dry_run", "backfill": ID or null, "seconds": number or null, "parts": [{"dataset", "partition", "rows",
-    "bytes", "seconds"}], "left": {dataset: partitions}}; with --cancel {"backfill", "left": number}
+    "bytes", "seconds": null where it never ran}], "left": {dataset: partitions}}; with --cancel {"backfill", "left": number}
     """
     if cancel is not None:
         if dataset is not None:
@@ -136,25 +136,16 @@ def _of_preview(found: Preview, done: Backfill | None) -> Answer:
         "dry_run": done is None,
         "backfill": None if done is None else done.id,
         "seconds": took,
-        "parts": [
-            {
-                "dataset": d,
-                "partition": p,
-                "rows": found.costs[d, p].rows,
-                "bytes": found.costs[d, p].bytes,
-                "seconds": found.costs[d, p].seconds,
-            }
-            for d, p in parts
-        ],
+        "parts": [{"dataset": d, "partition": p, **_cost(found, d, p)} for d, p in parts],
         "left": left,
     }
 
     def show(console: Console) -> None:
         grid = Grid("dataset", "partition", "rows", "size", "took", right=("rows", "size", "took"))
         for d, p in parts[:FEW]:
-            cost = found.costs[d, p]
-            once = "" if cost.seconds is None else seconds(cost.seconds)
-            grid.add(d, p, number(cost.rows), size(cost.bytes), once)
+            cost = found.costs.get((d, p))
+            shown = ("", "", "") if cost is None else (number(cost.rows), size(cost.bytes), seconds(cost.seconds))
+            grid.add(d, p, *shown)
         console.print(grid)
         if len(parts) > FEW:
             console.print(f"and {len(parts) - FEW} more")
@@ -168,6 +159,11 @@ def _of_preview(found: Preview, done: Backfill | None) -> Answer:
             console.print(f"backfill {done.id}; made by: nova tick --all; how far it is: nova backfills {done.id}")
 
     return Answer(data, show)
+
+
+def _cost(found: Preview, dataset: str, partition: str) -> dict[str, Any]:
+    cost = found.costs.get((dataset, partition))
+    return {name: getattr(cost, name, None) for name in ("rows", "bytes", "seconds")}
 
 
 def _told(store: Store, parts: Sequence[Part]) -> list[tuple[Part, str]]:

@@ -52,6 +52,20 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What an execution cost.
+
+    Args:
+        seconds: that it took.
+        rows, bytes: that it wrote.
+    """
+
+    seconds: float
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A partition of a backfill.
 

@@ -162,4 +162,4 @@ def test_what_was_spent(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
     commit(catalog, execution, "b", "p=1")
     assert catalog.spent(["copy", "other"]).keys() == {("copy", "p=1")}
-    assert catalog.spent(["copy"])["copy", "p=1"] >= 0
+    assert catalog.spent(["copy"])["copy", "p=1"].seconds >= 0

@@ -19,9 +19,9 @@ def test_a_dry_run_says_what_follows_and_marks_nothing(nova: Nova) -> None:
         == """\
 dataset          partition                      rows   size   took
 ──────────────────────────────────────────────────────────────────
-store_sales      day=2022-03-31/store=Detroit      0    0 B
-store_sales      day=2022-03-31/store=Paris        0    0 B
-products_sales   day=2022-03-31                    0    0 B
+store_sales      day=2022-03-31/store=Detroit
+store_sales      day=2022-03-31/store=Paris
+products_sales   day=2022-03-31
 3 partitions would be made again
 """
     )
