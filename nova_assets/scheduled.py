@@ -45,7 +45,9 @@ class Scheduled:
         """
         return self._scheduling.decide(policy)
 
-    def tick(self, found: Tick | None = None, tell: Callable[[Ran], None] = lambda ran: None) -> list[Ran]:
+    def tick(
+        self, found: Tick | None = None, tell: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
+    ) -> list[Ran]:
         """Make what datasets in SQL lack, once: every task whose partition is missing, marked, or older than what it
         was made of, as soon as all that it reads is there; and drop partitions that no task writes any more.
 
@@ -54,11 +56,12 @@ class Scheduled:
         Args:
             found: what ``next_tick`` has said; what it says now by default.
             tell: told of each task when it has ended.
+            run_id: of the run, of another orchestrator, that does this.
 
         Returns:
             The tasks that were run; none where there was nothing to do, or everything waits.
         """
-        return list(self._scheduling.carry_out(found or self._scheduling.decide(), tell))
+        return list(self._scheduling.carry_out(found or self._scheduling.decide(), tell, run_id))
 
     def backfill(
         self,

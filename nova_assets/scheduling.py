@@ -70,27 +70,30 @@ class Scheduling:
         policy = policy or Policy()
         return tick(found.tasks, found.needs, facts, replace(policy, late={**said, **policy.late}))
 
-    def carry_out(self, found: Tick, tell: Callable[[Ran], None] = lambda ran: None) -> Iterator[Ran]:
+    def carry_out(
+        self, found: Tick, tell: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
+    ) -> Iterator[Ran]:
         """Run what a tick says, here and one after the other, and drop what it says. A task that fails stops no other.
 
         Args:
             tell: told of each task when it has ended.
+            run_id: of the run, of another orchestrator, that does this.
         """
         for dataset, partitions in found.drop.items():
             self.upkeep.drop(dataset, partitions)
             log.info("dropped %d partitions of %s that no task writes any more", len(partitions), dataset)
         for batch in found.run:
-            for ran in self._run(batch):
+            for ran in self._run(batch, run_id):
                 tell(ran)
                 yield ran
 
-    def _run(self, batch: Batch) -> Iterator[Ran]:
+    def _run(self, batch: Batch, run_id: str | None) -> Iterator[Ran]:
         there = _AsMade(self.catalog)[batch.dataset]
         for partition, was in zip(batch.partitions, batch.was, strict=True):
             if partition in there and there[partition].seq != was:
                 continue  # another process has made it meanwhile
             try:
-                yield Ran(batch.dataset, partition, self.runtime.run(batch.dataset, partition))
+                yield Ran(batch.dataset, partition, self.runtime.run(batch.dataset, partition, run_id=run_id))
             except NovaError as error:
                 log.warning("%s %s failed: %s", batch.dataset, partition, error.what)
                 yield Ran(batch.dataset, partition, error=error)

@@ -58,7 +58,8 @@ def backfill(
     nova backfill store_sales day=2022-03-01..2022-03-31 store=Paris --why "wrong prices"
 
     JSON: {"dry_run", "backfill": ID or null, "seconds": number or null, "parts": [{"dataset", "partition", "rows",
-    "bytes", "seconds": null where it never ran}], "left": {dataset: partitions}}; with --cancel {"backfill", "left": number}
+    "bytes", "seconds": null where it never ran}], "left": {dataset: partitions}}; with --cancel {"backfill", "left":
+    number}
     """
     if cancel is not None:
         if dataset is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,18 +17,22 @@ from dagster import (
     JobDefinition,
     NodeInvocation,
     OutputMapping,
+    PartitionMapping,
 )
 
 from nova_assets.dagster_bridge.checks import check_specs
 from nova_assets.dagster_bridge.materializations import table_schema
 from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, checks_op, commit_op, task_op
 from nova_assets.dagster_bridge.partitions import dimensions_shown, mapping, partitions_def
+from nova_assets.dagster_bridge.relations import told_mapping
 from nova_assets.dagster_bridge.resources import IO_MANAGER
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import seconds_of
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
+from nova_assets.sql.task import InScope
 
 KINDS = {"spark", "parquet"}
 
@@ -40,7 +44,7 @@ def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
     specs = [channel_spec(c, deps=_lineage(binding)[c.name], group=binding.name) for c in binding.writes]
     graph = _graph(binding, upstream)
     by_name = {c.name: c for c in binding.reads}
-    mappings = {c: mapping(dimensions_shown(project, by_name[c]), binding.dimensions) for c in upstream}
+    mappings = {c: _mapping(binding, by_name[c], dimensions_shown(project, by_name[c])) for c in upstream}
     made = AssetsDefinition.from_graph(
         graph,
         keys_by_input_name={c: AssetKey(c) for c in upstream},
@@ -67,6 +71,14 @@ def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
         )
 
     return made.map_asset_specs(dressed)
+
+
+def _mapping(binding: Binding, read: Channel, upstream: Sequence[Dimension]) -> PartitionMapping | None:
+    """Which partitions of an input a partition needs: as the query says, where there is one."""
+    queries = [t.scoped for t in binding.tasks if isinstance(t.scoped, InScope)]
+    if queries and upstream and binding.dimensions:
+        return told_mapping(queries[0], read.name, upstream, binding.dimensions)
+    return mapping(upstream, binding.dimensions)
 
 
 def sink_job(binding: Binding) -> JobDefinition:

@@ -23,6 +23,7 @@ from nova_assets.dagster_bridge.janitor import janitor
 from nova_assets.dagster_bridge.publisher import publisher
 from nova_assets.dagster_bridge.receiving import receiving_job, receiving_sensor
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
+from nova_assets.dagster_bridge.scheduler import tick_job, tick_sensor
 from nova_assets.dagster_bridge.tables import tables_job, tables_sensor
 from nova_assets.dagster_bridge.triggers import trigger_of
 from nova_assets.dagster_bridge.upkeep import upkeep_job, upkeep_sensor
@@ -65,10 +66,11 @@ def build_definitions(
         compaction, receives, publishes = upkeep_job(), receiving_job(), tables_job()
         fed = any(c.source is not None or c.seal is not None for c in project.channels)
         shown = any(c.publish for c in project.channels)
+        ticks = [tick_job()] if any(b.is_scoped for b in project.bindings) else []
         triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
             assets=[*assets, *external_assets(project)],
-            jobs=[*jobs.values(), compaction, *([receives] if fed else []), *([publishes] if shown else [])],
+            jobs=[*jobs.values(), compaction, *([receives] if fed else []), *([publishes] if shown else []), *ticks],
             sensors=[
                 *(t for t in triggers if t is not None),
                 publisher(nova),
@@ -76,6 +78,7 @@ def build_definitions(
                 upkeep_sensor(nova, compaction),
                 *([receiving_sensor(nova, receives)] if fed else []),
                 *([tables_sensor(nova, publishes)] if shown else []),
+                *(tick_sensor(nova, job) for job in ticks),
             ],
             resources={RESOURCE: nova, IO_MANAGER: NovaIOManager(nova=nova)},
             executor=executor,

@@ -7,7 +7,9 @@ partition's whole name where there are three or more: of these Dagster has no de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from dagster import (
     AllPartitionMapping,
@@ -30,6 +32,7 @@ from nova_assets.model.partitions import (
     text_as_value,
     value_as_text,
 )
+from nova_assets.model.period import seconds_of
 from nova_assets.model.project import Project
 
 _EMPTY = "%00"  # Dagster takes no empty key, and no value is written so
@@ -53,9 +56,9 @@ def key_of(dimensions: Sequence[Dimension], partition: str) -> str:
     """Dagster's key of a partition."""
     values = partition_values(partition)
     if len(dimensions) == 1:
-        return _key(dimensions[0], values[dimensions[0].column])
+        return value_key(dimensions[0], values[dimensions[0].column])
     if len(dimensions) == 2:
-        return MultiPartitionKey({d.column: _key(d, values[d.column]) for d in dimensions})
+        return MultiPartitionKey({d.column: value_key(d, values[d.column]) for d in dimensions})
     return _plain(partition)
 
 
@@ -110,7 +113,7 @@ def announce(instance: DagsterInstance, channels: Mapping[str, Channel], blocks:
             found.setdefault(_shared_name(dimensions), set()).add(key_of(dimensions, partition))
         for d in dimensions:
             if d.kind == "dynamic":
-                found.setdefault(d.column, set()).add(_key(d, partition_values(partition)[d.column]))
+                found.setdefault(d.column, set()).add(value_key(d, partition_values(partition)[d.column]))
     for name, keys in found.items():
         new = sorted(keys - set(instance.get_dynamic_partitions(name)))
         if new:
@@ -120,17 +123,32 @@ def announce(instance: DagsterInstance, channels: Mapping[str, Channel], blocks:
 def _one(d: Dimension) -> PartitionsDefinition[Any]:
     # The current day and hour are partitions already: data comes while they last.
     if d.kind == "daily":
-        return DailyPartitionsDefinition(start_date=str(d.start)[:10], timezone=d.tz, end_offset=1)
+        until = None if d.end is None else (date.fromisoformat(d.end) + timedelta(days=1)).isoformat()
+        return DailyPartitionsDefinition(_begins(d)[:10], end_date=until, timezone=d.tz, end_offset=1 - d.lag)
     if d.kind == "hourly":
-        start = str(d.start)
-        begins = f"{start[:10]}-{start[11:16] or '00:00'}"
-        return HourlyPartitionsDefinition(start_date=begins, timezone=d.tz, end_offset=1)
+        begins, until = _hour(_begins(d)), None
+        if d.end is not None:
+            until = _hour((datetime.fromisoformat(d.end) + timedelta(hours=1)).isoformat())
+        return HourlyPartitionsDefinition(begins, end_date=until, timezone=d.tz, end_offset=1 - d.lag)
     if d.kind == "static":
-        return StaticPartitionsDefinition([_key(d, v) for v in d.values])
+        return StaticPartitionsDefinition([value_key(d, v) for v in d.values])
     return DynamicPartitionsDefinition(name=d.column)
 
 
-def _key(d: Dimension, value: str | None) -> str:
+def _begins(d: Dimension) -> str:
+    """The first partition; of one that rolls, as of the moment at which definitions are loaded."""
+    seconds = seconds_of(d.keep) if d.rolls else None
+    if seconds is None:
+        return str(d.start)
+    return (datetime.now(ZoneInfo(d.tz or "UTC")) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:00")
+
+
+def _hour(text: str) -> str:
+    return f"{text[:10]}-{text[11:16] or '00:00'}"
+
+
+def value_key(d: Dimension, value: str | None) -> str:
+    """Dagster's key of one value of a dimension."""
     if d.kind == "hourly":
         return str(value).replace("T", "-")
     return _plain(value_as_text(value)) or _EMPTY

@@ -74,14 +74,14 @@ def publish(store: Store, instance: DagsterInstance, has: Has | None = None) -> 
     standing = timelines(store, {b.channel for c in commits for b in c.blocks})
     for commit in commits:
         announce(instance, channels, [(b.channel, b.partition) for b in commit.blocks])
-        missing = [e for e in _events(store, commit, channels, standing) if not has(e, commit)]
+        missing = [e for e in events_of(store, commit, channels, standing) if not has(e, commit)]
         if not missing:
             store.catalog.mark_published(commit.id)
         events += missing
     return events
 
 
-def _events(
+def events_of(
     store: Store, commit: Commit, channels: Mapping[str, Channel], standing: Mapping[str, Mapping[str, Any]]
 ) -> list[Event]:
     """One event for each partition that Dagster sees of a channel.

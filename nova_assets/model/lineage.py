@@ -1,4 +1,4 @@
-"""Column lineage, where tasks declare it: which columns a written channel's columns are made from."""
+"""Column lineage, where tasks declare it or a query says it: which columns a written channel's are made from."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def column_lineage(binding: Binding) -> dict[str, dict[str, tuple[Column, ...]]]
     for task in binding.workflowette.in_order():
         ports = {e.name: e.port for e in task.consumes}
         for out in task.produces:
+            known = task.scoped.columns() if task.scoped is not None else out.columns
             by_port[out.port] = {
-                column: _made_from(binding, by_port, ports, sources) for column, sources in out.columns.items()
+                column: _made_from(binding, by_port, ports, sources) for column, sources in known.items()
             }
     return {c.name: by_port[p] for p, c in binding.channels.items() if by_port.get(p)}
 

@@ -32,6 +32,10 @@ class Scoped(Protocol):
         """What is read that other tasks make, and that is not there yet."""
         ...
 
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Column that is written -> the columns that it is made of, ``input.column`` each."""
+        ...
+
     def as_json(self) -> dict[str, Any]:
         """The query, as the catalog keeps it."""
         ...

@@ -161,14 +161,30 @@ _PATTERNS = {
 
 
 def _pattern(node: exp.Expr, given: exp.Expr | None) -> str:
-    """A pattern of dates, as Python has it: digits of fixed width alone."""
+    """A pattern of dates, as Python has it: digits of fixed width, and text in quotes."""
     if not isinstance(given, exp.Literal):
         raise CannotCompute(node, f"{called(node)} has no fixed pattern")
-    parts = re.split(r"(%-?[A-Za-z](?:strict)?)", given.name)
-    strange = [p for p in parts[1::2] if p not in _PATTERNS]
-    if strange or "%" in "".join(parts[::2]):
+    found = _unquoted(given.name)
+    if found is None:
         raise CannotCompute(node, f"the pattern of {called(node)} cannot be computed; it knows yyyy MM dd HH mm ss")
-    return "".join(_PATTERNS[p] if n % 2 else p for n, p in enumerate(parts))
+    return found
+
+
+def _unquoted(pattern: str) -> str | None:
+    """A pattern without its quotes; None where it has something else than digits of fixed width, and text."""
+    made, quoted = "", False
+    for token in re.findall(r"%-?[A-Za-z](?:strict)?|''|.", pattern, re.DOTALL):
+        if token == "'":
+            quoted = not quoted
+        elif token == "''":
+            made += "'"
+        elif token[0] == "%" and not quoted and token in _PATTERNS:
+            made += _PATTERNS[token]
+        elif token[0] == "%" or (token.isalpha() and not quoted):
+            return None
+        else:
+            made += token
+    return None if quoted else made
 
 
 def _date_format(node: exp.Expr, make: Make, zone: tzinfo) -> Function:

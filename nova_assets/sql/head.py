@@ -275,7 +275,17 @@ def _calendar(head: Head, column: str, one: Series) -> Dimension | None:
     start = _some_value(one)
     kind = "daily" if one.every == "day" else "hourly"
     begins = start.strftime("%Y-%m-%d" if kind == "daily" else "%Y-%m-%dT%H:%M")
-    dimension = Dimension(column, kind, begins, one.tz, keep=_keep(one))  # type: ignore[arg-type]
+    ends = None if one.end is None else one.end.strftime("%Y-%m-%d" if kind == "daily" else "%Y-%m-%dT%H:00")
+    dimension = Dimension(
+        column,
+        kind,  # type: ignore[arg-type]
+        begins,
+        one.tz,
+        keep=_keep(one),
+        end=ends,
+        lag=one.lag,
+        rolls=one.start is None,
+    )
     others = {g.name: _some_value(g) for g in head.generators}
     for moment in one.between(start, one.back(start, -3)):
         value = written(head.partition_of(head.whole({**others, one.name: moment}))[column])

@@ -16,6 +16,7 @@ from nova_assets.model.task import Context, Task
 from nova_assets.sql.dialect import parsed
 from nova_assets.sql.graph import Graph, Need
 from nova_assets.sql.head import Scope
+from nova_assets.sql.lineage import lineage
 from nova_assets.sql.query import Mode, Scan, scans_of
 from nova_assets.sql.runnable import Runnable, runnable, runnable_text
 from nova_assets.sql.text import Text
@@ -160,6 +161,20 @@ class InScope:
         there = {n.dataset: set(existing(n.dataset)) for n in needs if n.dataset in self.graph.datasets}
         made = ((n.dataset, p) for n in needs if n.dataset in there for p in n.partitions)
         return [f"{name}/{p}" if p else name for name, p in dict.fromkeys(made) if p not in there[name]]
+
+    def columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Column that is written -> the columns that it is made of, ``input.column`` each, as they are spelled."""
+        spelled = {c.lower(): c for c in self.schema.names}
+        found = {}
+        for column, origins in lineage(self.query).outputs.items():
+            scans = ((self.query.scans[number], name) for number, name in sorted(origins))
+            found[spelled[column]] = tuple(dict.fromkeys(f"{_name(s)}.{self._spelled(s, name)}" for s, name in scans))
+        return found
+
+    def _spelled(self, scan: Scan, column: str) -> str:
+        made, channel = self.graph.datasets.get(scan.dataset), self.graph.channels.get(scan.dataset)
+        schema = made.schema if made is not None else None if channel is None else channel.schema
+        return next((n for n in (schema.names if schema is not None else ()) if n.lower() == column), column)
 
     def as_json(self) -> dict[str, Any]:
         text, functions = self.query.text, self.graph.functions

@@ -54,6 +54,7 @@ OF_A_MOMENT = """
     DATE(:t) | CAST(:t AS DATE) = '2022-03-31' | DATE_FORMAT(:t, 'yyyy-MM-dd HH:mm:ss') | HOUR(:t) | :t > '2023-01-01'
     :t >= DATE '2024-02-29' | DATE_TRUNC('DAY', :t) | DATE_TRUNC('HOUR', :t) | DATE_TRUNC('MONTH', :t)
     :t - INTERVAL 1 HOUR | :t + INTERVAL 1 DAY | :t - INTERVAL 1 MONTH | CAST(:t AS STRING) | YEAR(:t)
+    DATE_FORMAT(:t, "yyyy-MM-dd'T'HH:00") | DATE_FORMAT(:t, "HH 'o''nn'") | DATE_FORMAT(:t, "HH''mm")
 """
 
 CASES = [
