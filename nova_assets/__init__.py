@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from nova_assets.plan.run import RunPlan as RunPlan
     from nova_assets.sql.datasets import Datasets as Datasets
     from nova_assets.sql.datasets import datasets as datasets
+    from nova_assets.sql.function import sql_function as sql_function
     from nova_assets.sql.task import sql_task as sql_task
     from nova_assets.store import Store as Store
 
@@ -81,6 +82,7 @@ _HOMES = {
     "opening": ("open",),
     "plan.run": ("RunPlan",),
     "sql.datasets": ("Datasets", "datasets"),
+    "sql.function": ("sql_function",),
     "sql.task": ("sql_task",),
     "store": ("Store",),
 }

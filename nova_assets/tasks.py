@@ -173,6 +173,7 @@ class TaskRun:
             log=log,
             execution_id=execution.id,
             pins={c: p.head for c, p in execution.pins.items()},
+            frame=self.engine.frame,
         )
 
     # the call

@@ -190,6 +190,9 @@ class StubEngine:
     def take(self, data: Any, schema: Schema | None) -> list[Row]:
         return list(data)
 
+    def frame(self, data: Any, schema: Schema) -> list[Row]:
+        return list(data)
+
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, Way]:

@@ -31,7 +31,7 @@ CHAPTERS = {
         "model.table",
     ),
     "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
-    "SQL": ("sql.datasets", "sql.task"),
+    "SQL": ("sql.datasets", "sql.function", "sql.task"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
     "Running": ("opening", "store", "model.execution", "plan.run"),
 }

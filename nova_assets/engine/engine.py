@@ -20,7 +20,7 @@ from nova_assets.engine.ways import Ways
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import arrow
-from nova_assets.model.arrow_types import arrow_type
+from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import partition_values
@@ -199,6 +199,10 @@ class SparkEngine:
     def take(self, data: Any, schema: Schema | None) -> Any:
         taken = take(data, schema)
         return self.session.read.parquet(*map(str, taken.paths)) if isinstance(taken, LargeParquet) else taken
+
+    def frame(self, data: Any, schema: Schema) -> Any:
+        nothing = isinstance(data, Sequence) and not data
+        return self._frame(to_arrow(schema).empty_table() if nothing else self.take(data, schema))
 
     def take_folder(self, folder: Path, channel: Channel) -> Any:
         from nova_assets.engine.columns import col

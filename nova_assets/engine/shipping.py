@@ -14,10 +14,15 @@ def ship_by_value(function: Callable[..., Any]) -> None:
     A worker is a Python of its own: it gets functions by their names and imports their module. Dagster loads a file of
     definitions (``dagster dev -f pipeline.py``) as a module that is on nobody's path, so functions of that file that
     run in workers (user-defined functions, ``mapInArrow``) would be found by no worker.
+
+    Args:
+        function: or something that is called as one, and says of which others it is made: ``parts``.
     """
     from pyspark import cloudpickle
 
-    module = sys.modules.get(function.__module__)
+    for part in getattr(function, "parts", ()):
+        ship_by_value(part)
+    module = sys.modules.get(getattr(function, "__module__", ""))
     if module is not None and module.__name__ != "__main__" and not _can_be_imported(module.__name__):
         register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
         register(module)  # again is no matter

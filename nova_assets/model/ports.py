@@ -380,6 +380,9 @@ class Engine(Protocol):
             BadRecord, EmptyInput, SchemaMismatch.
         """
 
+    def frame(self, data: Any, schema: Schema) -> Frame:
+        """The same as a frame of this engine; nothing at all is a frame without rows."""
+
     def take_folder(self, folder: Path, channel: Channel) -> Frame:
         """What a folder of Parquet files holds, in its own columns; those of partitions may be in the names of its
         folders, as Hive has them. It is listed for that: no read of a channel does so (R16)."""

@@ -13,6 +13,7 @@ from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.lineage import lineage_problems
 from nova_assets.model.names import check_name
 from nova_assets.model.parameters import parameter_problems, twice, wants_context
+from nova_assets.model.schema import Schema
 from nova_assets.model.scoped import Scoped
 
 
@@ -28,6 +29,7 @@ class Context:
         log: a logger whose lines reach Dagster, too.
         execution_id: of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
+        frame: makes a frame of what ``store.insert`` takes, such as rows or an Arrow table, of a schema.
     """
 
     spark: Any = None
@@ -37,6 +39,7 @@ class Context:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("nova_assets.task"))
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
+    frame: Callable[[Any, Schema], Any] = lambda data, schema: data
 
 
 @dataclass(frozen=True)

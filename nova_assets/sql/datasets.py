@@ -14,7 +14,8 @@ from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.sql.declared import Declared, understand
-from nova_assets.sql.graph import Dataset, Graph
+from nova_assets.sql.function import Functions, SqlFunction, bodies_of, types_of
+from nova_assets.sql.graph import Graph
 from nova_assets.sql.task import InScope, Late, consumes_of
 from nova_assets.sql.text import Text
 
@@ -25,12 +26,16 @@ class Datasets(Sequence[Binding]):
     Args:
         graph: what follows from their queries.
         late: dataset -> what becomes of it when data comes to an input that it has read already.
+        bodies: functions of users, by name.
     """
 
-    def __init__(self, graph: Graph, late: Mapping[str, Late] | None = None) -> None:
+    def __init__(
+        self, graph: Graph, late: Mapping[str, Late] | None = None, bodies: Mapping[str, SqlFunction] | None = None
+    ) -> None:
         self.graph = graph
         said = late or {}
-        self._bindings = tuple(_binding(graph, d, said.get(d.name, "rebuild")) for d in graph.datasets.values())
+        queries = [InScope(graph, name, said.get(name, "rebuild"), bodies) for name in graph.datasets]
+        self._bindings = tuple(_binding(graph, q) for q in queries)
 
     def channel(self, name: str) -> Channel:
         """The channel that a dataset is kept in, for tasks in Python that read it. Raises DefinitionError."""
@@ -54,7 +59,7 @@ def datasets(
     folder: str | Path,
     *,
     channels: Sequence[Channel] = (),
-    functions: Mapping[str, str] | None = None,
+    functions: Functions | None = None,
     late: Mapping[str, Late] | None = None,
 ) -> Datasets:
     """The datasets of a folder: every ``.sql`` file in it, and below, is one statement.
@@ -66,7 +71,8 @@ def datasets(
     Args:
         folder: where the files are.
         channels: what they read that is no dataset; and, under the name of a dataset, how that is to be kept.
-        functions: functions of your own that they call, with the types that they give: ``{"slug": "string"}``.
+        functions: functions of your own that they call: what ``nova.sql_function`` makes; or, of those that the session
+            has already, the types: ``{"slug": "string"}``.
         late: what becomes of a dataset's partition when data comes to something that it was made of: ticks make it
             again (``"rebuild"``, as for all that are not named), or leave it: ``{"invoices": "ignore"}``.
 
@@ -84,9 +90,9 @@ def datasets(
             next=f"make {root / 'NAME.sql'}",
         )
     texts = tuple(_text(file) for file in files)
-    found = understand(Declared(texts, tuple(channels), functions or {}))
+    found = understand(Declared(texts, tuple(channels), types_of(functions)))
     _refuse_late(late or {}, found)
-    return Datasets(found, late)
+    return Datasets(found, late, bodies_of(functions))
 
 
 def queries_of(project: Project) -> dict[str, InScope]:
@@ -110,14 +116,14 @@ def _text(file: Path) -> Text:
         raise SqlError(f"{file} cannot be read as text", found=str(error), expected="UTF-8", file=str(file)) from error
 
 
-def _binding(graph: Graph, dataset: Dataset, late: Late) -> Binding:
-    query = InScope(graph, dataset.name, late)
+def _binding(graph: Graph, query: InScope) -> Binding:
+    dataset = graph.dataset(query.name)
     task = Task(
         name=f"make_{dataset.name}",
         function=query,
         consumes=consumes_of(dataset.query.scans),
         produces=(Produces(dataset.name, dataset.written.kind),),
-        deterministic=True,
+        deterministic=not dataset.query.calls,  # what they read may be otherwise the next time
         description=dataset.written.text.sql.strip(),
         scoped=query,
     )

@@ -14,6 +14,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, Dimension, partition_name, partition_values
 from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.model.scoped import Existing
+from nova_assets.sql.calls import tables_of
 from nova_assets.sql.dataset import Written, written
 from nova_assets.sql.head import Scope, dimensions
 from nova_assets.sql.prune import needed
@@ -219,6 +220,7 @@ def graph(texts: Sequence[Text], channels: Sequence[Channel] = (), functions: Ma
     """
     problems: list[SqlError] = []
     read = _all_written(texts, problems)
+    _refuse_two_meanings([*read, *(c.name for c in channels)], functions or {})
     unread = {Path(p.file).stem for p in problems}
     given = {c.name: c for c in channels}
     others = {n: c for n, c in given.items() if n not in read}
@@ -238,6 +240,12 @@ def graph(texts: Sequence[Text], channels: Sequence[Channel] = (), functions: Ma
     _refuse(problems)
     reads = {r for d in made.values() for r in d.query.reads}
     return Graph(made, {n: c for n, c in others.items() if n in reads}, dict(functions or {}))
+
+
+def _refuse_two_meanings(names: Sequence[str], functions: Mapping[str, str]) -> None:
+    both = sorted(set(names) & set(tables_of(functions)))
+    if both:
+        raise DefinitionError(f"{', '.join(both)}: a function and a dataset", expected="a name for each")
 
 
 def in_order(texts: Sequence[Text]) -> list[Written]:
@@ -307,11 +315,12 @@ def understood_dataset(
     Raises:
         SqlError: it cannot be understood.
     """
-    query = understood(one.text, one.query, schemas, one.head.variable_types)
+    tables = tables_of(functions)
+    query = understood(one.text, one.query, schemas, one.head.variable_types, tables)
     for n, select in enumerate(query.tree.selects, start=1):
         if is_unnamed(select):
             raise one.text.error(f"column {n} of what it gives has no name", select, next="give it one: ... AS name")
-    gives = schema_of_query(query, schemas, functions)
+    gives = schema_of_query(query, {**tables, **schemas}, functions)
     types = one.head.column_types
     for column in types:
         if column.lower() in (n.lower() for n in gives.names):

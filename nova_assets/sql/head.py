@@ -149,7 +149,7 @@ def head_of(text: Text, node: For | None, partition: exp.Partition | None) -> He
     for let in node.args.get("lets") or () if node is not None else ():
         assert isinstance(let, Let)
         _refuse_twice(text, let.this, known)
-        lets.append((let.this.name, _computed(text, let.expression, known, zone)))
+        lets.append((let.this.name, of_scope(text, let.expression, known, zone)))
         known.append(let.this.name)
     columns = [_partition_column(text, e, known, zone) for e in (partition.expressions if partition else ())]
     return Head(tuple(generators), tuple(lets), tuple(columns))
@@ -184,15 +184,15 @@ def _values(text: Text, among: exp.Tuple) -> tuple[Value, ...]:
 
 
 def _constant(text: Text, node: exp.Expr) -> Value:
-    computed = _computed(text, node, [], UTC)
+    computed = of_scope(text, node, [], UTC)
     value = computed.of({})
     if value is UNKNOWN or value is None:
         raise text.error(f"{node.sql('spark')} is no plain value", node, expected="'a', 1, true or DATE '2024-01-01'")
     return value
 
 
-def _computed(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> Computed:
-    """An expression of variables."""
+def of_scope(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> Computed:
+    """An expression of variables. Raises SqlError where it has others, or hangs on data."""
     for column in node.find_all(exp.Column, exp.Placeholder):
         if column.name not in known or (isinstance(column, exp.Column) and column.table):
             raise text.error(
@@ -208,8 +208,8 @@ def _computed(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> Com
 
 def _partition_column(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> tuple[str, Computed]:
     if isinstance(node, exp.EQ):
-        return node.this.name, _computed(text, node.expression, known, zone)
-    return node.name, _computed(text, node, known, zone)
+        return node.this.name, of_scope(text, node.expression, known, zone)
+    return node.name, of_scope(text, node, known, zone)
 
 
 def _some_value(generator: Series | Listed) -> Value:

@@ -14,6 +14,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
+from nova_assets.sql.calls import Call, as_table, call_number, calls_of, is_call
 from nova_assets.sql.dialect import DIALECT
 from nova_assets.sql.text import Span, Text, span
 
@@ -57,6 +58,7 @@ class Query:
         variables: that occur in it, and their types.
         names: of what it gives, as written, where it says one.
         bare: places of the text where a variable stands by its bare name.
+        calls: all places where a function stands as a table.
     """
 
     text: Text
@@ -65,6 +67,12 @@ class Query:
     variables: Mapping[str, str]
     names: tuple[str, ...] = ()
     bare: tuple[tuple[Span, str], ...] = ()
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The datasets that it reads, and the functions that it calls as tables."""
+        return tuple(dict.fromkeys((*self.reads, *(c.function for c in self.calls))))
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -83,6 +91,8 @@ def scans_of(text: Text, tree: exp.Query) -> tuple[Scan, ...]:
         for table in scope.tables:
             if table.name in scope.cte_sources and not isinstance(table.this, exp.Anonymous):
                 continue
+            if is_call(table, _MODES):
+                continue
             if _SCAN not in table.meta:
                 found.append(_scan(text, table, len(found)))
                 table.meta[_SCAN] = found[-1].number
@@ -100,9 +110,9 @@ def _scan(text: Text, table: exp.Table, number: int) -> Scan:
     mode = _MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
     if mode is None:
         raise text.error(
-            f"there is no table function {call.sql('spark')}",
+            f"{call.sql('spark')} is no dataset",
             table,
-            expected="a dataset, NEW(dataset), OLD(dataset) or WHOLE(dataset)",
+            expected="a dataset, NEW(dataset), OLD(dataset), WHOLE(dataset), or a function of your own",
         )
     inner = call.expressions
     if len(inner) != 1 or not isinstance(inner[0], exp.Column) or inner[0].table:
@@ -110,6 +120,11 @@ def _scan(text: Text, table: exp.Table, number: int) -> Scan:
     begin, end = span(call) or (0, 0)
     place = (begin, text.sql.index(")", end) + 1)
     return Scan(number, inner[0].name, mode, table, place, bool(table.alias))
+
+
+def calls_in(text: Text, tree: exp.Query) -> tuple[Call, ...]:
+    """Where a query calls functions as tables. Marks each place in the tree. Raises SqlError."""
+    return calls_of(text, tree, _MODES)
 
 
 def scan_number(table: exp.Expr) -> int | None:
@@ -122,28 +137,35 @@ def understood(
     tree: exp.Query,
     schemas: Mapping[str, Schema],
     variables: Mapping[str, str] | None = None,
+    functions: Mapping[str, Schema] | None = None,
 ) -> Query:
     """A query with every column told.
 
     Args:
         schemas: of all datasets that there are.
         variables: of its scope, by name, with their types.
+        functions: that may stand as tables, and what they give.
 
     Raises:
         SqlError: there is no such dataset or column; or a name is that of a column and of a variable.
     """
-    tree = tree.copy()
-    scans = scans_of(text, tree)
+    tree, functions = tree.copy(), functions or {}
+    scans, calls = scans_of(text, tree), calls_in(text, tree)
     for scan in scans:
         if scan.dataset not in schemas:
-            raise _no_such_dataset(text, scan, schemas)
+            raise _no_such_dataset(text, scan, schemas, functions)
+    for call in calls:
+        if call.function not in functions:
+            raise _no_such_function(text, call, functions)
     for table in list(tree.find_all(exp.Table)):
-        number = scan_number(table)
+        number, called = scan_number(table), call_number(table)
         if number is not None:
             _rename(table, scans[number])
+        if called is not None:
+            as_table(table, calls[called])
     for column in tree.find_all(exp.Column):
         column.meta[_BARE] = not column.table
-    known = {s.dataset: schemas[s.dataset] for s in scans}
+    known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: functions[c.function] for c in calls}
     names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
     qualified = _qualified(text, tree, known)
     for column in qualified.find_all(exp.Column):
@@ -152,10 +174,23 @@ def understood(
     used, bare = _with_variables(text, qualified, variables or {})
     for scope in traverse_scope(qualified):
         _refuse_unknown_columns(text, scope, known, scans)
-    return Query(text, qualified, scans, used, names, bare)
+    return Query(text, qualified, scans, used, names, bare, calls)
 
 
-def _no_such_dataset(text: Text, scan: Scan, schemas: Mapping[str, Schema]) -> Exception:
+def _no_such_function(text: Text, call: Call, functions: Mapping[str, Schema]) -> Exception:
+    return text.error(
+        f"there is no table function {call.function}(...)",
+        call.node,
+        expected=", ".join(f"{n}(...)" for n in functions) or "a dataset, NEW(dataset), OLD(dataset) or WHOLE(dataset)",
+        next=f'nova.datasets(..., functions=[{call.function}]), of @nova.sql_function(returns="table(...)")',
+    )
+
+
+def _no_such_dataset(
+    text: Text, scan: Scan, schemas: Mapping[str, Schema], functions: Mapping[str, Schema]
+) -> Exception:
+    if scan.dataset in functions:
+        return text.error(f"{scan.dataset} is a function", scan.node, expected=f"{scan.dataset}(...)")
     near = get_close_matches(scan.dataset, list(schemas), 3) or sorted(schemas)[:5]
     return text.error(
         f"there is no dataset {scan.dataset!r}",

@@ -13,11 +13,13 @@ from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.scoped import Existing
 from nova_assets.model.task import Context, Task
+from nova_assets.sql.calling import Calling
 from nova_assets.sql.dialect import parsed
+from nova_assets.sql.function import SqlFunction
 from nova_assets.sql.graph import Graph, Need
 from nova_assets.sql.head import Scope
 from nova_assets.sql.lineage import lineage
-from nova_assets.sql.query import Mode, Scan, scans_of
+from nova_assets.sql.query import Mode, Scan, calls_in, scans_of
 from nova_assets.sql.runnable import Runnable, runnable, runnable_text
 from nova_assets.sql.text import Text
 
@@ -57,6 +59,13 @@ def sql_task(
         raise text.error(
             "is no query", tree, expected="SELECT ...", next="scopes and INSERT are for files: nova.datasets(folder)"
         )
+    calls = calls_in(text, tree)
+    if calls:
+        raise text.error(
+            f"{calls[0].function}(...) stands as a table",
+            calls[0].place,
+            expected="functions that give tables in datasets: nova.datasets(folder, functions=[...])",
+        )
     scans = scans_of(text, tree)
     edges = [produces] if isinstance(produces, Produces) else list(produces)
     return Task(
@@ -95,7 +104,8 @@ class _Free:
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         values = {name: ctx.params[name] for name in self.query.variables}
-        return _run(ctx, self.query, self.inputs, frames, values)
+        given = {name: frames[self.inputs[name]] for name in self.query.frames.values()}
+        return ctx.spark.sql(self.query.sql, args=dict(values), **given)
 
 
 class InScope:
@@ -103,12 +113,19 @@ class InScope:
 
     Args:
         late: what becomes of a partition when data comes to something that it was made of.
+        bodies: functions of users, by name.
+
+    Raises:
+        SqlError: one is called as it cannot be.
     """
 
-    def __init__(self, graph: Graph, name: str, late: Late = "rebuild") -> None:
+    def __init__(
+        self, graph: Graph, name: str, late: Late = "rebuild", bodies: Mapping[str, SqlFunction] | None = None
+    ) -> None:
         self.graph = graph
         self.name = name
         self.late = late
+        self.calling = Calling(graph, graph.dataset(name), bodies or {})
         self.source = graph.dataset(name).written.text.name
         dataset = graph.dataset(name)
         self.head = dataset.written.head
@@ -123,7 +140,20 @@ class InScope:
         columns = {f"partition_{c}": v for c, v in self.head.partition_of(scope).items()}
         values = {**scope, **columns}
         self._refuse_other_zone(ctx)
-        return _run(ctx, self.runnable, self.names, frames, {n: values[n] for n in self.runnable.variables})
+        self.calling.register(ctx)
+        given = {name: frames[self.names[name]] for name in self.runnable.frames.values()}
+        parameters = {n: values[n] for n in self.runnable.variables}
+
+        def run(sql: str, **made: Any) -> Any:
+            wanted = {name: frame for name, frame in {**given, **made}.items() if f"{{{name}}}" in sql}
+            return ctx.spark.sql(sql, args=parameters, **wanted)
+
+        return run(self.runnable.sql, **self.calling.frames(ctx, scope, self.runnable.calls, run))
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The functions of users that it calls, for who has to bring their modules to Spark's workers."""
+        return self.calling.functions
 
     def _refuse_other_zone(self, ctx: Context) -> None:
         """Spark tells the day of a moment in the zone of its session, and what is read was told in UTC."""
@@ -201,10 +231,3 @@ class InScope:
                 next=f"nova show {self.name}",
             )
         return ended
-
-
-def _run(
-    ctx: Context, query: Runnable, inputs: Mapping[str, str], frames: Mapping[str, Any], values: Mapping[str, Any]
-) -> Any:
-    given = {name: frames[inputs[name]] for name in query.frames.values()}
-    return ctx.spark.sql(query.sql, args=dict(values), **given)

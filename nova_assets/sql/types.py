@@ -16,6 +16,7 @@ from sqlglot.optimizer.annotate_types import TypeAnnotator
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, Field, Schema, parse_type
+from nova_assets.sql.calls import scalars_of
 from nova_assets.sql.dialect import DIALECT
 from nova_assets.sql.query import Query, mapping
 from nova_assets.sql.widening import VOID, arithmetic, bounded, is_number, is_whole, wider
@@ -43,7 +44,7 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     Raises:
         SqlError: a column has no name, or its type does not follow.
     """
-    known = mapping({name: schemas[name] for name in query.reads}, functions)
+    known = mapping({name: schemas[name] for name in query.tables}, scalars_of(functions or {}))
     tree = query.tree.copy()
     annotator = _Annotator(known, _RULES)
     annotator.annotate(tree)
@@ -90,7 +91,7 @@ def _auto_name(node: exp.Expr) -> str:
 
 def spelled(query: Query, schemas: Mapping[str, Schema]) -> dict[str, str]:
     """Names in small letters -> as they are written: by the query where it names a column, else by what it reads."""
-    found = {n.lower(): n for dataset in query.reads for n in schemas[dataset].names}
+    found = {n.lower(): n for table in query.tables for n in schemas[table].names}
     return found | {n.lower(): n for n in query.names}
 
 

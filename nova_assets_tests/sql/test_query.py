@@ -43,10 +43,11 @@ from nova_assets_tests.sql.rig import query
         ),
         (
             "SELECT 1 AS x FROM NEWEST(sales)",
-            "[NOVA-SQL] query.sql:1:20: there is no table function NEWEST(sales)\n"
+            "[NOVA-SQL] query.sql:1:20: there is no table function NEWEST(...)\n"
             "    1 | SELECT 1 AS x FROM NEWEST(sales)\n"
             "      |                    ^^^^^^^^^^^^\n"
-            "  expected: a dataset, NEW(dataset), OLD(dataset) or WHOLE(dataset)",
+            "  expected: a dataset, NEW(dataset), OLD(dataset) or WHOLE(dataset)\n"
+            '  next:     nova.datasets(..., functions=[NEWEST]), of @nova.sql_function(returns="table(...)")',
         ),
         (
             "SELECT product FROM sales WHERE day = day",

@@ -1,0 +1,109 @@
+"""Functions of users in SQL: what follows from their calls, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.errors import DefinitionError, NovaError, SqlError
+from nova_assets.sql.datasets import queries_of
+from nova_assets.sql.task import InScope
+
+TICKETS = nova.Channel(
+    "tickets",
+    schema="product string, price decimal(10,2), day string, store string",
+    partitions=[nova.daily("day", start="2022-03-01"), nova.static("store", ["Oslo", "Paris"])],
+)
+HEAD = "FOR t IN TIMESERIES('2022-03-29', '2022-03-31') LET d = DATE_FORMAT(t, 'yyyy-MM-dd')\n"
+HEAD += "INSERT OVERWRITE made PARTITION (day = d)\n"
+QUERY = "SELECT product, price FROM tickets WHERE tickets.day = DATE_SUB(:d, 1)"
+
+
+@nova.sql_function(returns="table(currency string, rate decimal(10,4))")
+def rates(day: str, base: str, sold: Any = None, *, digits: int = 4) -> Any:
+    return []
+
+
+@nova.sql_function(returns="string", name="slugged")
+def slug(text: str) -> str:
+    return text.lower()
+
+
+def made(folder: Path, sql: str, functions: Any = (rates, slug)) -> InScope:
+    (folder / "made.sql").write_text(HEAD + sql)
+    project = nova.Project(bindings=nova.datasets(folder, channels=[TICKETS], functions=functions))
+    return queries_of(project)["made"]
+
+
+def needs(query: InScope) -> list[str]:
+    found = query.needs("day=2022-03-30", datetime.now(UTC), lambda channel: ())
+    return [p for n in found for p in n.partitions]
+
+
+def test_what_a_function_gives_is_typed_as_it_declares(tmp_path: Path) -> None:
+    query = made(tmp_path, "SELECT r.*, slugged(currency) AS s, rate * 2 AS twice FROM rates(:d, 'EUR') r")
+    assert str(query.schema) == "currency string, rate decimal(10,4), s string, twice decimal(12,4), day string"
+    assert query.query.reads == () and needs(query) == []
+
+
+def test_a_query_that_it_takes_is_read_as_it_says(tmp_path: Path) -> None:
+    for given in (f"({QUERY})", f"TABLE({QUERY})", f"(({QUERY}))"):
+        query = made(tmp_path, f"SELECT * FROM rates(:d, 'EUR', {given})")
+        assert needs(query) == ["day=2022-03-29/store=Oslo", "day=2022-03-29/store=Paris"]
+        assert query.query.reads == ("tickets",)
+        assert query.runnable.calls == {
+            "call_0": {query.query.calls[0].queries[0]: QUERY.replace("tickets WHERE", "{scan_0} AS `tickets` WHERE")}
+        }
+
+
+def test_a_function_stands_beside_datasets(tmp_path: Path) -> None:
+    sql = f"SELECT k.product, r.rate FROM rates(d, 'EUR', ({QUERY}), digits => 2) r JOIN tickets k ON k.product = "
+    query = made(tmp_path, sql + "r.currency WHERE k.day = :d AND k.store = 'Paris'")
+    assert needs(query) == ["day=2022-03-29/store=Oslo", "day=2022-03-29/store=Paris", "day=2022-03-30/store=Paris"]
+    assert "FROM {call_0} r JOIN {scan_1} k ON" in query.runnable.sql
+    assert "FROM rates(d, 'EUR', (SELECT" in query.runnable.shown
+    assert dict(query.columns()) == {"product": ("tickets.product",), "rate": ()}
+
+
+WRONG = [
+    ("SELECT * FROM rates(:d)", "made.sql:3:15: rates(...) cannot be called so: missing a required argument: 'base'"),
+    ("SELECT * FROM rates(:d, 'a', x => 1)", "rates(...) cannot be called so: got an unexpected keyword argument 'x'"),
+    ("SELECT * FROM rates(:e, 'a')", "made.sql:3:21: there is no variable ':e'"),
+    ("SELECT * FROM rate(:d, 'a')", "made.sql:3:15: there is no table function rate(...)"),
+    ("SELECT * FROM rates", "made.sql:3:15: rates is a function"),
+    ("SELECT price FROM rates(:d, 'a')", "there is no column 'price'"),
+    ("SELECT slug(currency) AS s FROM rates(:d, 'a')", "the type of column 's' does not follow from the query"),
+    (f"SELECT * FROM rates(:d, 'a', ({QUERY.replace('product', 'colour')}))", "there is no column 'colour'"),
+]
+
+
+@pytest.mark.parametrize(("sql", "what"), WRONG)
+def test_what_is_wrong_with_a_call_is_pointed_at(tmp_path: Path, sql: str, what: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        made(tmp_path, sql)
+    assert what in raised.value.what and "^" in str(raised.value)
+
+
+def test_what_is_wrong_with_a_function(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="function 'f': "):
+        _named("f", "table(a strange)")
+    with pytest.raises(DefinitionError, match="function 'f': "):
+        _named("f", "strange")
+    with pytest.raises(NovaError, match="nothing is known of rates"):
+        made(tmp_path, "SELECT * FROM rates(:d, 'a')", {"rates": rates.returns})
+    with pytest.raises(DefinitionError, match="tickets: a function and a dataset"):
+        made(tmp_path, "SELECT 1 AS n", [_named("tickets", "table(a int)")])
+    with pytest.raises(SqlError, match=r"rates\(...\) stands as a table"):
+        nova.sql_task("t", "SELECT * FROM rates('2022-03-31')", produces=nova.base("made"))
+
+
+def _named(name: str, returns: str) -> Any:
+    return nova.sql_function(returns=returns, name=name)(lambda: None)
+
+
+def test_calling_it_calls_the_plain_function() -> None:
+    assert slug("Ab") == "ab"
