@@ -101,6 +101,7 @@ class Runtime:
         run_id: str | None = None,
         firing_id: str | None = None,
         observer: Observer | None = None,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> Execution:
         """Execute a binding: begin, every task, commit; planned again when a commit conflicts (R6).
 
@@ -108,6 +109,7 @@ class Runtime:
             binding: its name.
             observer: told ("begin", Execution), ("progress", Progress), ("task", TaskReport), ("check", CheckReport)
                 and ("commit", Commit), as they happen.
+            wanted: asked once it has begun, when nobody else can begin any more; where it is not, it is aborted.
 
         Raises:
             ExecutionInProgress: another execution of it is alive.
@@ -118,6 +120,9 @@ class Runtime:
         self.sweep()
         for attempt in range(1, self.attempts + 1):
             execution = self.begin(binding, partition, run_id=run_id, firing_id=firing_id)
+            if not wanted():
+                self.abort(execution, "it is no longer wanted", failed=False)
+                return self.catalog.execution(execution.id)
             try:
                 return self.carry_on(execution, observer)
             except CommitConflict as conflict:

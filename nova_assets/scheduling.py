@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 
-from nova_assets.errors import ChannelNotFound, NovaError
+from nova_assets.errors import ChannelNotFound, ExecutionInProgress, NovaError
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
 from nova_assets.model.mark import Made, Mark
@@ -88,15 +88,24 @@ class Scheduling:
                 yield ran
 
     def _run(self, batch: Batch, run_id: str | None) -> Iterator[Ran]:
-        there = _AsMade(self.catalog)[batch.dataset]
+        """What another process makes, or has made meanwhile, is left to it."""
         for partition, was in zip(batch.partitions, batch.was, strict=True):
-            if partition in there and there[partition].seq != was:
-                continue  # another process has made it meanwhile
+            wanted = partial(self._is_as_it_was, batch.dataset, partition, was)
+            if not wanted():
+                continue
             try:
-                yield Ran(batch.dataset, partition, self.runtime.run(batch.dataset, partition, run_id=run_id))
+                done = self.runtime.run(batch.dataset, partition, run_id=run_id, wanted=wanted)
+                if done.state == "committed":
+                    yield Ran(batch.dataset, partition, done)
+            except ExecutionInProgress:
+                continue
             except NovaError as error:
                 log.warning("%s %s failed: %s", batch.dataset, partition, error.what)
                 yield Ran(batch.dataset, partition, error=error)
+
+    def _is_as_it_was(self, dataset: str, partition: str, was: int) -> bool:
+        there = _AsMade(self.catalog)[dataset]
+        return (there[partition].seq if partition in there else 0) == was
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,105 @@
+"""The scheduler keeps nothing of its own: killed at any point, and gone on with by another process, it comes to the
+same end, and nothing is made twice for nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nova_assets.crash import CRASH_POINTS
+from nova_assets.plan.tick import Policy
+from nova_assets.store import Store
+from nova_assets_tests.scenarios.tick_worker import DAYS, LEASE, STORES, TASKS, open_store
+
+POINTS = [p for p in CRASH_POINTS if p.startswith(("begin", "stage", "task", "commit"))]
+SOON = Policy(backoff=0.1)  # what was killed counts as failed
+POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+KILLED: list[Any] = [("sqlite", point, n) for point in POINTS for n in (1, 6)]
+KILLED += [pytest.param("postgres", point, 4, marks=pytest.mark.postgres) for point in POINTS]
+
+
+class Deployment:
+    def __init__(self, catalog: str, folder: Path) -> None:
+        self.given = (catalog, str(folder / "wh"), str(folder / "sql"))
+        (folder / "sql").mkdir()
+        self.store: Store = open_store(*self.given)
+        self.store.insert("tickets", [{"price": 2, "day": d, "store": s} for d in DAYS for s in STORES])
+
+    def tick_until_killed(self, at: str | None = None) -> bool:
+        """Ticks in a process of their own. Gives whether it was killed."""
+        command = [sys.executable, "-m", "nova_assets_tests.scenarios.tick_worker", *self.given]
+        env = {**os.environ, **({"NOVA_CRASH_AT": at} if at else {})}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode in (0, -9), done.stderr[-3000:]
+        return done.returncode == -9
+
+    def tick_to_the_end(self) -> None:
+        until = time.monotonic() + 30
+        while (found := self.store.next_tick(SOON)).run or found.waits:
+            assert time.monotonic() < until, found
+            self.store.tick(found)
+            time.sleep(0 if found.run else LEASE / 4)  # one that was killed holds its lease for a moment
+
+    def made(self) -> Counter[tuple[str, str]]:
+        """How often each task was committed."""
+        done = self.store.executions(limit=1000)
+        return Counter((e.binding or "", e.partition) for e in done if e.state == "committed" and e.binding)
+
+    def revenue(self) -> list[int]:
+        return [row["revenue"] for row in self.store.read("total").to_spark()]
+
+
+@pytest.fixture
+def deployment(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    sqlite = f"sqlite:///{tmp_path}/c.db"
+    made = Deployment(sqlite if kind == "sqlite" else request.getfixturevalue("postgres_catalog_url"), tmp_path)
+    yield made
+    made.store.close()
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "point", "n"), KILLED)
+def test_killed_anywhere_it_comes_to_the_same_end(deployment: Deployment, point: str, n: int) -> None:
+    assert deployment.tick_until_killed(f"{point}:{n}")
+    deployment.tick_to_the_end()
+    assert deployment.revenue() == [8]
+    assert deployment.made() == Counter(TASKS)
+
+    deployment.store.insert("tickets", [{"price": 5, "day": DAYS[1], "store": "Paris"}])
+    again = [("store_sales", f"day={DAYS[1]}/store=Paris"), ("day_sales", f"day={DAYS[1]}"), ("total", "")]
+    deployment.tick_to_the_end()
+    assert deployment.revenue() == [13]
+    assert deployment.made() == Counter(TASKS) + Counter(again), "what the late data is no part of is left alone"
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", POSTGRES])
+def test_killed_again_and_again(deployment: Deployment) -> None:
+    kills = 0
+    while deployment.tick_until_killed("commit.after"):  # after each single task
+        kills += 1
+        time.sleep(LEASE / 2)
+    deployment.tick_to_the_end()
+    assert kills == len(TASKS)
+    assert deployment.made() == Counter(TASKS)
+    assert deployment.revenue() == [8]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", POSTGRES])
+def test_ticks_of_several_processes_at_once_make_everything_once(deployment: Deployment) -> None:
+    command = [sys.executable, "-m", "nova_assets_tests.scenarios.tick_worker", *deployment.given]
+    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(3)]
+    assert [p.wait(60) for p in running] == [0, 0, 0], [p.stderr.read() for p in running if p.stderr]
+    deployment.tick_to_the_end()
+    assert deployment.made() == Counter(TASKS)
+    assert deployment.revenue() == [8]

@@ -1,0 +1,88 @@
+"""What a test of the scheduler kills: ticks over datasets in SQL, in a process of its own.
+
+``python -m nova_assets_tests.scenarios.tick_worker CATALOG WAREHOUSE FOLDER``
+
+The stub engine keeps the rows and DuckDB runs the queries, so that many processes can be killed in little time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import duckdb
+import pyarrow as pa
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.crash import crash_point
+from nova_assets.settings import load_settings
+from nova_assets.store import Store
+from nova_assets_tests.stub_engine import Row, StubEngine
+
+LEASE, GRACE = 0.5, 0.1
+DAYS, STORES = ("2022-03-30", "2022-03-31"), ("Oslo", "Paris")
+
+DATASETS = {
+    "store_sales": "FOR t IN TIMESERIES('2022-03-30', '2022-03-31'), store IN ('Oslo', 'Paris') "
+    "LET d = DATE_FORMAT(t, 'yyyy-MM-dd') INSERT OVERWRITE store_sales PARTITION (day = d, store) "
+    "SELECT SUM(price) AS revenue FROM tickets WHERE tickets.day = :d AND tickets.store = :store",
+    "day_sales": "FOR t IN TIMESERIES('2022-03-30', '2022-03-31') LET d = DATE_FORMAT(t, 'yyyy-MM-dd') "
+    "INSERT OVERWRITE day_sales PARTITION (day = d) SELECT SUM(revenue) AS revenue FROM store_sales s WHERE s.day = :d",
+    "total": "SELECT SUM(revenue) AS revenue FROM day_sales",
+}
+TASKS = [("store_sales", f"day={d}/store={s}") for d in DAYS for s in STORES]
+TASKS += [("day_sales", f"day={d}") for d in DAYS] + [("total", "")]
+"""All that there are, in an order in which they can be made."""
+
+TICKETS = nova.Channel(
+    "tickets",
+    schema="price bigint, day string, store string",
+    partitions=[nova.daily("day", start=DAYS[0]), nova.static("store", STORES)],
+)
+
+
+class Duck:
+    """As much of a Spark session as a query needs."""
+
+    conf: ClassVar = {"spark.sql.session.timeZone": "UTC"}
+
+    def sql(self, sql: str, args: Mapping[str, Any], **frames: list[Row]) -> list[Row]:
+        with duckdb.connect() as connection:
+            for name, rows in frames.items():
+                empty = pa.schema([("price", pa.int64()), ("revenue", pa.int64()), ("day", pa.string())])
+                table = pa.Table.from_pylist(rows, schema=None if rows else empty)
+                connection.register(name, table)
+            for name in args:
+                sql = sql.replace(f":{name}", f"${name}")
+            text = sql.format(**{name: name for name in frames}).replace("`", '"').replace("AS string", "AS varchar")
+            text = text.replace("SUM(price)", "CAST(SUM(price) AS bigint)")
+            text = text.replace("SUM(revenue)", "CAST(SUM(revenue) AS bigint)")
+            used = {name: value for name, value in args.items() if f"${name}" in text}
+            made = connection.execute(text, used)
+            names = [column[0] for column in made.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in made.fetchall()]
+
+
+def open_store(catalog: str, warehouse: str, folder: str) -> Store:
+    for name, sql in DATASETS.items():
+        Path(folder, f"{name}.sql").write_text(sql)
+    settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE)
+    made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
+    engine = StubEngine(warehouse, "revenue bigint")
+    engine.session = Duck()
+    project = nova.Project(bindings=nova.datasets(folder, channels=[TICKETS]))
+    return Store(settings, project, made, engine)
+
+
+def main(catalog: str, warehouse: str, folder: str) -> None:
+    with open_store(catalog, warehouse, folder) as store:
+        while store.tick():
+            pass
+    print("done")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
