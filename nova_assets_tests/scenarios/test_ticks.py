@@ -22,8 +22,8 @@ from nova_assets_tests.scenarios.tick_worker import DAYS, LEASE, STORES, TASKS, 
 POINTS = [p for p in CRASH_POINTS if p.startswith(("begin", "stage", "task", "commit"))]
 SOON = Policy(backoff=0.1)  # what was killed counts as failed
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
-KILLED: list[Any] = [("sqlite", point, n) for point in POINTS for n in (1, 6)]
-KILLED += [pytest.param("postgres", point, 4, marks=pytest.mark.postgres) for point in POINTS]
+KILLED: list[Any] = [("sqlite", point, 3) for point in POINTS]
+KILLED += [pytest.param("postgres", point, 6, marks=pytest.mark.postgres) for point in POINTS]
 
 
 class Deployment:
