@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -63,6 +64,19 @@ class Need:
 
 
 @dataclass(frozen=True)
+class _Listed:
+    """The tasks of a dataset, and the values of their partitions' columns, between two moments."""
+
+    bounds: tuple[tuple[datetime, datetime], ...]
+    tasks: dict[str, Scope]
+    values: dict[str, Partition]
+
+
+_LISTED = 256
+"""Datasets whose tasks are kept in mind, the latest that were asked for."""
+
+
+@dataclass(frozen=True)
 class Graph:
     """Datasets, each after those that it reads.
 
@@ -75,6 +89,7 @@ class Graph:
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
     channels: Mapping[str, Channel] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
+    _known: OrderedDict[str, _Listed] = field(default_factory=OrderedDict, compare=False, repr=False)
 
     def dataset(self, name: str) -> Dataset:
         """The dataset of that name. Raises DefinitionError."""
@@ -98,7 +113,22 @@ class Graph:
 
     def tasks(self, name: str, now: datetime) -> dict[str, Scope]:
         """Partition -> the scope of the task that writes it, as of a moment."""
-        return self.dataset(name).written.head.tasks(now)
+        return self._listed(name, now).tasks
+
+    def _listed(self, name: str, now: datetime) -> _Listed:
+        """What a dataset comes to as of a moment: the same until the next day or hour of it begins."""
+        head = self.dataset(name).written.head
+        bounds, known = head.bounds(now), self._known.get(name)
+        if known is None or known.bounds != bounds:
+            tasks = head.tasks(now)
+            values: dict[str, Partition] = {
+                p: {c.lower(): v for c, v in head.partition_of(s).items()} for p, s in tasks.items()
+            }
+            known = self._known[name] = _Listed(bounds, tasks, values)
+        self._known.move_to_end(name)
+        if len(self._known) > _LISTED:
+            self._known.popitem(last=False)
+        return known
 
     def scope(self, name: str, partition: str, now: datetime) -> Scope:
         """The scope of the task that writes a partition.
@@ -131,9 +161,7 @@ class Graph:
     def partitions(self, name: str, now: datetime, existing: Existing = lambda name: ()) -> dict[str, Partition]:
         """The partitions that a dataset or channel should have, and the values of their columns in small letters."""
         if name in self.datasets:
-            head = self.datasets[name].written.head
-            tasks = head.tasks(now)
-            return {p: {c.lower(): v for c, v in head.partition_of(s).items()} for p, s in tasks.items()}
+            return self._listed(name, now).values
         return _of_channel(self.channels[name], now, existing)
 
     def needs(self, name: str, partition: str, now: datetime, existing: Existing = lambda name: ()) -> tuple[Need, ...]:

@@ -73,6 +73,10 @@ class Head:
         """One of the scopes, whatever the time."""
         return self.whole({g.name: _some_value(g) for g in self.generators})
 
+    def bounds(self, now: datetime) -> tuple[tuple[datetime, datetime], ...]:
+        """The first and last moments of its series: all that its scopes have of the time."""
+        return tuple(g.bounds(now) for g in self.generators if isinstance(g, Series))
+
     def scopes(self, now: datetime) -> Iterator[Scope]:
         """All scopes as of a moment, in the order in which the head says them."""
         each = [g.moments(now) if isinstance(g, Series) else g.values for g in self.generators]

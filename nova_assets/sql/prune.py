@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TypeAlias
@@ -285,21 +286,20 @@ class _Select:
         equal = self._equal(condition, name, others)
 
         def may_pass(mine: Values) -> bool:
-            if equal is not None:
-                value, among, kind = equal[0].of(mine), equal[1], equal[2]
-                if type(value) is kind:
-                    return value in among
-            return any(is_true_or_unknown(how.of({**other, **mine})) for other in others)
+            found = None if equal is None else equal(mine)
+            if found is None:
+                return any(is_true_or_unknown(how.of({**other, **mine})) for other in others)
+            return found
 
         return may_pass
 
     def _equal(
         self, condition: Condition, name: str, others: Sequence[Mapping[Key, Value]]
-    ) -> tuple[Computed, Among, type] | None:
-        """Of ``a = b`` between a source and others: what it is of the source, and which values, all of one type, the
-        others can be. With many of both, that is looked up and not tried out."""
+    ) -> Callable[[Values], bool | None] | None:
+        """Of ``a = b`` between a source and others, whether the others can be what it is of the source: looked up among
+        their values, if these are all of one type, and not tried out with each. None where that does not tell."""
         node = condition.node.unnest()
-        if not isinstance(node, exp.EQ) or len(others) < 2:
+        if not isinstance(node, exp.EQ):
             return None
         for mine, other in ((node.this, node.expression), (node.expression, node.this)):
             of, to = self.calculator.computed(mine), self.calculator.computed(other)
@@ -311,7 +311,7 @@ class _Select:
                     return None
                 kinds = {type(v) for v in among}
                 if len(kinds) == 1 and not kinds & {type(None), type(UNKNOWN), float}:
-                    return of, among, kinds.pop()
+                    return partial(_is_among, of, among, self.walk.zone)
         return None
 
     def _others(
@@ -456,6 +456,19 @@ class _Select:
     def _with_nulls(self, name: str, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
         found = self._combinations(name, keys)
         return [*found, dict.fromkeys(keys)] if found is not None and name in self.optional else found
+
+
+def _is_among(of: Computed, among: Among, zone: tzinfo, mine: Values) -> bool | None:
+    """Whether what something comes to is one of some values; None where it is of another kind than they."""
+    value, other = of.of(mine), next(iter(among))
+    if type(value) is not type(other):
+        try:
+            value, same_still = alike(value, other, zone)
+        except (ValueError, TypeError):
+            return None
+        if type(value) is not type(other) or same_still is not other:
+            return None
+    return value in among
 
 
 def _by_source(how: Computed) -> dict[str, list[Key]]:

@@ -51,6 +51,10 @@ class Series:
 
     def moments(self, now: datetime) -> list[datetime]:
         """All of them as of a moment, oldest first."""
+        return self.between(*self.bounds(now))
+
+    def bounds(self, now: datetime) -> tuple[datetime, datetime]:
+        """The first and the last as of a moment; the first is later where there are none yet."""
         newest = self.back(self._begins(now), self.lag)
         if self.end is not None:
             newest = min(newest, self.end)
@@ -59,7 +63,7 @@ class Series:
             floor = self.back(newest, self.last - 1)
             oldest = floor if oldest is None else max(oldest, floor)
         assert oldest is not None
-        return self.between(oldest, newest)
+        return oldest, newest
 
     def _begins(self, moment: datetime) -> datetime:
         local = moment.astimezone(self.zone).replace(minute=0, second=0, microsecond=0)
