@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
+from threading import Lock
 
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
 from nova_assets.model.channel import Channel
@@ -17,7 +18,7 @@ from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.model.scoped import Existing
 from nova_assets.sql.calls import tables_of
 from nova_assets.sql.dataset import Written, written
-from nova_assets.sql.head import Scope, dimensions
+from nova_assets.sql.head import Head, Scope, dimensions
 from nova_assets.sql.prune import needed
 from nova_assets.sql.query import Mode, Query, understood
 from nova_assets.sql.series import Series
@@ -75,6 +76,8 @@ class _Listed:
 _LISTED = 256
 """Datasets whose tasks are kept in mind, the latest that were asked for."""
 
+_LOCK = Lock()
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -118,16 +121,14 @@ class Graph:
     def _listed(self, name: str, now: datetime) -> _Listed:
         """What a dataset comes to as of a moment: the same until the next day or hour of it begins."""
         head = self.dataset(name).written.head
-        bounds, known = head.bounds(now), self._known.get(name)
-        if known is None or known.bounds != bounds:
-            tasks = head.tasks(now)
-            values: dict[str, Partition] = {
-                p: {c.lower(): v for c, v in head.partition_of(s).items()} for p, s in tasks.items()
-            }
-            known = self._known[name] = _Listed(bounds, tasks, values)
-        self._known.move_to_end(name)
-        if len(self._known) > _LISTED:
-            self._known.popitem(last=False)
+        bounds = head.bounds(now)
+        with _LOCK:
+            known = self._known.pop(name, None)
+            if known is None or known.bounds != bounds:
+                known = _listing(head, now, bounds)
+            self._known[name] = known
+            if len(self._known) > _LISTED:
+                self._known.popitem(last=False)
         return known
 
     def scope(self, name: str, partition: str, now: datetime) -> Scope:
@@ -184,6 +185,12 @@ class Graph:
         return tuple(
             Need(s.dataset, s.mode, tuple(names[s.dataset][n] for n in found[s.number])) for s in dataset.query.scans
         )
+
+
+def _listing(head: Head, now: datetime, bounds: tuple[tuple[datetime, datetime], ...]) -> _Listed:
+    tasks = head.tasks(now)
+    values = {p: {c.lower(): v for c, v in head.partition_of(s).items()} for p, s in tasks.items()}
+    return _Listed(bounds, tasks, dict[str, Partition](values))
 
 
 def _of_channel(channel: Channel, now: datetime, existing: Existing) -> dict[str, Partition]:
