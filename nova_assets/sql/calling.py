@@ -18,8 +18,8 @@ from nova_assets.sql.head import of_scope
 from nova_assets.sql.text import Span
 from nova_assets.sql.values import Value
 
-Run = Callable[[str], Any]
-"""Gives the frame of a text."""
+Run = Callable[[str, Mapping[str, Any]], Any]
+"""Gives the frame of a text, in which frames that functions gave may stand."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class Calling:
             SchemaMismatch: a function gives other columns than it declares.
         """
         values = {("", n): v for n, v in scope.items()}
-        found = {}
-        for call, function, given in self.calls:
+        found: dict[str, Any] = {}
+        for call, function, given in reversed(self.calls):  # the inner ones first
             name = f"call_{call.number}"
             each = [
-                (g.name, run(queries[name][g.place]) if g.place is not None else g.value.of(values))  # type: ignore[union-attr]
+                (g.name, run(queries[name][g.place], found) if g.place is not None else g.value.of(values))  # type: ignore[union-attr]
                 for g in given
             ]
             gave = function.called(ctx, [v for n, v in each if not n], {n: v for n, v in each if n})

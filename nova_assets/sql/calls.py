@@ -94,6 +94,25 @@ def as_table(table: exp.Table, call: Call) -> None:
         table.set("alias", exp.TableAlias(this=exp.to_identifier(call.function)))
 
 
+def refuse_names_from_outside(text: Text, call: Call) -> None:
+    """A query that a function takes is run by itself, and sees no WITH of the query around it. Raises SqlError."""
+    around = call.node.find_ancestor(exp.Query)
+    outside = set[str]()
+    while around is not None:
+        outside |= {c.alias for c in around.ctes}
+        around = around.find_ancestor(exp.Query)
+    for argument in call.arguments:
+        own = {c.alias for c in argument.node.find_all(exp.CTE)} if argument.place is not None else set()
+        for table in argument.node.find_all(exp.Table) if argument.place is not None else ():
+            if isinstance(table.this, exp.Identifier) and table.name in outside - own:
+                raise text.error(
+                    f"{table.name} is a name of the query around it",
+                    table,
+                    expected="a query that can stand alone",
+                    next=f"take WITH {table.name} AS (...) into the brackets",
+                )
+
+
 def tables_of(functions: Mapping[str, str]) -> dict[str, Schema]:
     """The functions that give tables: those whose type is ``table(product string, price decimal(10,2))``.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
-from nova_assets.sql.calls import Call, as_table, call_number, calls_of, is_call
+from nova_assets.sql.calls import Call, as_table, call_number, calls_of, is_call, refuse_names_from_outside
 from nova_assets.sql.dialect import DIALECT
 from nova_assets.sql.text import Span, Text, span
 
@@ -154,10 +154,8 @@ def understood(
     for scan in scans:
         if scan.dataset not in schemas:
             raise _no_such_dataset(text, scan, schemas, functions)
-    for call in calls:
-        if call.function not in functions:
-            raise _no_such_function(text, call, functions)
-    for table in list(tree.find_all(exp.Table)):
+    calls = tuple(_known(text, call, functions) for call in calls)
+    for table in reversed(list(tree.find_all(exp.Table))):  # the inner ones first
         number, called = scan_number(table), call_number(table)
         if number is not None:
             _rename(table, scans[number])
@@ -175,6 +173,15 @@ def understood(
     for scope in traverse_scope(qualified):
         _refuse_unknown_columns(text, scope, known, scans)
     return Query(text, qualified, scans, used, names, bare, calls)
+
+
+def _known(text: Text, call: Call, functions: Mapping[str, Schema]) -> Call:
+    """A call by the name under which the function is known, which is the same in small and large letters."""
+    name = next((n for n in functions if n.lower() == call.function.lower()), None)
+    if name is None:
+        raise _no_such_function(text, call, functions)
+    refuse_names_from_outside(text, call)
+    return replace(call, function=name)
 
 
 def _no_such_function(text: Text, call: Call, functions: Mapping[str, Schema]) -> Exception:

@@ -144,11 +144,11 @@ class InScope:
         given = {name: frames[self.names[name]] for name in self.runnable.frames.values()}
         parameters = {n: values[n] for n in self.runnable.variables}
 
-        def run(sql: str, **made: Any) -> Any:
+        def run(sql: str, made: Mapping[str, Any]) -> Any:
             wanted = {name: frame for name, frame in {**given, **made}.items() if f"{{{name}}}" in sql}
             return ctx.spark.sql(sql, args=parameters, **wanted)
 
-        return run(self.runnable.sql, **self.calling.frames(ctx, scope, self.runnable.calls, run))
+        return run(self.runnable.sql, self.calling.frames(ctx, scope, self.runnable.calls, run))
 
     @property
     def parts(self) -> tuple[Any, ...]:

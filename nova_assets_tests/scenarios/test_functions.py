@@ -77,6 +77,21 @@ def test_a_function_that_gives_a_table_is_called_with_values_and_with_rows(run: 
     assert found == ([] if kind == "nothing" else expected)
 
 
+def test_a_function_that_takes_what_another_gives(run: Any) -> None:
+    @nova.sql_function(returns="table(n int)")
+    def numbers(upto: int) -> Any:
+        return [{"n": n} for n in range(upto)]
+
+    @nova.sql_function(returns="table(n int)")
+    def doubled(rows: Any) -> Any:
+        return rows.selectExpr("n * 2 AS n")
+
+    assert [r["n"] for r in run("SELECT n FROM doubled((SELECT n FROM Numbers(3) WHERE n > 0))", numbers, doubled)] == [
+        2,
+        4,
+    ]
+
+
 def test_a_function_that_gives_other_columns_than_it_declares(run: Any, spark: Any) -> None:
     @nova.sql_function(returns="table(product string, price int)")
     def priced() -> Any:

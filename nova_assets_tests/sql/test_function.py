@@ -60,6 +60,15 @@ def test_a_query_that_it_takes_is_read_as_it_says(tmp_path: Path) -> None:
         }
 
 
+def test_calls_may_be_within_calls_and_in_any_letters(tmp_path: Path) -> None:
+    inner = "WITH y AS (SELECT rate FROM RATES(:d, 'a, (') q) SELECT rate FROM y"
+    query = made(tmp_path, f"SELECT * FROM Rates(:d, 'b' /* ) */, ({inner}))")
+    assert str(query.schema).startswith("currency string, rate decimal(10,4)")
+    assert "FROM {call_0} AS `rates`" in query.runnable.sql
+    [within] = query.runnable.calls["call_0"].values()
+    assert within == inner.replace("RATES(:d, 'a, (')", "{call_1}")
+
+
 def test_a_function_stands_beside_datasets(tmp_path: Path) -> None:
     sql = f"SELECT k.product, r.rate FROM rates(d, 'EUR', ({QUERY}), digits => 2) r JOIN tickets k ON k.product = "
     query = made(tmp_path, sql + "r.currency WHERE k.day = :d AND k.store = 'Paris'")
@@ -77,6 +86,10 @@ WRONG = [
     ("SELECT * FROM rates", "made.sql:3:15: rates is a function"),
     ("SELECT price FROM rates(:d, 'a')", "there is no column 'price'"),
     ("SELECT slug(currency) AS s FROM rates(:d, 'a')", "the type of column 's' does not follow from the query"),
+    (
+        "WITH x AS (SELECT * FROM tickets WHERE tickets.day = :d) SELECT * FROM rates(:d, 'a', (SELECT * FROM x))",
+        "made.sql:3:102: x is a name of the query around it",
+    ),
     (f"SELECT * FROM rates(:d, 'a', ({QUERY.replace('product', 'colour')}))", "there is no column 'colour'"),
 ]
 
