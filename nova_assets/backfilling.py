@@ -11,6 +11,7 @@ from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Priority
 from nova_assets.plan.backfill import Affected, affected, chosen
 from nova_assets.runtime import Runtime
 from nova_assets.scheduling import standing
+from nova_assets.sql.datasets import queries_of
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class Preview:
         known = {k: c.seconds for k, c in self.costs.items()}
         if not known:
             return None
+        of_each: dict[str, list[float]] = {}
+        for (dataset, _), took in known.items():
+            of_each.setdefault(dataset, []).append(took)
+        usual = {dataset: sum(some) / len(some) for dataset, some in of_each.items()}
         of_all = sum(known.values()) / len(known)
-        total = 0.0
-        for dataset, partition in self.affected.parts:
-            same = [s for (d, _), s in known.items() if d == dataset]
-            total += known.get((dataset, partition), sum(same) / len(same) if same else of_all)
-        return total
+        return sum(known.get(part, usual.get(part[0], of_all)) for part in self.affected.parts)
 
 
 class Backfilling:
@@ -81,8 +82,17 @@ class Backfilling:
                 expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns),
                 next=f"nova backfill {dataset} --all is for all {len(found.tasks[dataset])} of them",
             )
+        queries = queries_of(self.runtime.project)
+        if not queries[dataset].is_repeatable:
+            raise DefinitionError(
+                f"partitions of {dataset!r} cannot be made again as they were",
+                found="INSERT INTO adds to what is there; FROM NEW(...) reads what came since",
+                expected="INSERT OVERWRITE, of all that is read",
+                next=f"nova drop {dataset} --partition ..., and what it reads in full",
+            )
         partitions = chosen(dataset, found.tasks[dataset], columns, terms)
-        reached = affected(found.tasks, found.needs, dataset, partitions, downstream)
+        can = {name for name, q in queries.items() if q.is_repeatable}
+        reached = affected(found.tasks, found.needs, dataset, partitions, downstream, can.__contains__)
         spent = self.catalog.spent(dict.fromkeys(d for d, _ in reached.parts))
         return Preview(reached, {part: spent[part] for part in reached.parts if part in spent})
 

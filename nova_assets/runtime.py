@@ -38,7 +38,7 @@ from nova_assets.model.project import Project
 from nova_assets.model.scoped import Existing
 from nova_assets.model.task import Task
 from nova_assets.pins import existing_in, history_of, plan_now
-from nova_assets.plan.run import RunPlan, Step, channels_to_pin, scopes
+from nova_assets.plan.run import RunPlan, Step, asked_for, channels_to_pin, scopes
 from nova_assets.staging import Staging
 from nova_assets.tasks import Run, TaskRun
 
@@ -120,7 +120,9 @@ class Runtime:
         self.sweep()
         for attempt in range(1, self.attempts + 1):
             execution = self.begin(binding, partition, run_id=run_id, firing_id=firing_id)
-            if not wanted():
+            with self._failing(execution, counts=False):
+                is_wanted = wanted()
+            if not is_wanted:
                 self.abort(execution, "it is no longer wanted", failed=False)
                 return self.catalog.execution(execution.id)
             try:
@@ -261,6 +263,7 @@ class Runtime:
             self.staging.tell_who_cannot_compare(execution, run.histories)
         plan = run.plan(self.staging.skipped(execution))
         request = self.staging.request(execution, plan, run.histories, list(run.reports.values()))
+        request = replace(request, keeps_marks=self._reads_what_is_marked(run))
         crash_point("commit.before")
         try:
             commit = self._commit(request)
@@ -270,6 +273,16 @@ class Runtime:
         crash_point("commit.after")
         self._forget(execution)
         return commit
+
+    def _reads_what_is_marked(self, run: Run) -> bool:
+        """Whether something that it read is to be made again, so that this is as much as ever."""
+        marked = {(m.channel, m.partition) for m in self.catalog.marks()} if run.binding.is_scoped else set()
+        if not marked:
+            return False
+        there = {c: {b.partition for b in h.blocks} for c, h in run.histories.items()}
+        execution = run.execution
+        asked = asked_for(run.binding, execution.partition, execution.started_at, lambda name: there.get(name, ()))
+        return any((channel.name, p) in marked for channel, partitions in asked.items() for p in partitions)
 
     def abort(self, execution: Execution, reason: str, failed: bool = True) -> None:
         """End an execution without a trace in any channel; its staged files are swept after the grace."""

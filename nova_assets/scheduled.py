@@ -83,7 +83,7 @@ class Scheduled:
             dataset: whose partitions are at fault.
             partitions: which: ``day=2022-03-01..2022-03-31``, ``store=Paris``; all terms have to hold.
             downstream: what follows: ``all`` that was made of them, near or far, ``none``, or these datasets.
-            priority: ``low``, after what is missing or stale; ``normal``, oldest first with it; ``high``, before it.
+            priority: ``low``, after what is missing or stale; ``normal``, as that is; ``high``, before it.
             why, by: kept with it.
             everything: all partitions, where none are picked.
             preview: what ``preview_backfill`` has said; what it says now by default.

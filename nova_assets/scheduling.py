@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
+from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.errors import ChannelNotFound, ExecutionInProgress, NovaError
 from nova_assets.model.channel import Channel
@@ -22,6 +23,7 @@ from nova_assets.model.ports import Catalog
 from nova_assets.plan.tick import Batch, Facts, Needs, Policy, Tick, tick
 from nova_assets.runtime import Runtime
 from nova_assets.sql.datasets import queries_of
+from nova_assets.sql.graph import Graph
 from nova_assets.sql.task import InScope
 from nova_assets.upkeep import Upkeep
 
@@ -66,7 +68,7 @@ class Scheduling:
             frozenset(self.catalog.running()),
             self.catalog.failing(),
         )
-        said = {name: q.late == "rebuild" for name, q in queries_of(self.runtime.project).items()}
+        said = {name: q.follows_late for name, q in queries_of(self.runtime.project).items()}
         policy = policy or Policy()
         return tick(found.tasks, found.needs, facts, replace(policy, late={**said, **policy.late}))
 
@@ -84,7 +86,10 @@ class Scheduling:
             log.info("dropped %d partitions of %s that no task writes any more", len(partitions), dataset)
         for batch in found.run:
             for ran in self._run(batch, run_id):
-                tell(ran)
+                try:
+                    tell(ran)
+                except Exception:  # whoever listens stops nothing
+                    log.exception("%s %s cannot be told of", ran.dataset, ran.partition)
                 yield ran
 
     def _run(self, batch: Batch, run_id: str | None) -> Iterator[Ran]:
@@ -128,9 +133,19 @@ def standing(runtime: Runtime) -> Standing:
     """How the datasets of a project stand now."""
     queries, now = queries_of(runtime.project), runtime.catalog.now()
     graphs = {id(q.graph): q.graph for q in queries.values()}
-    tasks = {name: list(g.tasks(name, now)) for g in graphs.values() for name in g.datasets}
+    tasks = {name: list(queries[name].graph.tasks(name, now)) for name in _in_order(queries, graphs.values())}
     made = _AsMade(runtime.catalog)
     return Standing(now, tasks, made, _needs(queries, now, made))
+
+
+def _in_order(queries: Mapping[str, InScope], graphs: Iterable[Graph]) -> list[str]:
+    """All datasets, each after those that it reads, of whichever folder these are."""
+    names = [name for graph in graphs for name in graph.datasets]
+    reads = {name: [r for r in queries[name].query.reads if r in queries] for name in names}
+    try:
+        return list(TopologicalSorter(reads).static_order())
+    except CycleError:  # folders that read each other in a circle: each waits for the others
+        return names
 
 
 class _AsMade(Mapping[str, Mapping[str, Made]]):

@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, and_, func, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.marks import marked, unmarked
+from nova_assets.catalog.marks import marked, withdrawn
 from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
 from nova_assets.errors import NovaError
 from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Part, State
@@ -42,7 +42,7 @@ class Backfills:
             each: dict[str, list[str]] = {}
             for dataset, partition in parts:
                 each.setdefault(dataset, []).append(partition)
-            for dataset, partitions in each.items():
+            for dataset, partitions in sorted(each.items()):  # in the order of their locks
                 marked(c, dataset, partitions, asked.id, asked.why, PRIORITIES[asked.priority], now)
 
         self.database.write(work)
@@ -72,7 +72,7 @@ class Backfills:
         now = self.database.clock()
 
         def work(c: Connection) -> int:
-            gone = unmarked(c, now, by=backfill_id)
+            gone = withdrawn(c, backfill_id, now)
             if gone:
                 c.execute(update(backfills).where(backfills.c.id == backfill_id).values(cancelled_at=now))
             return gone

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, case, delete, func, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.tables import backfill_parts, blocks, commits, dirty, executions
+from nova_assets.catalog.tables import backfill_parts, blocks, channels, commits, dirty, executions
 from nova_assets.model.backfill import State
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.mark import Failure, Made, Mark
@@ -59,9 +59,9 @@ class Marks:
         now, wanted = self.database.clock(), list(dict.fromkeys(partitions))
         return self.database.write(lambda c: marked(c, channel, wanted, by, why, priority, now))
 
-    def unmark(self, channel: str | None = None, partitions: Sequence[str] | None = None, by: str | None = None) -> int:
-        """Take marks back: of a channel, of some of its partitions, of a backfill. Gives how many."""
-        return self.database.write(lambda c: unmarked(c, self.database.clock(), channel, partitions, by))
+    def unmark(self, channel: str | None = None, partitions: Sequence[str] | None = None) -> int:
+        """Take marks back: of a channel, or of some of its partitions. Gives how many."""
+        return self.database.write(lambda c: unmarked(c, self.database.clock(), channel, partitions))
 
     def marks(self) -> list[Mark]:
         """All marks, oldest first."""
@@ -97,14 +97,16 @@ class Marks:
 def marked(
     c: Connection, channel: str, partitions: Sequence[str], by: str, why: str, priority: int, now: datetime
 ) -> int:
-    """Mark partitions; a mark that is there already is this one's from now on. Gives how many were not."""
-    known = set(c.execute(select(dirty.c.partition).where(dirty.c.channel == channel)).scalars())
-    said = {"at": now, "by": by, "why": why, "priority": priority}
+    """Mark partitions; one that is marked already is this one's from now on, and made as soon as the more urgent of the
+    two wants it. Gives how many were not."""
+    _lock(c, [channel])
+    known = {p: n for p, n in c.execute(select(dirty.c.partition, dirty.c.priority).where(dirty.c.channel == channel))}
+    said = {"at": now, "by": by, "why": why}
     for some in _some([p for p in partitions if p in known]):
         where = (dirty.c.channel == channel, dirty.c.partition.in_(some))
-        c.execute(update(dirty).where(*where).values(**said))
-        _end_parts(c, channel, some, "replaced", now, backfill_parts.c.backfill != by)
-    rows = [{**said, "channel": channel, "partition": p} for p in partitions if p not in known]
+        urgent = case((dirty.c.priority > priority, dirty.c.priority), else_=priority)
+        c.execute(update(dirty).where(*where).values(**said, priority=urgent))
+    rows = [{**said, "priority": priority, "channel": channel, "partition": p} for p in partitions if p not in known]
     if rows:
         c.execute(insert(dirty), rows)
     return len(rows)
@@ -115,26 +117,47 @@ def unmarked(
     now: datetime,
     channel: str | None = None,
     partitions: Sequence[str] | None = None,
-    by: str | None = None,
 ) -> int:
-    """Take marks back. Gives how many."""
+    """Take marks back, whoever wants them. Gives how many."""
     where: list[Any] = [] if channel is None else [dirty.c.channel == channel]
-    where += [] if by is None else [dirty.c.by == by]
     where += [] if partitions is None else [dirty.c.partition.in_(list(partitions))]
-    found: dict[str, list[str]] = {}
-    for name, partition in c.execute(select(dirty.c.channel, dirty.c.partition).where(*where)):
-        found.setdefault(name, []).append(partition)
-    for name, some in ((name, some) for name, all_of_it in found.items() for some in _some(all_of_it)):
-        c.execute(delete(dirty).where(dirty.c.channel == name, dirty.c.partition.in_(some)))
-        _end_parts(c, name, some, "cancelled", now)
+    found = _grouped(c.execute(select(dirty.c.channel, dirty.c.partition).where(*where)))
+    _lock(c, found)
+    for name, some in found.items():
+        for few in _some(some):
+            c.execute(delete(dirty).where(dirty.c.channel == name, dirty.c.partition.in_(few)))
+            _end_parts(c, name, few, "cancelled", now)
+    return sum(map(len, found.values()))
+
+
+def withdrawn(c: Connection, backfill: str, now: datetime) -> int:
+    """Take back what a backfill still wants; what another one wants, too, is that one's. Gives how many partitions are
+    not made for it any more."""
+    mine = (backfill_parts.c.backfill == backfill, backfill_parts.c.state == "waiting")
+    found = _grouped(c.execute(select(backfill_parts.c.channel, backfill_parts.c.partition).where(*mine)))
+    _lock(c, found)
+    c.execute(update(backfill_parts).where(*mine).values(state="cancelled", ended_at=now))
+    for channel, some in found.items():
+        for few in _some(some):
+            others = select(backfill_parts.c.partition, func.max(backfill_parts.c.backfill)).where(
+                backfill_parts.c.channel == channel,
+                backfill_parts.c.partition.in_(few),
+                backfill_parts.c.state == "waiting",
+            )
+            wanted = {p: by for p, by in c.execute(others.group_by(backfill_parts.c.partition))}
+            gone = [p for p in few if p not in wanted]
+            at = (dirty.c.channel == channel, dirty.c.by == backfill)
+            c.execute(delete(dirty).where(*at, dirty.c.partition.in_(gone)))
+            for partition, by in wanted.items():
+                c.execute(update(dirty).where(*at, dirty.c.partition == partition).values(by=by))
     return sum(map(len, found.values()))
 
 
 def forget_marks(
     c: Connection, request: CommitRequest, taken: Mapping[str, int], started: datetime | None, now: datetime
 ) -> None:
-    """Part of a commit: what is made anew is no longer marked, unless it was marked after the execution began; and its
-    backfill knows when, and by whom, it was made.
+    """Part of a commit, which holds the channels' locks: what is made anew is no longer marked, unless it was marked
+    after the execution began; and its backfills know when, and by whom, it was made.
 
     Args:
         taken: channel -> the number that it takes.
@@ -144,23 +167,40 @@ def forget_marks(
         if p.takes_number:
             found.setdefault((p.channel, p.origin == "drop"), []).append(p.partition)
     for (channel, gone), partitions in found.items():
-        for some in _some(partitions) if started is not None or gone else ():
+        if not gone and (started is None or request.keeps_marks):
+            continue
+        for some in _some(partitions):
             where = [dirty.c.channel == channel, dirty.c.partition.in_(some)]
             where += [] if gone else [dirty.c.at <= started]
             known = list(c.execute(select(dirty.c.partition).where(*where)).scalars())
-            if not known:
-                continue
-            c.execute(delete(dirty).where(dirty.c.channel == channel, dirty.c.partition.in_(known)))
+            if known:
+                c.execute(delete(dirty).where(*where))
             how = {} if gone else {"seq": taken[channel], "execution_id": request.execution_id}
             _end_parts(c, channel, known, "dropped" if gone else "made", now, **how)
+            if not gone:  # for one that was cancelled while it ran, it is made all the same
+                late = (backfill_parts.c.state == "cancelled", backfill_parts.c.ended_at >= started)
+                of = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(some))
+                c.execute(update(backfill_parts).where(*of, *late).values(state="made", ended_at=now, **how))
 
 
-def _end_parts(
-    c: Connection, channel: str, partitions: Sequence[str], state: State, now: datetime, *where: Any, **how: Any
-) -> None:
-    waiting = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(partitions))
-    change = update(backfill_parts).where(*waiting, backfill_parts.c.state == "waiting", *where)
-    c.execute(change.values(state=state, ended_at=now, **how))
+def _end_parts(c: Connection, channel: str, partitions: Sequence[str], state: State, now: datetime, **how: Any) -> None:
+    if partitions:
+        waiting = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(partitions))
+        change = update(backfill_parts).where(*waiting, backfill_parts.c.state == "waiting")
+        c.execute(change.values(state=state, ended_at=now, **how))
+
+
+def _lock(c: Connection, names: Iterable[str]) -> None:
+    """Hold channels, in the order in which commits do: marks come and go under their locks."""
+    query = select(channels.c.name).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name)
+    c.execute(query.with_for_update()).all()
+
+
+def _grouped(rows: Iterable[Any]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for channel, partition in rows:
+        found.setdefault(channel, []).append(partition)
+    return found
 
 
 def _arrived(c: Connection, channel: str) -> dict[str, int]:
@@ -170,10 +210,10 @@ def _arrived(c: Connection, channel: str) -> dict[str, int]:
         backfill_parts.c.partition == blocks.c.partition,
         backfill_parts.c.seq == blocks.c.hi,
     )
-    by_backfill = select(backfill_parts.c.partition).where(
-        backfill_parts.c.channel == channel, backfill_parts.c.state == "made"
-    )
-    found = {p: 0 for p in c.execute(by_backfill.distinct()).scalars()}
+    made = (backfill_parts.c.channel == channel, backfill_parts.c.state == "made")
+    # The first that there was of a partition has arrived with it, whoever made it.
+    first = select(backfill_parts.c.partition, func.min(backfill_parts.c.seq)).where(*made)
+    found = {p: seq for p, seq in c.execute(first.group_by(backfill_parts.c.partition))}
     if found:
         query = (
             select(blocks.c.partition, func.max(blocks.c.hi))

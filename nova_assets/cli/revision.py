@@ -36,8 +36,16 @@ def declared_at(revision: str, settings: Settings) -> Declared:
     with tempfile.TemporaryDirectory(prefix="nova-check-") as folder:
         then = Path(folder).resolve()
         with tarfile.open(fileobj=io.BytesIO(_git(top, "archive", "--format=tar", commit.strip()))) as tree:
-            tree.extractall(then, filter="data")
+            tree.extractall(then, filter=_without_links_out)
         return _loaded(revision, then, here.relative_to(top), [p.relative_to(top) for p in _roots(top)], settings)
+
+
+def _without_links_out(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+    """As any archive is laid out that nobody vouches for; links that lead elsewhere are left out."""
+    try:
+        return tarfile.data_filter(member, path)
+    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
+        return None
 
 
 def _loaded(revision: str, then: Path, root: Path, roots: list[Path], settings: Settings) -> Declared:
@@ -92,7 +100,7 @@ def _git(folder: Path, *command: str) -> bytes:
 
 
 def main() -> None:
-    """Print what the project in this folder declares, in one line; everything that it imports is of the tree given."""
+    """Print what the project in this folder declares, in one line; its module is of the tree given."""
     from nova_assets import opening
     from nova_assets.settings import load_settings
     from nova_assets.sql.datasets import queries_of

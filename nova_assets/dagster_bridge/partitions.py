@@ -32,7 +32,6 @@ from nova_assets.model.partitions import (
     text_as_value,
     value_as_text,
 )
-from nova_assets.model.period import seconds_of
 from nova_assets.model.project import Project
 
 _EMPTY = "%00"  # Dagster takes no empty key, and no value is written so
@@ -136,11 +135,15 @@ def _one(d: Dimension) -> PartitionsDefinition[Any]:
 
 
 def _begins(d: Dimension) -> str:
-    """The first partition; of one that rolls, as of the moment at which definitions are loaded."""
-    seconds = seconds_of(d.keep) if d.rolls else None
-    if seconds is None:
-        return str(d.start)
-    return (datetime.now(ZoneInfo(d.tz or "UTC")) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:00")
+    """The first partition; of one that goes on with time, as of the moment at which definitions are loaded."""
+    start = str(d.start)
+    if d.last is None:
+        return start
+    step = timedelta(days=1) if d.kind == "daily" else timedelta(hours=1)
+    now = datetime.now(ZoneInfo(d.tz or "UTC")).replace(tzinfo=None) - d.lag * step
+    newest = now if d.end is None else min(now, datetime.fromisoformat(d.end[:16]))
+    first = newest - (d.last - 1) * step
+    return max(first, datetime.fromisoformat(start[:16])).strftime("%Y-%m-%dT%H:00")
 
 
 def _hour(text: str) -> str:

@@ -12,7 +12,7 @@ Priority: TypeAlias = Literal["low", "normal", "high"]
 PRIORITIES: Mapping[Priority, int] = {"low": -1, "normal": 0, "high": 1}
 """Of what is ready, the higher is run first. What is missing, or stale, is of normal priority."""
 
-State: TypeAlias = Literal["waiting", "made", "cancelled", "replaced", "dropped"]
+State: TypeAlias = Literal["waiting", "made", "cancelled", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,7 @@ class Part:
     """A partition of a backfill.
 
     Args:
-        state: ``waiting`` until it is made; ``replaced`` where a later backfill has it; ``dropped`` where the partition
-            is gone.
+        state: ``waiting`` until it is made; ``dropped`` where the partition is gone.
         seq: the number at which it was made.
         execution_id: that made it.
     """

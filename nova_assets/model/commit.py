@@ -111,6 +111,7 @@ class CommitRequest:
         seals: groups that are complete.
         editions: what tables show now.
         idempotency: (channel, key): a second commit with it gives back the first.
+        keeps_marks: what it writes was made of something that is to be made again: so is that, then, still.
         details: facts to keep beside the commit (timings, estimates).
     """
 
@@ -128,6 +129,7 @@ class CommitRequest:
     seals: tuple[PutSeal, ...] = ()
     editions: tuple[ShowEdition, ...] = ()
     idempotency: tuple[str, str] | None = None
+    keeps_marks: bool = False
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 

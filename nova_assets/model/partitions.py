@@ -42,9 +42,9 @@ class Dimension:
         of: of a calendar: the column with the moment from which the partition follows, where rows do not say it.
         keep: of a calendar: for how long after its end a partition is kept, such as ``"90d"``; then it is dropped
             (R19). It is no part of the definition: it may change from one day to the next.
-        end, lag, rolls: of a calendar that tasks fill: the last partition that one does, how many of the newest none
-            does yet, and whether it is ``keep`` alone that says where it begins. No part of the definition either: they
-            say what to expect, and forbid nothing.
+        end, lag, last: of a calendar that tasks fill: the last partition that one does, how many of the newest none
+            does yet, and how many there are at once. No part of the definition either: they say what to expect, and
+            forbid nothing.
     """
 
     column: str
@@ -56,7 +56,7 @@ class Dimension:
     keep: str | None = field(default=None, compare=False)
     end: str | None = field(default=None, compare=False)
     lag: int = field(default=0, compare=False)
-    rolls: bool = field(default=False, compare=False)
+    last: int | None = field(default=None, compare=False)
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@ follow (BigDataFlow, part 2). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -36,6 +36,7 @@ def affected(
     dataset: str,
     partitions: Collection[str],
     downstream: Collection[str] | None = None,
+    repeatable: Callable[[str], bool] = lambda name: True,
 ) -> Affected:
     """What is to be made again, so that a dataset's partitions and what was made of them are right.
 
@@ -44,6 +45,7 @@ def affected(
         needs: what a task reads.
         partitions: those that are asked for.
         downstream: the datasets that follow; None for all.
+        repeatable: whether a dataset's partitions may be made again; others are left.
 
     Raises:
         DefinitionError: one of these reads nothing of what is made again.
@@ -55,7 +57,7 @@ def affected(
         reading = [p for p in tasks[name] if _reads(needs(name, p), again)]
         if not reading:
             continue
-        if downstream is None or name in downstream:
+        if repeatable(name) and (downstream is None or name in downstream):
             again.update(((name, p), None) for p in reading)
         else:
             left[name] = len(reading)
@@ -113,4 +115,19 @@ def _between(values: Sequence[str], wanted: str) -> Collection[str]:
         return {wanted}
     if first in values and last in values:
         return set(values[values.index(first) : values.index(last) + 1])
-    return {v for v in values if (not first or v >= first) and (not last or v <= last)}
+    ends = [e for e in (first, last) if e]
+    if all(_is_whole(v) for v in (*values, *ends)):
+        return {v for v in values if (not first or int(v) >= int(first)) and (not last or int(v) <= int(last))}
+    if list(values) != sorted(values) and not set(ends) <= set(values):
+        return set()
+    at = [values.index(e) if e in values else None for e in (first, last)]
+    return {
+        v
+        for n, v in enumerate(values)
+        if (not first or (v >= first if at[0] is None else n >= at[0]))
+        and (not last or (v <= last if at[1] is None else n <= at[1]))
+    }
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()

@@ -147,7 +147,7 @@ def scopes(binding: Binding, partition: str, now: datetime, existing: Existing) 
     channels = dict.fromkeys((*binding.reads, *binding.writes, *binding.looks_at))
     found = {c.name: scope_of([d.column for d in c.partitions if d.column in own], partition) for c in channels}
     written = {c.name for c in binding.writes}
-    for channel, names in _asked_for(binding, partition, now, existing).items():
+    for channel, names in asked_for(binding, partition, now, existing).items():
         if channel.name in written:
             continue
         # A cursor stands for the same partitions each time; and what is discovered in data may come until it is pinned.
@@ -156,7 +156,7 @@ def scopes(binding: Binding, partition: str, now: datetime, existing: Existing) 
     return found
 
 
-def _asked_for(binding: Binding, partition: str, now: datetime, existing: Existing) -> dict[Channel, frozenset[str]]:
+def asked_for(binding: Binding, partition: str, now: datetime, existing: Existing) -> dict[Channel, frozenset[str]]:
     """The partitions that queries read of channels, all of their places together."""
     found: dict[Channel, frozenset[str]] = {}
     for task in binding.tasks:

@@ -138,12 +138,17 @@ class _Ticking:
                     ready.append((dataset, partition, why))
                 else:
                     waits.append(Waits(dataset, partition, why, obstacle))
-        ready.sort(key=lambda one: -self.facts.dirty.get(one[0], {}).get(one[1], 0))  # else in order
+        ready.sort(key=lambda one: -self._priority(*one))  # else in order
         room = max(0, self.policy.at_once - len(self.facts.running))
         run = tuple(self._batches(ready[:room]))
         waits += [Waits(d, p, why, "others that come first") for d, p, why in ready[room:]]
         drop, held = self._drops()
         return Tick(run, tuple(waits), drop, held)
+
+    def _priority(self, dataset: str, partition: str, why: Why) -> int:
+        """What is missing, or stale, waits for nobody's sake: a mark makes it sooner, never later."""
+        marked = self.facts.dirty.get(dataset, {}).get(partition, 0)
+        return marked if why == "dirty" else max(0, marked)
 
     def to_make(self, dataset: str, partition: str) -> Why | None:
         """Why a task has to run; None where its partition is as it should be."""
@@ -207,10 +212,10 @@ class _Ticking:
 
     def _batches(self, ready: Sequence[tuple[str, str, Why]]) -> Iterator[Batch]:
         """Neighbours of a dataset together."""
-        by_dataset: dict[str, list[tuple[str, Why]]] = {}
+        together: dict[tuple[str, int], list[tuple[str, Why]]] = {}
         for dataset, partition, why in ready:
-            by_dataset.setdefault(dataset, []).append((partition, why))
-        for dataset, some in by_dataset.items():
+            together.setdefault((dataset, self._priority(dataset, partition, why)), []).append((partition, why))
+        for (dataset, _), some in together.items():
             for n in range(0, len(some), self.policy.batch):
                 part = some[n : n + self.policy.batch]
                 there = self.facts.made.get(dataset, {})

@@ -47,6 +47,7 @@ class Calling:
         self.calls = [(c, _function(dataset, c, bodies), _given(dataset, c)) for c in dataset.query.calls]
         used = {n.name.lower() for n in dataset.query.tree.find_all(exp.Anonymous)}
         self.values = {n: bodies[n] for n in scalars_of(graph.functions) if n in bodies and n.lower() in used}
+        _refuse_wrong_values(dataset, self.values)
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -83,7 +84,7 @@ class Calling:
             ]
             gave = function.called(ctx, [v for n, v in each if not n], {n: v for n, v in each if n})
             made = ctx.frame(gave, self.schemas[call.function])
-            found[name] = self._fitted(ctx, made, function.name)
+            found[name] = self._fitted(ctx, made, call.function)
         return found
 
     def _fitted(self, ctx: Context, frame: Any, name: str) -> Any:
@@ -115,6 +116,15 @@ def _function(dataset: Dataset, call: Call, bodies: Mapping[str, SqlFunction]) -
     if why is not None:
         raise text.error(f"{call.function}(...) cannot be called so: {why}", call.place)
     return function
+
+
+def _refuse_wrong_values(dataset: Dataset, values: Mapping[str, SqlFunction]) -> None:
+    by_name = {name.lower(): f for name, f in values.items()}
+    for node in dataset.query.tree.find_all(exp.Anonymous):
+        function = by_name.get(node.name.lower())
+        why = None if function is None else function.refuses(len(node.expressions), [])
+        if why is not None:
+            raise dataset.written.text.error(f"{node.name}(...) cannot be called so: {why}", node)
 
 
 def _given(dataset: Dataset, call: Call) -> list[_Given]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
+import sqlglot
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import Schema, parse_ddl
@@ -56,6 +59,15 @@ class Call:
     def queries(self) -> tuple[Span, ...]:
         """Where in the text the queries are that it takes."""
         return tuple(a.place for a in self.arguments if a.place is not None)
+
+
+def is_free(name: str) -> bool:
+    """Whether SQL has no function of this name: one that it has would be called instead."""
+    try:
+        found = sqlglot.parse_one(f"{name}(x)", dialect=DIALECT)
+    except SqlglotError:
+        return False
+    return isinstance(found, exp.Anonymous)
 
 
 def is_call(table: exp.Expr, modes: Mapping[str, object]) -> bool:
@@ -113,6 +125,20 @@ def refuse_names_from_outside(text: Text, call: Call) -> None:
                 )
 
 
+def refuse_columns_from_outside(text: Text, tree: exp.Expr) -> None:
+    """Likewise it sees no columns of what stands beside it. Raises SqlError."""
+    for table in tree.find_all(exp.Table):
+        for inner in table.args.get(_INPUTS) or ():
+            own = {t.alias_or_name for t in inner.find_all(exp.Table, exp.Subquery, exp.CTE)}
+            for column in inner.find_all(exp.Column):
+                if column.table and column.table not in own:
+                    raise text.error(
+                        f"{column.sql('spark')} is a column of what stands beside it",
+                        column,
+                        expected="a query that can stand alone",
+                    )
+
+
 def tables_of(functions: Mapping[str, str]) -> dict[str, Schema]:
     """The functions that give tables: those whose type is ``table(product string, price decimal(10,2))``.
 
@@ -142,25 +168,26 @@ def _is_table(type_: str) -> bool:
 
 def _call(text: Text, table: exp.Table, number: int) -> Call:
     call = table.this
+    if table.args.get("db") is not None:
+        raise text.error(f"{call.name} is no function of a database", table, expected=f"{call.name}(...)")
     begin = int(call.meta["start"])  # of its name
-    *places, (_, end) = _places(text, begin)
-    arguments = tuple(_argument(text, node, place) for node, place in zip(call.expressions, places, strict=False))
-    return Call(number, call.name, arguments, table, (begin, end), bool(table.alias))
+    *groups, end = _groups(text, begin)
+    arguments = tuple(_argument(text, node, some) for node, some in zip(call.expressions, groups, strict=False))
+    return Call(number, call.name, arguments, table, (begin, end[-1].end + 1), bool(table.alias))
 
 
-def _argument(text: Text, given: exp.Expr, place: Span) -> Argument:
-    name, node = ("", given) if not isinstance(given, exp.Kwarg) else (given.this.name, given.expression)
+def _argument(text: Text, given: exp.Expr, tokens: list[Token]) -> Argument:
+    name, node = "", given
     if isinstance(given, exp.Kwarg):
-        place = (text.sql.index("=>", place[0]) + 2, place[1])
+        name, node = given.this.name, given.expression
+        tokens = tokens[next(n for n, t in enumerate(tokens) if t.token_type == TokenType.FARROW) + 1 :]
     if isinstance(node, exp.Anonymous) and node.name.upper() == "TABLE" and len(node.expressions) == 1:
-        place = (text.sql.index("(", place[0]), place[1])
-        node = node.expressions[0]
+        tokens, node = tokens[1:], node.expressions[0]
     if isinstance(node, exp.Query):
         inner = node.unnest()
-        begin, end = place
-        while text.sql[begin:end].lstrip().startswith("("):
-            begin, end = text.sql.index("(", begin) + 1, text.sql.rindex(")", begin, end)
-        return Argument(name, inner if isinstance(inner, exp.Query) else node, (begin, end))
+        tokens = _within_brackets(tokens)
+        place = (int(tokens[0].start), int(tokens[-1].end) + 1)
+        return Argument(name, inner if isinstance(inner, exp.Query) else node, place)
     if node.find(exp.Query, exp.Star):
         raise text.error(
             "an argument is neither a value nor a query", node, expected="a value of the scope, or (SELECT ...)"
@@ -168,21 +195,32 @@ def _argument(text: Text, given: exp.Expr, place: Span) -> Argument:
     return Argument(name, node)
 
 
-def _places(text: Text, begin: int) -> Iterator[Span]:
-    """Where the arguments of a call are, from bracket to comma to bracket; and last the whole of it."""
-    depth, start = 0, 0
+def _within_brackets(tokens: list[Token]) -> list[Token]:
+    """What is in brackets, where all of it is in one pair of them."""
+    while tokens[0].token_type == _OPEN and _closing(tokens) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    return tokens
+
+
+def _closing(tokens: list[Token]) -> int:
+    """Where the bracket is closed that the first one opens."""
+    depths = accumulate({_OPEN: 1, _CLOSE: -1}.get(t.token_type, 0) for t in tokens)
+    return next(n for n, depth in enumerate(depths) if depth == 0)
+
+
+def _groups(text: Text, begin: int) -> Iterator[list[Token]]:
+    """The tokens of each argument of a call, from bracket to comma to bracket; and last the closing bracket."""
+    depth, group = 0, list[Token]()
     for token in DIALECT.tokenize(text.sql):
         if token.start < begin:
             continue
-        if token.token_type == _OPEN:
-            depth += 1
-            if depth == 1:
-                start = token.end + 1
-        elif token.token_type == _CLOSE:
-            depth -= 1
-        if (depth == 1 and token.token_type == TokenType.COMMA) or (depth == 0 and token.token_type == _CLOSE):
-            yield start, token.start
-            start = token.end + 1
-        if depth == 0 and token.token_type == _CLOSE:
-            yield begin, token.end + 1
+        closes = token.token_type == _CLOSE and depth == 1
+        if closes or (token.token_type == TokenType.COMMA and depth == 1):
+            yield group
+            group = []
+        elif depth >= 1:
+            group.append(token)
+        depth += {_OPEN: 1, _CLOSE: -1}.get(token.token_type, 0)
+        if closes:
+            yield [token]
             return

@@ -105,8 +105,9 @@ class _Comparison:
         self.broken: dict[tuple[str, str], set[int]] = {}  # a column -> the changes that it suffers from
 
     def through(self, new: Sequence[Written]) -> Iterator[Change]:
+        made = {w.name for w in new}
         for name, channel in self.channels.items():
-            if channel.schema is not None:
+            if channel.schema is not None and name not in made:
                 self._compared(name, channel.schema, {}, frozenset())
         names = {w.name for w in new} | set(self.channels)
         for gone in [n for n in self.was if n not in names]:

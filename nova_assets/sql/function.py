@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.names import check_name
+from nova_assets.model.parameters import wants_context
 from nova_assets.model.schema import parse_type
 from nova_assets.model.task import Context
-from nova_assets.sql.calls import scalars_of, tables_of
+from nova_assets.sql.calls import is_free, scalars_of, tables_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,10 @@ class SqlFunction:
 
     def refuses(self, positional: int, named: Sequence[str]) -> str | None:
         """Why it cannot be called with so many arguments, and these; None where it can."""
-        signature = inspect.signature(self.function)
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # some built-in ones have none
+            return None
         known = [p for n, p in signature.parameters.items() if n != "ctx"]
         try:
             signature.replace(parameters=known).bind(*[None] * positional, **dict.fromkeys(named))
@@ -81,7 +85,8 @@ def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable
 
     def make(function: Callable[..., Any]) -> SqlFunction:
         made = SqlFunction(check_name(name or function.__name__, "a function"), function, returns.strip())
-        types_of([made])
+        if scalars_of(types_of([made])) and wants_context(function):
+            raise DefinitionError(f"function {made.name!r}: one of values runs in Spark's workers, and has no ctx")
         return made
 
     return make
@@ -96,6 +101,9 @@ def types_of(functions: Functions | None) -> dict[str, str]:
     each: Mapping[str, str | SqlFunction]
     each = functions if isinstance(functions, Mapping) else {f.name: f for f in functions or ()}
     found = {name: f.returns if isinstance(f, SqlFunction) else f for name, f in each.items()}
+    for name in found:
+        if not is_free(name):
+            raise DefinitionError(f"function {name!r}: SQL has one of this name", next="give it another: name=...")
     tables_of(found)
     for name, type_ in scalars_of(found).items():
         try:

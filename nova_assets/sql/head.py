@@ -288,7 +288,7 @@ def _calendar(head: Head, column: str, one: Series) -> Dimension | None:
         keep=_keep(one),
         end=ends,
         lag=one.lag,
-        rolls=one.start is None,
+        last=one.last,
     )
     others = {g.name: _some_value(g) for g in head.generators}
     for moment in one.between(start, one.back(start, -3)):
@@ -302,4 +302,7 @@ def _calendar(head: Head, column: str, one: Series) -> Dimension | None:
 
 
 def _keep(one: Series) -> str | None:
-    return None if one.last is None else f"{one.last - 1 + one.lag}{'d' if one.every == 'day' else 'h'}"
+    """How long after its end a partition is kept: until it is none of the last. None where these stay the same."""
+    if one.last is None or one.end is not None:
+        return None
+    return f"{one.last - 1 + one.lag}{'d' if one.every == 'day' else 'h'}"

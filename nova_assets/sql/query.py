@@ -14,7 +14,15 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
-from nova_assets.sql.calls import Call, as_table, call_number, calls_of, is_call, refuse_names_from_outside
+from nova_assets.sql.calls import (
+    Call,
+    as_table,
+    call_number,
+    calls_of,
+    is_call,
+    refuse_columns_from_outside,
+    refuse_names_from_outside,
+)
 from nova_assets.sql.dialect import DIALECT
 from nova_assets.sql.text import Span, Text, span
 
@@ -170,6 +178,7 @@ def understood(
         if column.meta.get(_BARE) and column.table:
             column.args["table"].meta.clear()  # where it was read FROM is not where it stands
     used, bare = _with_variables(text, qualified, variables or {})
+    refuse_columns_from_outside(text, qualified)
     for scope in traverse_scope(qualified):
         _refuse_unknown_columns(text, scope, known, scans)
     return Query(text, qualified, scans, used, names, bare, calls)

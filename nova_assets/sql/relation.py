@@ -71,6 +71,8 @@ class ByValue:
 
 Relation: TypeAlias = Shifted | Within | Equal | Every | These | ByValue
 
+_NEWEST = 40
+
 FEW = 50
 """Values of a list that are all looked at."""
 
@@ -94,9 +96,10 @@ def samples(dimensions: Sequence[Dimension], tasks: Collection[str]) -> list[str
 
 
 def _spread(values: Sequence[str]) -> list[str]:
-    """Of days or hours the first and last ones, and one between: at the ends, what is read may be cut off."""
+    """Of days or hours the first ones and one between, since at the ends what is read may be cut off; and the newest,
+    so many that every day of the week and of the month is among them."""
     n = len(values)
-    return [values[i] for i in sorted({0, min(1, n - 1), n // 2, max(0, n - 2), n - 1})]
+    return [values[i] for i in sorted({0, min(1, n - 1), n // 2, *range(max(0, n - _NEWEST), n)})]
 
 
 def relation(

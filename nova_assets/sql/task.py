@@ -95,6 +95,11 @@ def _name(scan: Scan) -> str:
     return scan.dataset if scan.mode == "all" else f"{scan.mode}_{scan.dataset}"
 
 
+def run_text(ctx: Context, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
+    """What a text gives. Spark takes doubled braces for single ones only where there is a frame."""
+    return ctx.spark.sql(sql if frames else sql.format(), args=dict(values), **frames)
+
+
 class _Free:
     """Runs a query without a scope, with the binding's parameters."""
 
@@ -104,8 +109,7 @@ class _Free:
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         values = {name: ctx.params[name] for name in self.query.variables}
-        given = {name: frames[self.inputs[name]] for name in self.query.frames.values()}
-        return ctx.spark.sql(self.query.sql, args=dict(values), **given)
+        return run_text(ctx, self.query.sql, values, {n: frames[self.inputs[n]] for n in self.query.frames.values()})
 
 
 class InScope:
@@ -146,9 +150,23 @@ class InScope:
 
         def run(sql: str, made: Mapping[str, Any]) -> Any:
             wanted = {name: frame for name, frame in {**given, **made}.items() if f"{{{name}}}" in sql}
-            return ctx.spark.sql(sql, args=parameters, **wanted)
+            return run_text(ctx, sql, parameters, wanted)
 
         return run(self.runnable.sql, self.calling.frames(ctx, scope, self.runnable.calls, run))
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a partition that is made again is as if it were made for the first time."""
+        kind = self.graph.dataset(self.name).written.kind
+        return kind == "base" and not any(s.mode in ("new", "old") for s in self.query.scans)
+
+    @property
+    def follows_late(self) -> bool:
+        """Whether ticks make a partition again when data comes to what it was made of: if its author does not say that
+        it stays, and if that does not put rows twice, or take some away."""
+        adds = self.graph.dataset(self.name).written.kind == "delta"
+        reads_new = any(s.mode == "new" for s in self.query.scans)
+        return self.late == "rebuild" and (self.is_repeatable or (adds and reads_new))
 
     @property
     def parts(self) -> tuple[Any, ...]:

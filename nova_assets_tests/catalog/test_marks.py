@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_marks_are_there_until_what_they_mark_is_made(catalog: SqlCatalog) -> No
     ]
     commit(catalog, begin(catalog), "b", "p=1")
     assert [m.partition for m in catalog.marks()] == ["p=2"]
-    assert catalog.unmark(by="backfill-2") == 1 and catalog.marks() == []
+    assert catalog.unmark("b") == 1 and catalog.marks() == []
 
 
 def test_what_is_marked_while_it_is_made_is_made_once_more(catalog: SqlCatalog) -> None:
@@ -126,12 +127,11 @@ def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatal
     assert catalog.backfill_parts("one")[0].execution_id == execution.id
 
     catalog.start_backfill(*asked("two", "p=2"))
-    assert states(catalog, "one")[1] == ("p=2", "replaced", None)
-    assert catalog.cancel_backfill("one") == 1
-    assert states(catalog, "one")[2] == ("p=3", "cancelled", None)
+    assert catalog.cancel_backfill("one") == 2
+    assert [s for _, s, _ in states(catalog, "one")] == ["made", "cancelled", "cancelled"]
     assert catalog.cancel_backfill("one") == 0
     one, two = sorted(catalog.backfills(), key=lambda b: b.id)
-    assert (one.state, dict(one.parts)) == ("cancelled", {"made": 1, "replaced": 1, "cancelled": 1})
+    assert (one.state, dict(one.parts)) == ("cancelled", {"made": 1, "cancelled": 2})
     assert (two.state, dict(two.parts)) == ("running", {"waiting": 1})
     assert [m.by for m in catalog.marks()] == ["two"]
 
@@ -156,6 +156,42 @@ def test_a_mark_that_is_taken_back_by_hand_leaves_no_part_waiting(catalog: SqlCa
     catalog.start_backfill(*asked("one", "p=1", "p=2"))
     assert catalog.unmark("b", ["p=1"]) == 1
     assert [s for _, s, _ in states(catalog, "one")] == ["cancelled", "waiting"]
+
+
+def test_what_two_backfills_want_is_made_for_both(catalog: SqlCatalog) -> None:
+    catalog.start_backfill(*asked("one", "p=1", "p=2"))
+    low = replace(asked("two")[0], priority="low")
+    catalog.start_backfill(low, [("b", "p=1"), ("b", "p=2")])
+    assert {m.priority for m in catalog.marks()} == {1}, "the more urgent of the two"
+    commit(catalog, begin(catalog), "b", "p=1")
+    assert [states(catalog, name)[0][1] for name in ("one", "two")] == ["made", "made"]
+    assert catalog.cancel_backfill("two") == 1
+    assert [(m.partition, m.by) for m in catalog.marks()] == [("p=2", "one")]
+
+
+def test_what_was_made_of_something_marked_stays_marked(catalog: SqlCatalog) -> None:
+    catalog.start_backfill(*asked("one", "p=1"))
+    execution = begin(catalog)
+    publish = (Publish(uuid.uuid4().hex, "b", "base", Manifest((), SCHEMA), Append(), "p=1", "task"),)
+    given = CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, "copy", publish=publish, keeps_marks=True)
+    catalog.commit(given)
+    assert [m.partition for m in catalog.marks()] == ["p=1"] and states(catalog, "one") == [("p=1", "waiting", None)]
+
+
+def test_cancelled_while_it_ran_it_is_made_all_the_same(catalog: SqlCatalog) -> None:
+    commit(catalog, begin(catalog), "b", "p=1")
+    catalog.start_backfill(*asked("one", "p=1"))
+    execution = begin(catalog)
+    catalog.cancel_backfill("one")
+    commit(catalog, execution, "b", "p=1")
+    assert states(catalog, "one") == [("p=1", "made", 2)]
+    assert not catalog.made("b")["p=1"].has_more_than(1)
+
+
+def test_the_first_of_a_partition_has_arrived_whoever_made_it(catalog: SqlCatalog) -> None:
+    catalog.start_backfill(*asked("one", "p=1"))
+    commit(catalog, begin(catalog), "b", "p=1")
+    assert catalog.made("b")["p=1"].has_more_than(0)
 
 
 def test_what_was_spent(catalog: SqlCatalog) -> None:

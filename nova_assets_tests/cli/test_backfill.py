@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_asked_for_looked_at_and_cancelled(nova: Nova) -> None:
     assert nova("backfill", "--cancel", name).out == "4 partitions are left as before\n"
     assert nova("backfill", "--cancel", name).out == "0 partitions are left as before\n"
     assert nova("backfills", name, "--json").json["state"] == "cancelled"
+
+
+def test_what_adds_to_what_is_there_is_not_made_again(nova: Nova, folder: Path) -> None:
+    (folder / "sql").mkdir()
+    (folder / "sql" / "added.sql").write_text("INSERT INTO added SELECT 1 AS n")
+    (folder / "adding.py").write_text("import nova_assets as n\nproject = n.Project(n.datasets('sql'))")
+    said = nova("backfill", "added", "--project", "adding:project")
+    assert said.code == 1 and "partitions of 'added' cannot be made again as they were" in said.err
 
 
 @pytest.mark.parametrize(

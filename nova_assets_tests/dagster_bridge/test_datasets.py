@@ -57,6 +57,7 @@ SHOWN_ALL = [
     BY_DAY + "tickets WHERE tickets.day = :d AND tickets.store = 'Paris'",
     BY_DAY + "days WHERE days.day = :d OR days.day = DATE_SUB(:d, 2)",
     BY_DAY + "tickets WHERE tickets.day BETWEEN DATE_SUB(:d, 2) AND :d",
+    BY_DAY + "days WHERE days.day BETWEEN DATE_SUB(:d, CASE WHEN DAY(:d) = 31 THEN 3 ELSE 0 END) AND :d",
 ]
 
 
@@ -108,6 +109,8 @@ def test_where_dagster_has_no_words_it_is_shown_all(tmp_path: Path, sql: str) ->
         ("start => '2022-03-30', end => '2022-03-30'", ["2022-03-30"]),
         ("last => 3", 3),
         ("last => 3, lag => 1", 3),
+        ("start => '2022-01-01', last => 30", 30),
+        ("last => 10, end => '2026-11-01'", 10),
     ],
 )
 def test_its_partitions_are_those_of_its_tasks(tmp_path: Path, series: str, keys: Any) -> None:

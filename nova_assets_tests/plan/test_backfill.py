@@ -70,6 +70,17 @@ def test_terms_pick(terms: list[str], picked: list[str]) -> None:
     assert chosen("sales", DAYS, COLUMNS, terms) == picked
 
 
+def test_numbers_are_in_the_order_of_numbers() -> None:
+    hours = [f"h={n}" for n in range(1, 13)]
+    assert chosen("x", hours, ("h",), ["h=1..30"]) == hours
+    assert chosen("x", hours, ("h",), ["h=8..20"]) == hours[7:]
+
+
+def test_what_cannot_be_made_again_is_left() -> None:
+    found = affected(TASKS, needs, "stores", ["1/a"], None, lambda name: name != "products")
+    assert found.parts == (("stores", "1/a"),) and found.left == {"products": 1}
+
+
 @pytest.mark.parametrize("term", ["shop=Paris", "day", "day=", "day=2022-04-01", "day=2022-03-04..2022-03-09"])
 def test_a_term_that_picks_nothing(term: str) -> None:
     with pytest.raises(PartitionError, match=f"'{term}' picks no partitions of 'sales'"):

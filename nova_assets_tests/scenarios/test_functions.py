@@ -77,6 +77,10 @@ def test_a_function_that_gives_a_table_is_called_with_values_and_with_rows(run: 
     assert found == ([] if kind == "nothing" else expected)
 
 
+def test_braces_are_only_braces(run: Any) -> None:
+    assert run("""SELECT '{"a": 1}' AS j""")[0]["j"] == '{"a": 1}'
+
+
 def test_a_function_that_takes_what_another_gives(run: Any) -> None:
     @nova.sql_function(returns="table(n int)")
     def numbers(upto: int) -> Any:

@@ -69,6 +69,20 @@ def test_calls_may_be_within_calls_and_in_any_letters(tmp_path: Path) -> None:
     assert within == inner.replace("RATES(:d, 'a, (')", "{call_1}")
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("((SELECT 1 AS a) UNION (SELECT 2 AS a))", "(SELECT 1 AS a) UNION (SELECT 2 AS a)"),
+        ("(SELECT 1 AS a) -- all (of them\n", "SELECT 1 AS a"),
+        ("/* a => b */ sold => (SELECT 1 AS a)", "SELECT 1 AS a"),
+        ("TABLE(SELECT ')' AS a)", "SELECT ')' AS a"),
+    ],
+)
+def test_the_query_is_taken_as_it_is_written(tmp_path: Path, given: str, text: str) -> None:
+    query = made(tmp_path, f"SELECT * FROM rates(:d, 'EUR', {given})")
+    assert list(query.runnable.calls["call_0"].values()) == [text]
+
+
 def test_a_function_stands_beside_datasets(tmp_path: Path) -> None:
     sql = f"SELECT k.product, r.rate FROM rates(d, 'EUR', ({QUERY}), digits => 2) r JOIN tickets k ON k.product = "
     query = made(tmp_path, sql + "r.currency WHERE k.day = :d AND k.store = 'Paris'")
@@ -90,6 +104,12 @@ WRONG = [
         "WITH x AS (SELECT * FROM tickets WHERE tickets.day = :d) SELECT * FROM rates(:d, 'a', (SELECT * FROM x))",
         "made.sql:3:102: x is a name of the query around it",
     ),
+    (
+        "SELECT q.rate FROM tickets k, rates(:d, 'a', (SELECT * FROM tickets p WHERE p.day = k.day)) q",
+        "k.day is a column of what stands beside it",
+    ),
+    ("SELECT * FROM db.rates(:d, 'a')", "made.sql:3:15: rates is no function of a database"),
+    ("SELECT slugged(currency, 2) AS s FROM rates(:d, 'a')", "slugged(...) cannot be called so: too many positional"),
     (f"SELECT * FROM rates(:d, 'a', ({QUERY.replace('product', 'colour')}))", "there is no column 'colour'"),
 ]
 
@@ -106,6 +126,10 @@ def test_what_is_wrong_with_a_function(tmp_path: Path) -> None:
         _named("f", "table(a strange)")
     with pytest.raises(DefinitionError, match="function 'f': "):
         _named("f", "strange")
+    with pytest.raises(DefinitionError, match="function 'initcap': SQL has one of this name"):
+        _named("initcap", "string")
+    with pytest.raises(DefinitionError, match="has no ctx"):
+        nova.sql_function(returns="string", name="f")(lambda ctx: "")
     with pytest.raises(NovaError, match="nothing is known of rates"):
         made(tmp_path, "SELECT * FROM rates(:d, 'a')", {"rates": rates.returns})
     with pytest.raises(DefinitionError, match="tickets: a function and a dataset"):
