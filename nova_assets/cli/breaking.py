@@ -14,6 +14,7 @@ from nova_assets.cli.render import plural
 from nova_assets.errors import DefinitionError, NovaError
 from nova_assets.model.project import Project
 from nova_assets.sql.changes import Change, changes
+from nova_assets.sql.dataset import Written
 from nova_assets.sql.datasets import queries_of
 from nova_assets.sql.declared import Declared, deployed, listening
 
@@ -38,7 +39,7 @@ def check(deployment: Deployment, against: str | None) -> Answer:
     deployment.require_project("nova check")
     declared, project, error = _declared(deployment)
     new = declared.in_order()
-    old = _deployed(deployment, declared) if against is None else _at(deployment, against)
+    old = _deployed(deployment, new) if against is None else _at(deployment, against)
     try:
         before = old.graph()
     except NovaError as wrong:
@@ -71,8 +72,8 @@ def _declared(deployment: Deployment) -> tuple[Declared, Project, NovaError | No
     return Declared.together(map(Declared.of, graphs.values())), project, None
 
 
-def _deployed(deployment: Deployment, declared: Declared) -> Declared:
-    named = {w.name for w in declared.in_order()} | {r for w in declared.in_order() for r in w.reads}
+def _deployed(deployment: Deployment, new: Sequence[Written]) -> Declared:
+    named = {w.name for w in new} | {r for w in new for r in w.reads}
     with deployment.look() as store:
         return deployed(store.catalog.bindings(), [s.channel for s in store.catalog.channels()], named)
 
