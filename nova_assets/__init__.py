@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from nova_assets.model.edge import new as new
     from nova_assets.model.edge import old as old
     from nova_assets.model.execution import Execution as Execution
+    from nova_assets.model.external import External as External
+    from nova_assets.model.external import external as external
     from nova_assets.model.function import associative as associative
     from nova_assets.model.merge import Append as Append
     from nova_assets.model.merge import Custom as Custom
@@ -68,6 +70,7 @@ _HOMES = {
     "model.compacting": ("Compacting",),
     "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
     "model.execution": ("Execution",),
+    "model.external": ("External", "external"),
     "model.function": ("associative",),
     "model.merge": ("Append", "Custom", "Keyed", "Upsert"),
     "model.partitions": ("daily", "dynamic", "hourly", "static"),

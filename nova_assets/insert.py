@@ -77,7 +77,9 @@ class Inserts:
             BlockCollected: that version is gone.
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
         """
-        now = self.catalog.history(channel, None, WHOLE, self.catalog.channel(channel).head)
+        state = self.catalog.channel(channel)
+        state.channel.refuse_external()
+        now = self.catalog.history(channel, None, WHOLE, state.head)
         then = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
         frame = self.engine.read(replace(then, schema=now.schema))  # with the columns that it has now
         return self._until_it_takes(channel, WHOLE, frame, "base", None, "restore")
@@ -113,6 +115,7 @@ class Inserts:
     def _open(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
         """The channel as it stands, without its blocks."""
         state = self.catalog.channel(channel)
+        state.channel.refuse_external()
         scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
         return self.catalog.history(channel, state.head, scope, state.head)
 

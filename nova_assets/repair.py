@@ -107,7 +107,7 @@ class Repair:
 
     def _files(self, channel: str) -> _Files:
         """A status call for each file that a block of the channel lists."""
-        there = self.catalog.history(channel).blocks
+        there = [b for b in self.catalog.history(channel).blocks if b.manifest.outside is None]  # else others mind it
         listed = {f.path: f.bytes for b in there for f in b.manifest.files}
         wrong: dict[str, int | None] = {}
         paths, done = iter(listed), 0

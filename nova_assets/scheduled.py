@@ -7,13 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from nova_assets.model.backfill import Backfill, Priority
+from nova_assets.model.external import Refreshed
 from nova_assets.model.ports import Catalog
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.runtime import Runtime
+from nova_assets.settings import Settings
 from nova_assets.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from nova_assets.backfilling import Backfilling, Preview
+    from nova_assets.refreshing import Refreshing
     from nova_assets.scheduling import Ran, Scheduling
 
 
@@ -22,6 +25,7 @@ class Scheduled:
 
     runtime: Runtime
     catalog: Catalog
+    settings: Settings
     _upkeep: Upkeep
 
     @cached_property
@@ -37,6 +41,36 @@ class Scheduled:
 
         return Backfilling(self.runtime)
 
+    @cached_property
+    def _refreshing(self) -> Refreshing:
+        from nova_assets.refreshing import Refreshing
+
+        return Refreshing(self.runtime, self.settings.root)
+
+    def refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
+        """Look what others have written of an external channel, and commit what is otherwise since, as a base of each
+        partition that lists their files where they are. Nothing is copied, and nothing of theirs is ever touched.
+
+        Args:
+            gone: partitions of which nothing is there any more may be gone, however many they are.
+
+        Raises:
+            DefinitionError: the channel is not external.
+            SourceUnavailable: its location cannot be listed.
+            NotSupported: it is a table of a format that says elsewhere which of its files count.
+            SchemaMismatch: no file has one of its columns.
+        """
+        return self._refreshing.refresh(channel, gone=gone)
+
+    def preview_refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
+        """What ``refresh`` would commit. Changes nothing, and opens no file."""
+        return self._refreshing.preview(channel, gone=gone)
+
+    def refresh_all(self) -> list[Refreshed]:
+        """Look at all external channels of the project. One that cannot be looked at stops no other, is as it was, and
+        says why."""
+        return self._refreshing.refresh_all() if any(c.external for c in self.runtime.project.channels) else []
+
     def next_tick(self, policy: Policy | None = None) -> Tick:
         """What ``tick`` would do now, and what waits for what: its dry run.
 
@@ -51,7 +85,8 @@ class Scheduled:
         """Make what datasets in SQL lack, once: every task whose partition is missing, marked, or older than what it
         was made of, as soon as all that it reads is there; and drop partitions that no task writes any more.
 
-        Nothing is kept between ticks. A task that fails stops no other, and is tried again by a later tick.
+        External channels are looked at first, unless ``found`` is given. Nothing is kept between ticks. A task that
+        fails stops no other, and is tried again by a later tick.
 
         Args:
             found: what ``next_tick`` has said; what it says now by default.
@@ -61,7 +96,10 @@ class Scheduled:
         Returns:
             The tasks that were run; none where there was nothing to do, or everything waits.
         """
-        return list(self._scheduling.carry_out(found or self._scheduling.decide(), tell, run_id))
+        if found is None:
+            self.refresh_all()
+            found = self._scheduling.decide()
+        return list(self._scheduling.carry_out(found, tell, run_id))
 
     def backfill(
         self,

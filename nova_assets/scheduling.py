@@ -184,6 +184,8 @@ class _Complete:
 
     def __call__(self, name: str, partition: str) -> bool:
         channel = self.channels[name]
+        if channel.external is not None:
+            return partition in self.made[name]
         if channel.seal is not None:
             return str(partition_values(partition).get(channel.seal.by)) in self.sealed(name)
         ends = list(_ends(channel, partition))

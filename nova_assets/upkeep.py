@@ -14,6 +14,7 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
+from nova_assets.model.external import is_outside
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.reads import Chain, Snapshot
@@ -110,6 +111,7 @@ class Upkeep:
         Args:
             partitions: their names.
         """
+        self.catalog.channel(channel).channel.refuse_external()
         for attempt in range(1, self.runtime.attempts + 1):
             try:
                 return self._drop(channel, partitions)
@@ -160,13 +162,15 @@ class Upkeep:
         """Delete files of blocks that were collected longer than the grace ago. Gives how many."""
         gone = self.catalog.deletable(self.grace)
         if gone:
-            self.engine.delete_files(sorted({path for _, path in gone}))
+            self.engine.delete_files(sorted({path for _, path in gone if not is_outside(path)}))
             crash_point("collect.deleted")
             self.catalog.deleted(gone)
         return len(gone)
 
     def _wanted(self, history: History, asked: Asked) -> tuple[Compact, ...]:
         channel = history.channel
+        if any(b.manifest.outside is not None for b in history.blocks):
+            return ()  # others keep these files as they like
         if asked.final:
             found = final(history, asked.policy)
         elif asked.force:

@@ -13,10 +13,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from nova_assets.engine import outside
 from nova_assets.engine.files import Warehouse
 from nova_assets.errors import BadKey, FileMissing, PartitionError, UnrepresentableChange
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
+from nova_assets.model.external import Described, Seen
 from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.partitions import partition_name, partition_values, within
@@ -54,6 +56,14 @@ class StubEngine:
         self.root = Path(warehouse)
         self.default = schema_of(schema)
         self.evaluations = 0
+
+    # what others keep
+
+    def look(self, location: str) -> list[Seen]:
+        return outside.look(location)
+
+    def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
+        return outside.described(channel, partition, files)
 
     # reading
 

@@ -27,6 +27,7 @@ CHAPTERS = {
         "model.block",
         "model.commit",
         "model.source",
+        "model.external",
         "model.seal",
         "model.table",
     ),

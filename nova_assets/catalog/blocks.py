@@ -9,6 +9,7 @@ from sqlalchemy import Connection, RowMapping, Select, select
 
 from nova_assets.catalog.tables import blocks, files
 from nova_assets.model.block import Block, DataFile, Manifest
+from nova_assets.model.external import Outside
 from nova_assets.model.layout import Layout, place_from_json
 from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.schema import Schema
@@ -56,7 +57,8 @@ def _file(row: RowMapping) -> DataFile:
 
 def _block(row: RowMapping, found: Iterable[DataFile], schema: Schema, merge: MergeModel) -> Block:
     layout = None if row["layout"] is None else Layout.from_json(row["layout"])
-    of = (row["deletes"], row["format"], row["keeps_all"], layout)
+    outside = None if row["outside"] is None else Outside.from_json(row["outside"])
+    of = (row["deletes"], row["format"], row["keeps_all"], layout, outside)
     manifest = Manifest(tuple(found), schema, *of)
     return Block(
         row["id"],

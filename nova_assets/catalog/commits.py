@@ -339,6 +339,7 @@ def _block_row(p: Publish, commit_id: str, seq: int) -> dict[str, Any]:
         "format": p.manifest.format,
         "keeps_all": p.manifest.keeps_all,
         "layout": None if p.manifest.layout is None else p.manifest.layout.as_json(),
+        "outside": None if p.manifest.outside is None else p.manifest.outside.as_json(),
         "merge": p.merge.as_json(),
         "origin": p.origin,
         "commit_id": commit_id,

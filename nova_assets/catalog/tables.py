@@ -199,6 +199,7 @@ blocks = Table(
     Column("format", String(32), nullable=False),
     Column("keeps_all", Boolean, nullable=False),
     Column("layout", Described(none_as_null=True)),
+    Column("outside", Described(none_as_null=True)),
     Column("merge", Described, nullable=False),
     Column("origin", String(16), nullable=False),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),

@@ -48,7 +48,7 @@ def check(deployment: Deployment, against: str | None) -> Answer:
             found=wrong.what,
             next="nova check --against REVISION compares with another state",
         ) from wrong
-    found = changes(before, new, declared.channels, declared.functions)
+    found = changes(before, new, declared.others, declared.functions)
     if error is not None and not any(c.is_breaking for c in found):
         raise error
     return _answer(against or "deployed", found, project, bool(old.texts))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.refresh import lines
 from nova_assets.cli.render import Grid, progress
 from nova_assets.errors import DefinitionError
 from nova_assets.model.project import Project
@@ -64,16 +65,18 @@ def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> Answer:
     """Make what the datasets in SQL lack, once.
 
     Every task whose partition is missing, marked to be made again, or older than what it was made of is run, as soon as
-    all that it reads is there; and partitions that no task writes any more are dropped. Ends with 1 if a task failed.
+    all that it reads is there; and partitions that no task writes any more are dropped. External channels are looked at
+    before, as by nova refresh; not so by a dry run. Ends with 1 if a task failed, or a channel could not be looked at.
 
-    JSON: {"run": [{"dataset", "partition", "error": null or text}], "dropped": {dataset: [partition]}}; with --dry-run
-    {"run": [{"dataset", "partition", "why"}], "waits": [{"dataset", "partition", "why", "waits_for"}],
-    "drop": {dataset: [partition]}, "held": {dataset: [partition]}}
+    JSON: {"run": [{"dataset", "partition", "error": null or text}], "dropped": {dataset: [partition]}, "amiss":
+    {channel: [text]}}; with --dry-run {"run": [{"dataset", "partition", "why"}], "waits": [{"dataset", "partition",
+    "why", "waits_for"}], "drop": {dataset: [partition]}, "held": {dataset: [partition]}}
     """
     if dry_run:
         with deployment.look(with_project=True) as store:
             return _of_tick(store.next_tick())
     with deployment.open() as store:
+        amiss = {r.channel: lines(r) for r in store.refresh_all() if r.is_amiss}
         ran: list[Ran] = []
         dropped: dict[str, list[str]] = {}
         while True:
@@ -83,7 +86,7 @@ def tick(deployment: Deployment, dry_run: bool, until_done: bool) -> Answer:
             ran += some
             if not until_done or not some or any(r.error for r in some):
                 break
-    return _of_ran(ran, dropped)
+    return _of_ran(ran, dropped, amiss)
 
 
 def _said(ran: Ran) -> str:
@@ -91,7 +94,7 @@ def _said(ran: Ran) -> str:
     return f"{name}: {'made' if ran.error is None else ran.error}"
 
 
-def _of_ran(ran: Sequence[Ran], dropped: dict[str, list[str]]) -> Answer:
+def _of_ran(ran: Sequence[Ran], dropped: dict[str, list[str]], amiss: dict[str, list[str]]) -> Answer:
     failed = [r for r in ran if r.error is not None]
     run = [
         {"dataset": r.dataset, "partition": r.partition, "error": None if r.error is None else str(r.error)}
@@ -99,12 +102,14 @@ def _of_ran(ran: Sequence[Ran], dropped: dict[str, list[str]]) -> Answer:
     ]
 
     def show(console: Console) -> None:
+        for line in (line for said in amiss.values() for line in said):
+            console.print(line, markup=False, soft_wrap=True)
         for r in failed:
             console.print(f"{r.dataset} {r.partition} failed: {r.error}")
         gone = sum(map(len, dropped.values()))
         console.print(f"{len(ran) - len(failed)} made, {len(failed)} failed, {gone} dropped")
 
-    return Answer({"run": run, "dropped": dropped}, show, 1 if failed else 0)
+    return Answer({"run": run, "dropped": dropped, "amiss": amiss}, show, 1 if failed or amiss else 0)
 
 
 def _of_tick(found: Tick) -> Answer:

@@ -26,6 +26,7 @@ COMMANDS = {
     "editions": ("publish", "What these tables show, and have shown."),
     "withdraw": ("publish", "Show a channel there no more."),
     "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
+    "refresh": ("refresh", "Look what others have written of external channels."),
     "show": ("datasets", "What a dataset in SQL is: its scopes, partitions, schema and query."),
     "tick": ("datasets", "Make what datasets in SQL lack: what is missing, marked or stale."),
     "backfill": ("backfill", "Have partitions made again, and what was made of them."),

@@ -76,7 +76,11 @@ def tick_sensor(nova: NovaResource, ticks: JobDefinition) -> SensorDefinition:
     def on_tick(context: SensorEvaluationContext) -> RunRequest | SkipReason:
         if is_busy(context, JOB, AFTER_FAILURE):
             return SkipReason("a run is under way, or failed a moment ago")
-        found = nova.store().next_tick()
+        store = nova.store()
+        for refreshed in store.refresh_all():
+            if refreshed.is_amiss:
+                context.log.warning(refreshed.said)
+        found = store.next_tick()
         return RunRequest() if found.run or found.drop else SkipReason(said(found))
 
     return SensorDefinition(

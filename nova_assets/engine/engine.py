@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from nova_assets.engine import outside
 from nova_assets.engine.partition import derived, value_of
 from nova_assets.engine.remote import open_warehouse
 from nova_assets.engine.rewrite import Rewriter
@@ -23,6 +24,7 @@ from nova_assets.formats import arrow
 from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
+from nova_assets.model.external import Described, Seen
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
@@ -225,6 +227,12 @@ class SparkEngine:
 
     def delete(self, folder: str) -> None:
         self.warehouse.delete(folder)
+
+    def look(self, location: str) -> list[Seen]:
+        return outside.look(location)
+
+    def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
+        return outside.described(channel, partition, files)
 
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
-from nova_assets.engine import disk
+from nova_assets.engine import disk, outside
 from nova_assets.engine.columns import col
 from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
@@ -200,15 +200,33 @@ class Reader:
             order: file -> its place, to be added as ``SEQ``.
         """
         alike: dict[tuple[str, _Names, _Types], list[DataFile]] = {}
+        others: dict[tuple[str, str], list[Block]] = {}
         for b in blocks:
-            if b.manifest.files:
+            if b.manifest.outside is not None:
+                others.setdefault((b.manifest.format, b.manifest.outside.location), []).append(b)
+            elif b.manifest.files:
                 names = names_in(b, schema)
                 types = (None,) * len(names) if WIDENS else types_in(b, names)
                 alike.setdefault((b.manifest.format, names, types), []).extend(b.manifest.files)
-        if not alike:
-            return self._empty(schema)
         frames = [self._read_files(f, files, schema, names, types, order) for (f, names, types), files in alike.items()]
+        frames += [self._outside(some, schema) for some in others.values()]
+        if not frames:
+            return self._empty(schema)
         return reduce(DataFrame.unionByName, frames)
+
+    def _outside(self, blocks: Sequence[Block], schema: Schema) -> DataFrame:
+        """The rows of files that another system keeps. What their folders are called says the values of partition
+        columns; columns that some files do not have are null."""
+        of = blocks[0].manifest
+        assert of.outside is not None
+        paths = [p for b in blocks for p in outside.paths_of(b.manifest, b.channel)]
+        if not paths:
+            return self._empty(schema)
+        relaxed = schema.relaxed()
+        reader = self.session.get().read.format(of.format).schema(to_struct(relaxed))
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
+        rows = load(reader.option("basePath", disk.for_spark(of.outside.location)), self.session.get(), paths)
+        return rows.select(*map(col, relaxed.names))
 
     def _read_files(
         self,

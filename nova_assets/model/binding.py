@@ -263,6 +263,11 @@ class Binding:
                     "bind a channel to it"
                 ]
             return []
+        if channel.external is not None and edge.mode not in ("all", "matching"):
+            return [
+                f"{where} consumes {edge.mode}({edge.port}), but channel {channel.name!r} is external: of what others "
+                f"write only the newest state is known; take all({edge.port})"
+            ]
         if edge.mode == "matching" and not edge.on and not channel.merge.key:
             return [
                 f"{where} consumes matching({edge.port}), but channel {channel.name!r} has no key; "
@@ -276,6 +281,9 @@ class Binding:
                 f"port {edge.port!r}, which task {task.name!r} writes, has no channel and no task reads it; "
                 f"bind it with channels={{{edge.port!r}: ...}}"
             ]
+        channel = self.channel(edge.port)
+        if channel is not None and channel.external is not None:
+            return [f"task {task.name!r} writes channel {channel.name!r}, which is external: others write it"]
         return []
 
     def _look_problems(self, check: Check, edge: Consumes) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from nova_assets.model.external import Outside
 from nova_assets.model.layout import Layout, Place, place_from_json
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
@@ -20,7 +21,7 @@ class DataFile:
     """One file of a block, as exact as the catalog needs it to answer reads without looking (R16).
 
     Args:
-        path: relative to the warehouse root, forward slashes.
+        path: relative to the warehouse root, forward slashes; the whole address of one that is not in it.
         rows, bytes: its size.
         ranges: column -> (least, greatest) for the key and order columns, as JSON values.
         place: which buckets or keys its rows are of, where the block is laid out.
@@ -65,6 +66,7 @@ class Manifest:
         format: of the files.
         keeps_all: of a base: it was compared with the snapshot that it replaces, and drops no row of it (R10).
         layout: how rows lie in the files; None where nothing is known of that.
+        outside: whose the files are, where they are not the warehouse's.
     """
 
     files: tuple[DataFile, ...]
@@ -73,6 +75,7 @@ class Manifest:
     format: str = "parquet"
     keeps_all: bool = False
     layout: Layout | None = None
+    outside: Outside | None = None
 
     @property
     def rows(self) -> int:
@@ -99,6 +102,7 @@ class Manifest:
             "format": self.format,
             "keeps_all": self.keeps_all,
             "layout": None if self.layout is None else self.layout.as_json(),
+            **({} if self.outside is None else {"outside": self.outside.as_json()}),
         }
 
     @staticmethod
@@ -110,6 +114,7 @@ class Manifest:
             data["format"],
             data.get("keeps_all", False),
             Layout.from_json(data["layout"]) if data.get("layout") else None,
+            Outside.from_json(data["outside"]) if data.get("outside") else None,
         )
 
 

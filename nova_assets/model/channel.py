@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.compacting import Compacting
+from nova_assets.model.external import External
 from nova_assets.model.merge import Append, Custom, MergeModel, model_from_json
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension
@@ -50,6 +51,8 @@ class Channel:
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         source: ``nova.files(...)``: where files that arrive for it come from. Those of their records that cannot be
             taken go to the channel ``NAME_quarantine``.
+        external: ``nova.external(...)``: a table that another system keeps, and that is read where it is. Nothing here
+            writes it.
         seal: ``nova.seal(...)``: when its days or hours are complete.
         publish: ``nova.hive(...)``, ``nova.iceberg(...)``, or several: tables in which other tools read it.
         renamed: new name -> old name, of columns whose name this definition changes; it needs a ``schema``. Accepted by
@@ -73,6 +76,7 @@ class Channel:
     retain: str | None = field(compare=False)
     compacting: Compacting | None = field(compare=False)
     source: Files | None = field(compare=False)
+    external: External | None
     seal: Sealing | None = field(compare=False)
     publish: tuple[Table, ...] = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
@@ -94,6 +98,7 @@ class Channel:
         retain: str | None = None,
         compacting: Compacting | None = Compacting(),  # noqa: B008  it is frozen
         source: Files | None = None,
+        external: External | None = None,
         seal: Sealing | None = None,
         publish: Table | Sequence[Table] = (),
         renamed: Mapping[str, str] | None = None,
@@ -112,7 +117,12 @@ class Channel:
         )
         put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
         put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
-        put(source=source, seal=seal, publish=(publish,) if isinstance(publish, Table) else tuple(publish))
+        put(
+            source=source,
+            external=external,
+            seal=seal,
+            publish=(publish,) if isinstance(publish, Table) else tuple(publish),
+        )
         problems = self._problems()
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
@@ -175,7 +185,7 @@ class Channel:
             for n, o in self.renamed.items()
             if self.schema is None or n not in self.schema
         ]
-        found += self._cluster_problems() + self._source_problems() + self._seal_problems()
+        found += self._cluster_problems() + self._source_problems() + self._seal_problems() + self._external_problems()
         found += [p for t in self.publish for p in t.problems()]
         found += [f"it is published twice in {t}" for t in _twice(t.id for t in self.publish)]
         columns = self.partition_columns
@@ -225,6 +235,35 @@ class Channel:
         known = ", ".join(calendars) or "it has none"
         return [f"it is sealed by {self.seal.by!r}; expected one of its daily or hourly dimensions ({known})"]
 
+    def _external_problems(self) -> list[str]:
+        """Others write it: what is said of writing here means nothing."""
+        if self.external is None:
+            return []
+        found = self.external.problems()
+        if self.schema is None:
+            found.append("an external channel needs a schema: its files are not opened to find one")
+        if not isinstance(self.merge, Append):
+            found.append("an external channel is what its files say; leave merge= out")
+        for name in ("source", "seal", "publish", "renamed"):
+            if getattr(self, name):
+                found.append(f"{name}= means nothing for an external channel, which others write")
+        found += [
+            f"partition column {d.column!r} is kept for {d.keep}, but others drop" for d in self.partitions if d.keep
+        ]
+        found += [
+            f"partition column {d.column!r} follows from {d.of!r}, but folders say it" for d in self.partitions if d.of
+        ]
+        return found
+
+    def refuse_external(self) -> None:
+        """Raises DefinitionError where others write it."""
+        if self.external is not None:
+            raise DefinitionError(
+                f"channel {self.name!r} is external: others write it",
+                found=self.external.location,
+                next=f"nova refresh {self.name} looks what they have written",
+            )
+
     def as_json(self) -> dict[str, Any]:
         """The definition as the catalog keeps it: what decides about data, nothing that only Dagster shows."""
         return {
@@ -235,6 +274,7 @@ class Channel:
             "on_schema_change": self.on_schema_change,
             **({"renamed": dict(self.renamed)} if self.renamed else {}),
             **({"cluster_by": list(self.cluster_by)} if self.cluster_by else {}),
+            **({} if self.external is None else {"external": self.external.as_json()}),
         }
 
     @staticmethod
@@ -247,6 +287,7 @@ class Channel:
             data["on_schema_change"],
             renamed=data.get("renamed"),
             cluster_by=data.get("cluster_by", ()),
+            external=External.from_json(data["external"]) if data.get("external") else None,
         )
 
 

@@ -21,6 +21,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.edition import Content, Edition
 from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.external import Described, Seen
 from nova_assets.model.mark import Failure, Made, Mark
 from nova_assets.model.outline import Outline
 from nova_assets.model.partitions import WHOLE
@@ -390,6 +391,12 @@ class Engine(Protocol):
 
     def delete(self, folder: str) -> None:
         """Remove a staged folder; only ever under the warehouse root."""
+
+    def look(self, location: str) -> list[Seen]:
+        """All files below the location of an external channel. Raises SourceUnavailable, NotSupported."""
+
+    def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
+        """What files of an external channel hold. Raises FileMissing, BadRecord, SchemaMismatch."""
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """Remove files of collected blocks, and the folders that they leave empty; no matter if they are gone."""

@@ -103,6 +103,7 @@ def _fits(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
         return False
     known = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
     plain = isinstance(model, Append) or (len(known) == len(model.key) and folds(model, schema))
+    plain = plain and all(b.manifest.outside is None for b in blocks)  # whose folders say values of columns
     alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
     times = ROLLED if purpose == "block" and isinstance(model, Append) else 1
     few = sum(b.rows for b in blocks) <= MEMORY_ROWS * times

@@ -12,8 +12,9 @@ from typing import Literal
 
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema, widens
+from nova_assets.sql.building import understood_dataset
 from nova_assets.sql.dataset import Written
-from nova_assets.sql.graph import Dataset, Graph, understood_dataset
+from nova_assets.sql.graph import Dataset, Graph
 from nova_assets.sql.lineage import Lineage, lineage
 from nova_assets.sql.text import Span
 

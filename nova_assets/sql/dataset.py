@@ -50,13 +50,16 @@ class Written:
         return tuple(dict.fromkeys(s.dataset for s in self.scans))
 
 
-def written(text: Text) -> Written:
+def written(text: Text, statement: exp.Expr | None = None) -> Written:
     """What a text says.
+
+    Args:
+        statement: of the text, where it was parsed already.
 
     Raises:
         SqlError: it is no query; or its head says what cannot be.
     """
-    statement = parsed(text)
+    statement = parsed(text) if statement is None else statement
     loop = statement if isinstance(statement, For) else None
     insert = loop.this if loop is not None else statement
     if loop is not None and not isinstance(insert, exp.Insert):
@@ -70,7 +73,7 @@ def written(text: Text) -> Written:
         raise text.error("is no query", insert, expected="SELECT ..., or FOR ... INSERT OVERWRITE name ... SELECT ...")
     table = insert.this if isinstance(insert, exp.Insert) else None
     head = head_of(text, loop, _partition(text, table, loop))
-    description, owner = _said(statement)
+    description, owner = said(statement)
     return Written(
         check_name(_name(text, table), f"the dataset of {text.name}"),
         text,
@@ -126,7 +129,7 @@ def _begin(text: Text) -> int:
     raise AssertionError("an INSERT without a query is none")
 
 
-def _said(statement: exp.Expr) -> tuple[str, str]:
+def said(statement: exp.Expr) -> tuple[str, str]:
     """The comment before a statement, and the owner that it names."""
     first = next((n for n in statement.walk() if n.comments), None) if not statement.comments else statement
     lines = [line.strip() for c in (first.comments if first is not None else None) or () for line in c.splitlines()]

@@ -10,8 +10,9 @@ from typing import Any
 
 from nova_assets.errors import NovaError
 from nova_assets.model.channel import Channel
+from nova_assets.sql.building import graph, in_order, views_of
 from nova_assets.sql.dataset import Written
-from nova_assets.sql.graph import Graph, graph, in_order
+from nova_assets.sql.graph import Graph
 from nova_assets.sql.text import Text
 
 
@@ -33,6 +34,12 @@ class Declared:
         """Them all, understood. Raises SqlError, DefinitionError."""
         return graph(self.texts, self.channels, self.functions)
 
+    @property
+    def others(self) -> tuple[Channel, ...]:
+        """The channels, and those that are views of external tables."""
+        named = {c.name for c in self.channels}
+        return (*self.channels, *(v.channel for v in views_of(self.texts) if v.name not in named))
+
     def in_order(self) -> list[Written]:
         """The statements, each after those that it reads. Raises SqlError, DefinitionError."""
         return in_order(self.texts)
@@ -53,8 +60,9 @@ class Declared:
     def of(graph: Graph) -> Declared:
         """What a graph was made of."""
         kept = (d.channel for d in graph.datasets.values())
-        texts = tuple(d.written.text for d in graph.datasets.values())
-        return Declared(texts, (*graph.channels.values(), *kept), graph.functions)
+        others = (c for n, c in graph.channels.items() if n not in graph.views)
+        texts = (*(d.written.text for d in graph.datasets.values()), *(v.text for v in graph.views.values()))
+        return Declared(texts, (*others, *kept), graph.functions)
 
     @staticmethod
     def together(some: Iterable[Declared]) -> Declared:

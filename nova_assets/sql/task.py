@@ -204,9 +204,10 @@ class InScope:
         return self.graph.needs(self.name, partition, self._when(partition, now), existing)
 
     def lacking(self, partition: str, now: datetime, existing: Existing) -> list[str]:
-        """What a task reads that other tasks make, and that is not there yet: ``store_sales/day=2022-03-31``."""
+        """What a task reads that other tasks, or other systems, make, and that is not there yet:
+        ``store_sales/day=2022-03-31``."""
         needs = self.needs(partition, now, existing)
-        there = {n.dataset: set(existing(n.dataset)) for n in needs if n.dataset in self.graph.datasets}
+        there = {n.dataset: set(existing(n.dataset)) for n in needs if self.graph.is_made(n.dataset)}
         made = ((n.dataset, p) for n in needs if n.dataset in there for p in n.partitions)
         return [f"{name}/{p}" if p else name for name, p in dict.fromkeys(made) if p not in there[name]]
 

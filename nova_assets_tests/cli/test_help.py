@@ -75,7 +75,19 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
     said = nova(command, "--help")
     assert said.code == 0 and "--json" in said.out and "JSON: {" in said.out
     upkeep = ("compact", "collect", "drop", "restore", "doctor", "seal")
-    changes = ("init", "run", "insert", "receive", "replay", "publish", "withdraw", "tick", "backfill", *upkeep)
+    changes = (
+        "init",
+        "run",
+        "insert",
+        "receive",
+        "replay",
+        "publish",
+        "withdraw",
+        "tick",
+        "backfill",
+        "refresh",
+        *upkeep,
+    )
     assert ("--dry-run" in said.out) == (command in changes)
 
 

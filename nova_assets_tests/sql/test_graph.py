@@ -9,7 +9,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
-from nova_assets.sql.graph import Need, graph
+from nova_assets.sql.building import graph
+from nova_assets.sql.graph import Need
 from nova_assets.sql.lineage import lineage
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import NOW

@@ -1,0 +1,98 @@
+"""``nova refresh``, and ``nova tick`` over an external channel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nova_assets_tests.cli.conftest import Nova
+
+PROJECT = ("--project", "outside:project")
+
+
+def sell(folder: Path, day: str, price: object = 1) -> Path:
+    there = folder / "tills" / f"day={day}"
+    there.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"price": [price]}), there / "part-0.parquet")
+    return there
+
+
+@pytest.fixture(autouse=True)
+def project(folder: Path) -> None:
+    (folder / "sql").mkdir()
+    view = (
+        "CREATE EXTERNAL TABLE tickets (price BIGINT, day STRING) USING parquet PARTITIONED BY (day) LOCATION 'tills'"
+    )
+    (folder / "sql" / "tickets.sql").write_text(view)
+    (folder / "sql" / "total.sql").write_text("SELECT SUM(price) AS total FROM tickets")
+    (folder / "outside.py").write_text("import nova_assets as n\nproject = n.Project(n.datasets('sql'))")
+
+
+def test_what_is_otherwise_is_said_then_committed(nova: Nova, folder: Path) -> None:
+    sell(folder, "2022-03-30")
+    sell(folder, "2022-03-31")
+    (folder / "tills" / "readme").write_text("mind the gap")
+    dry = nova("refresh", "--dry-run", *PROJECT)
+    assert (dry.code, dry.out) == (
+        0,
+        """\
+tickets: 2 partitions would be refreshed; 0 as they were
+  ignored (the location itself): it is not called day=...
+""",
+    )
+    assert nova("refresh", "--dry-run", "--json", *PROJECT).json["refreshed"][0]["changed"] == [
+        "day=2022-03-30",
+        "day=2022-03-31",
+    ]
+    done = nova("refresh", "tickets", *PROJECT)
+    assert done.code == 0 and done.out.startswith("tickets: 2 partitions refreshed, at 1; 0 as they were\n")
+    assert nova("refresh", *PROJECT).out.startswith("tickets: 0 partitions refreshed; 2 as they were\n")
+    listed = nova("channels", "--json").json["channels"]
+    assert [(c["name"], c["head"], c["rows"]) for c in listed if c["name"] == "tickets"] == [("tickets", 1, 2)]
+
+
+def test_what_is_amiss_is_said_and_ends_with_1(nova: Nova, folder: Path) -> None:
+    sell(folder, "2022-03-30")
+    sell(folder, "2022-03-31", "much")
+    said = nova("refresh", *PROJECT)
+    assert said.code == 1
+    assert "tickets: 1 partition refreshed, at 1; 0 as they were\n" in said.out
+    assert "day=2022-03-31: " in said.out and "column 'price' of external channel 'tickets' is another in" in said.out
+    ticked = nova("tick", "--dry-run", "--json", *PROJECT)
+    assert ticked.json["run"] == [{"dataset": "total", "partition": "", "why": "missing"}]
+
+
+def test_much_that_is_gone_at_once_has_to_be_meant(nova: Nova, folder: Path) -> None:
+    for n in range(1, 13):
+        sell(folder, f"2022-03-{n:02d}")
+    assert nova("refresh", *PROJECT).code == 0
+    (folder / "tills").rename(folder / "elsewhere")
+    (folder / "tills").mkdir()
+    said = nova("refresh", *PROJECT)
+    assert said.code == 1
+    assert "12 partitions gone at once, left as they were; nova refresh tickets --gone lets them go" in said.out
+    assert "gone: day=2022-03-01, day=2022-03-02" in nova("refresh", "tickets", "--gone", *PROJECT).out
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (("refresh", "total"), "channel 'total' is not external"),
+        (("refresh", "nothing"), "no channel is called 'nothing'"),
+        (("refresh",), "tills cannot be listed"),
+        (("refresh", "tickets"), "what was known of it is as it was"),
+        (("tick",), "tills cannot be listed"),
+    ],
+)
+def test_what_cannot_be_looked_at(nova: Nova, given: tuple[str, ...], what: str) -> None:
+    said = nova(*given, *PROJECT)
+    assert said.code == 1
+    assert what in said.out + said.err
+
+
+def test_a_project_without_any(nova: Nova, folder: Path) -> None:
+    said = nova("refresh", "--project", "nova_assets.examples.sales.pipeline:project")
+    assert said.code == 1 and "the project has no external channel" in said.err

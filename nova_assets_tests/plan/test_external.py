@@ -1,0 +1,186 @@
+"""What has become of a table that another system keeps, by its files alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nova_assets as nova
+from nova_assets.errors import DefinitionError, PartitionError
+from nova_assets.model.external import External, Outside, Seen, is_outside
+from nova_assets.plan.external import FEW, found, news, partition_of
+
+HERE = "/data/tickets"
+
+
+def tickets(*, done: str | None = None, schema: str = "price int, day string, store string") -> nova.Channel:
+    return nova.Channel(
+        "tickets",
+        schema=schema,
+        partitions=[nova.daily("day", start="2022-03-01"), nova.dynamic("store")],
+        external=nova.external(HERE, done=done),
+    )
+
+
+def seen(*paths: str, size: int = 10, changed: int = 1) -> list[Seen]:
+    return [Seen(f"{HERE}/{p}", size, changed) for p in paths]
+
+
+DAY, OTHER = "day=2022-03-30/store=Paris", "day=2022-03-31/store=Paris"
+
+
+def test_partitions_are_folders() -> None:
+    there = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/b.parquet", f"{OTHER}/000000_0"))
+    assert {p: len(c.files) for p, c in there.partitions.items()} == {DAY: 2, OTHER: 1}
+    assert not there.ignored and not there.unfinished
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"{DAY}/_SUCCESS",
+        f"{DAY}/.part-0.parquet.crc",
+        f"{DAY}/_temporary/0/part-0.parquet",
+        f"{DAY}/part-0.parquet._COPYING_",
+        "_spark_metadata/0",
+    ],
+)
+def test_what_is_hidden_is_no_data(path: str) -> None:
+    there = found(tickets(), HERE, seen(path))
+    assert not there.partitions and not there.ignored
+
+
+def test_an_empty_file_is_no_data() -> None:
+    assert not found(tickets(), HERE, seen(f"{DAY}/a.parquet", size=0)).partitions
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("a.parquet", "it is not called day=.../store=..."),
+        ("day=2022-03-30/a.parquet", "it is not called day=.../store=..."),
+        ("day=2022-03-30/Paris/a.parquet", "'Paris' says no value of a partition column"),
+        (f"{DAY}/hour=1/a.parquet", "it is not called day=.../store=..."),
+        (f"{DAY}/store=Oslo/a.parquet", "it is not called day=.../store=..."),
+        ("day=20220330/store=Paris/a.parquet", "day=20220330 is written day=2022-03-30 here"),
+        ("day=2021-03-30/store=Paris/a.parquet", "daily partitions of 'day' have no '"),
+        ("day=today/store=Paris/a.parquet", "daily partitions of 'day' have no '"),
+    ],
+)
+def test_what_is_no_partition_is_said(path: str, why: str) -> None:
+    there = found(tickets(), HERE, seen(path))
+    [said] = there.ignored.values()
+    assert why in said
+    assert not there.partitions
+
+
+def test_values_are_what_hive_says() -> None:
+    assert partition_of(tickets(), "store=a%3Ab/DAY=2022-03-30") == "day=2022-03-30/store=a:b"
+    assert partition_of(tickets(), "day=2022-03-30/store=__HIVE_DEFAULT_PARTITION__") == (
+        "day=2022-03-30/store=__null__"
+    )
+    of_numbers = tickets(schema="price int, day string, store int")
+    assert partition_of(of_numbers, "day=2022-03-30/store=007") == "day=2022-03-30/store=7"
+    with pytest.raises(PartitionError, match="'Paris' is no int"):
+        partition_of(of_numbers, DAY)
+
+
+def test_a_partition_is_complete_when_its_writer_says_so() -> None:
+    there = found(tickets(done="_SUCCESS"), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/_SUCCESS", f"{OTHER}/a.parquet"))
+    assert list(there.partitions) == [DAY] and there.unfinished == (OTHER,)
+    assert news(there, {OTHER: "as it was"}).gone == (), "it is being written again"
+
+
+def test_partitions_that_there_should_not_be_are_left_alone() -> None:
+    there = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{OTHER}/a.parquet"), among=[OTHER])
+    assert list(there.partitions) == [OTHER] and there.beyond == {DAY}
+    assert news(there, {DAY: "of the days before"}).gone == ()
+
+
+def test_what_is_otherwise_since() -> None:
+    before = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{OTHER}/a.parquet"))
+    known = {p: c.version for p, c in before.partitions.items()}
+    assert news(before, known).same == 2 and not news(before, known).changed
+    touched = found(tickets(), HERE, [*seen(f"{DAY}/a.parquet", changed=2), *seen(f"{OTHER}/a.parquet")])
+    assert list(news(touched, known).changed) == [DAY], "written anew, of the same size"
+    more = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/b.parquet"))
+    assert (list(news(more, known).changed), news(more, known).gone) == ([DAY], (OTHER,))
+    retyped = found(tickets(schema="price bigint, day string, store string"), HERE, seen(f"{DAY}/a.parquet"))
+    assert list(news(retyped, known).changed) == [DAY], "its columns are others"
+
+
+def test_much_that_is_gone_at_once_is_held() -> None:
+    known = {f"day=2022-03-{n:02d}/store=Paris": "v" for n in range(1, FEW + 2)}
+    nothing = found(tickets(), HERE, [])
+    assert news(nothing, known).gone == () and len(news(nothing, known).held) == FEW + 1
+    assert len(news(nothing, known, gone=True).gone) == FEW + 1
+    few = dict(list(known.items())[:FEW])
+    assert len(news(nothing, few).gone) == FEW
+
+
+@given(st.lists(st.tuples(st.sampled_from([DAY, OTHER]), st.sampled_from("abc"), st.integers(1, 3), st.integers(1, 3))))
+@settings(deadline=None)
+def test_a_version_is_another_when_and_only_when_the_files_are(given: list[tuple[str, str, int, int]]) -> None:
+    files = {(p, n): Seen(f"{HERE}/{p}/{n}", size, changed) for p, n, size, changed in given}
+    before = found(tickets(), HERE, list(files.values()))
+    again = found(tickets(), HERE, list(reversed(files.values())))
+    assert before == again
+    for key, file in files.items():
+        others = [f for k, f in files.items() if k != key]
+        for changed in (others, [*others, Seen(file.path, file.bytes, file.changed + 1)]):
+            after = found(tickets(), HERE, changed)
+            known = {p: c.version for p, c in before.partitions.items()}
+            told = news(after, known, gone=True)
+            assert {*told.changed, *told.gone} == {key[0]}
+
+
+def test_definitions_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(DefinitionError) as caught:
+        nova.Channel(
+            "tickets",
+            merge=nova.Upsert(key="id"),
+            external=External("gs://bucket/x", "csv", "a/b"),  # type: ignore[arg-type]
+            source=nova.files("landing"),
+            partitions=nova.daily("day", start="2022-03-01", keep="30d"),
+        )
+    said = str(caught.value)
+    for what in (
+        "external has location='gs://bucket/x'; expected a folder, s3://BUCKET/PREFIX or hdfs://NAMENODE:PORT/PATH",
+        "external has format='csv'; expected parquet or orc (rows of other files are taken in by source=nova.files",
+        "external has done='a/b'; expected the name of a file, such as _SUCCESS",
+        "an external channel needs a schema",
+        "an external channel is what its files say; leave merge= out",
+        "source= means nothing for an external channel",
+        "partition column 'day' is kept for 30d, but others drop",
+    ):
+        assert what in said
+
+
+def test_tasks_neither_write_nor_follow_it() -> None:
+    channel = tickets()
+
+    @nova.task(consumes=nova.new(channel), produces=nova.delta(nova.Channel("sold", schema="price int")))
+    def follow(tickets: object) -> object: ...
+
+    @nova.task(produces=nova.base(channel))
+    def write() -> object: ...
+
+    with pytest.raises(DefinitionError) as caught:
+        nova.Project([nova.bind(nova.Workflowette("follow", [follow])), nova.bind(nova.Workflowette("write", [write]))])
+    assert "consumes new(tickets), but channel 'tickets' is external: of what others write only the newest" in str(
+        caught.value
+    )
+    assert "task 'write' writes channel 'tickets', which is external: others write it" in str(caught.value)
+
+
+def test_its_definition_comes_back_from_the_catalog() -> None:
+    channel = tickets(done="_SUCCESS")
+    assert nova.Channel.from_json(channel.as_json()) == channel
+    assert nova.Channel.from_json(channel.as_json()) != tickets()
+
+
+def test_files_are_held_to_their_location() -> None:
+    outside = Outside(HERE, "v")
+    assert outside.holds(f"{HERE}/a") and not outside.holds("/data/other/a") and not outside.holds(f"{HERE}/../other/a")
+    assert is_outside(f"{HERE}/a") and is_outside("s3://b/a") and not is_outside("blocks/1/a.parquet")
