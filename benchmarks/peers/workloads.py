@@ -20,7 +20,7 @@ FOLLOWED = 3
 
 ASKED_BEFORE = 10
 ASKED_SECONDS = 60
-"""So often their follower has asked already, or for so long."""
+"""So often their follower has asked already, or for so long, of ten million rows; of fewer for less."""
 
 SMALL = 1_000
 """Rows of a small commit."""
@@ -39,6 +39,11 @@ class Sizes:
     rows: int
     series: int = 10
     small: int = 50
+
+    @property
+    def asked_seconds(self) -> float:
+        """For how long a follower asks before it is measured."""
+        return ASKED_SECONDS * min(1.0, self.rows / 10_000_000)
 
 
 class Run:
@@ -135,7 +140,7 @@ def _changes(run: Run) -> None:
 
 
 def _asked(run: Run, since: Any) -> None:
-    end = time.monotonic() + ASKED_SECONDS
+    end = time.monotonic() + run.sizes.asked_seconds
     for _ in range(ASKED_BEFORE):
         if time.monotonic() < end:
             run.system.changes(since)
