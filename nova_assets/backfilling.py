@@ -10,8 +10,8 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Priority
 from nova_assets.plan.backfill import Affected, affected, chosen
 from nova_assets.runtime import Runtime
-from nova_assets.scheduling import standing
 from nova_assets.sql.datasets import queries_of
+from nova_assets.watching import Watch
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Backfilling:
             DefinitionError: there is no such dataset; or one of those that are to follow reads nothing of it.
             PartitionError: a term picks nothing.
         """
-        found = standing(self.runtime)
+        found = Watch(self.runtime).standing()
         if dataset not in found.tasks:
             raise DefinitionError(
                 f"no dataset in SQL is called {dataset!r}",
@@ -90,7 +90,7 @@ class Backfilling:
                 expected="INSERT OVERWRITE, of all that is read",
                 next=f"nova drop {dataset} --partition ..., and what it reads in full",
             )
-        partitions = chosen(dataset, found.tasks[dataset], columns, terms)
+        partitions = chosen(dataset, list(found.tasks[dataset]), columns, terms)
         can = {name for name, q in queries.items() if q.is_repeatable}
         reached = affected(found.tasks, found.needs, dataset, partitions, downstream, can.__contains__)
         spent = self.catalog.spent(dict.fromkeys(d for d, _ in reached.parts))

@@ -134,7 +134,7 @@ class Refreshing:
         for query in queries_of(self.runtime.project).values():
             view = query.graph.views.get(channel.name)
             if view is not None and view.head is not None:
-                return frozenset(query.graph.partitions(channel.name, self.catalog.now()))
+                return frozenset(query.graph.partitions(channel.name, self.catalog.now()).names)
         return None
 
     def _known(self, history: History) -> dict[str, str]:

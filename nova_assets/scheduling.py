@@ -1,31 +1,28 @@
 """A tick of the scheduler, over the catalog: facts are read, ``plan/tick`` decides, and what it says is carried out.
 
-It keeps nothing: what there is, what is marked, what runs and what fails is in the catalog, and everything else follows
-from definitions. So it may be stopped at any moment, and any process may go on.
+What there is, what is marked, what runs and what fails is in the catalog, and everything else follows from definitions.
+So it may be stopped at any moment, and any process may go on: what it remembers of earlier looks (``watching``) only
+spares it to look at everything again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
-from graphlib import CycleError, TopologicalSorter
 
-from nova_assets.errors import ChannelNotFound, ExecutionInProgress, NovaError
+from nova_assets.errors import ExecutionInProgress, NovaError
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
 from nova_assets.model.mark import Made, Mark
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.ports import Catalog
-from nova_assets.plan.tick import Batch, Facts, Needs, Policy, Tick, tick
+from nova_assets.plan.tick import Batch, Facts, Policy, Tick, decided
 from nova_assets.runtime import Runtime
-from nova_assets.sql.datasets import queries_of
-from nova_assets.sql.graph import Graph
-from nova_assets.sql.task import InScope
 from nova_assets.upkeep import Upkeep
+from nova_assets.watching import Watch
 
 log = logging.getLogger("nova_assets.scheduler")
 
@@ -56,21 +53,23 @@ class Scheduling:
         self.runtime = runtime
         self.catalog = runtime.catalog
         self.upkeep = upkeep
+        self.watch = Watch(runtime)
 
     def decide(self, policy: Policy | None = None) -> Tick:
         """What is to be done now. Changes nothing."""
-        found = standing(self.runtime)
+        said = {name: q.follows_late for name, q in self.watch.queries.items()}
+        policy = policy or Policy()
+        policy = replace(policy, late={**said, **policy.late})
+        seen = self.watch.look(policy.late)
         facts = Facts(
-            found.now,
-            found.made,
-            _Complete(self.catalog, self.runtime, found.now, found.made),
+            seen.now,
+            seen.made,
+            _Complete(self.catalog, self.runtime, seen.now, seen.made),
             _by_channel(self.catalog.marks()),
             frozenset(self.catalog.running()),
             self.catalog.failing(),
         )
-        said = {name: q.follows_late for name, q in queries_of(self.runtime.project).items()}
-        policy = policy or Policy()
-        return tick(found.tasks, found.needs, facts, replace(policy, late={**said, **policy.late}))
+        return decided(seen.tasks, seen.verdicts, seen.needs, facts, policy)
 
     def carry_out(
         self, found: Tick, tell: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
@@ -109,64 +108,8 @@ class Scheduling:
                 yield Ran(batch.dataset, partition, error=error)
 
     def _is_as_it_was(self, dataset: str, partition: str, was: int) -> bool:
-        there = _AsMade(self.catalog)[dataset]
-        return (there[partition].seq if partition in there else 0) == was
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The tasks that there are, and the partitions that there are, at a moment.
-
-    Args:
-        tasks: dataset -> the partitions that its tasks write; each dataset after those that it reads.
-        made: dataset or channel -> its partitions that are there.
-        needs: what a task reads.
-    """
-
-    now: datetime
-    tasks: Mapping[str, Sequence[str]]
-    made: Mapping[str, Mapping[str, Made]]
-    needs: Needs
-
-
-def standing(runtime: Runtime) -> Standing:
-    """How the datasets of a project stand now."""
-    queries, now = queries_of(runtime.project), runtime.catalog.now()
-    graphs = {id(q.graph): q.graph for q in queries.values()}
-    tasks = {name: list(queries[name].graph.tasks(name, now)) for name in _in_order(queries, graphs.values())}
-    made = _AsMade(runtime.catalog)
-    return Standing(now, tasks, made, _needs(queries, now, made))
-
-
-def _in_order(queries: Mapping[str, InScope], graphs: Iterable[Graph]) -> list[str]:
-    """All datasets, each after those that it reads, of whichever folder these are."""
-    names = [name for graph in graphs for name in graph.datasets]
-    reads = {name: [r for r in queries[name].query.reads if r in queries] for name in names}
-    try:
-        return list(TopologicalSorter(reads).static_order())
-    except CycleError:  # folders that read each other in a circle: each waits for the others
-        return names
-
-
-class _AsMade(Mapping[str, Mapping[str, Made]]):
-    """The partitions that there are, channel by channel, asked for when they are wanted."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._known: dict[str, Mapping[str, Made]] = {}
-
-    def __getitem__(self, name: str) -> Mapping[str, Made]:
-        if name not in self._known:
-            self._known[name] = {}
-            with suppress(ChannelNotFound):
-                self._known[name] = self._catalog.made(name)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
+        there = self.catalog.made(dataset, [partition]).get(partition)
+        return (0 if there is None else there.seq) == was
 
 
 class _Complete:
@@ -202,15 +145,6 @@ def _ends(channel: Channel, partition: str) -> Iterator[datetime]:
         end = dimension.ends(values.get(dimension.column))
         if end is not None:
             yield end
-
-
-def _needs(queries: Mapping[str, InScope], now: datetime, made: Mapping[str, Mapping[str, Made]]) -> Needs:
-    @cache
-    def needs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
-        found = queries[dataset].needs(partition, now, lambda channel: list(made[channel]))
-        return tuple((n.dataset, n.partitions) for n in found)
-
-    return needs
 
 
 def _by_channel(marks: Iterable[Mark]) -> dict[str, dict[str, int]]:

@@ -105,6 +105,8 @@ class SqlCatalog:
         self.seals = seals.seals
         self.latest_seals = seals.latest_seals
         marks = Marks(database)
+        self.heads = marks.heads
+        self.given_since = marks.given_since
         self.made = marks.made
         self.mark = marks.mark
         self.unmark = marks.unmark

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, select, update
 
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.tables import backfill_parts, blocks, channels, commits, dirty, executions
 from nova_assets.model.backfill import State
 from nova_assets.model.commit import CommitRequest
@@ -24,28 +24,30 @@ class Marks:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def made(self, channel: str) -> dict[str, Made]:
-        """The partitions of a channel that are there: when each was given something last, and what was read then."""
-        newest = (
-            select(blocks.c.partition, func.max(blocks.c.hi).label("hi"))
-            .where(blocks.c.channel == channel, blocks.c.origin != "compact")
-            .group_by(blocks.c.partition)
-            .subquery()
-        )
-        query = (
-            select(blocks.c.partition, blocks.c.hi, blocks.c.origin, commits.c.consumed)
-            .join(newest, and_(blocks.c.partition == newest.c.partition, blocks.c.hi == newest.c.hi))
-            .join(commits, commits.c.id == blocks.c.commit_id)
-            .where(blocks.c.channel == channel, blocks.c.origin != "compact")
-        )
+    def heads(self) -> dict[str, int]:
+        """Of all channels, the highest number committed."""
+        return self.database.read(lambda c: pairs(c, select(channels.c.name, channels.c.head)))
+
+    def given_since(self, channel: str, number: int) -> list[str]:
+        """The partitions of a channel that were given something after a number, or dropped."""
+        later = (blocks.c.channel == channel, blocks.c.hi > number, blocks.c.origin != "compact")
+        query = select(blocks.c.partition).where(*later).distinct()
+        return sorted(self.database.read(lambda c: c.execute(query).scalars().all()))
+
+    def made(self, channel: str, partitions: Iterable[str] | None = None) -> dict[str, Made]:
+        """The partitions of a channel that are there: when each was given something last, and what was read then.
+
+        Args:
+            partitions: only these.
+        """
 
         def look(c: Connection) -> dict[str, Made]:
-            arrived = _arrived(c, channel)
-            return {
-                p: Made(hi, {n: v[1] for n, v in read.items()}, arrived.get(p))
-                for p, hi, origin, read in c.execute(query)
-                if origin != "drop"
-            }
+            if partitions is None:
+                return _made(c, channel, ())
+            found: dict[str, Made] = {}
+            for some in _some(sorted(partitions)):
+                found |= _made(c, channel, (blocks.c.partition.in_(some),))
+            return found
 
         return self.database.read(look)
 
@@ -203,7 +205,33 @@ def _grouped(rows: Iterable[Any]) -> dict[str, list[str]]:
     return found
 
 
-def _arrived(c: Connection, channel: str) -> dict[str, int]:
+def _made(c: Connection, channel: str, among: Sequence[ColumnElement[bool]]) -> dict[str, Made]:
+    """The same within a transaction.
+
+    Args:
+        among: which blocks are looked at.
+    """
+    newest = (
+        select(blocks.c.partition, func.max(blocks.c.hi).label("hi"))
+        .where(blocks.c.channel == channel, blocks.c.origin != "compact", *among)
+        .group_by(blocks.c.partition)
+        .subquery()
+    )
+    query = (
+        select(blocks.c.partition, blocks.c.hi, blocks.c.origin, commits.c.consumed)
+        .join(newest, and_(blocks.c.partition == newest.c.partition, blocks.c.hi == newest.c.hi))
+        .join(commits, commits.c.id == blocks.c.commit_id)
+        .where(blocks.c.channel == channel, blocks.c.origin != "compact", *among)
+    )
+    arrived = _arrived(c, channel, among)
+    return {
+        p: Made(hi, {n: v[1] for n, v in read.items()}, arrived.get(p))
+        for p, hi, origin, read in c.execute(query)
+        if origin != "drop"
+    }
+
+
+def _arrived(c: Connection, channel: str, among: Sequence[ColumnElement[bool]]) -> dict[str, int]:
     """Of what backfills have made: partition -> the last number at which it was given something that was not theirs."""
     of_backfill = and_(
         backfill_parts.c.channel == blocks.c.channel,
@@ -221,6 +249,7 @@ def _arrived(c: Connection, channel: str) -> dict[str, int]:
                 blocks.c.channel == channel,
                 blocks.c.origin != "compact",
                 ~select(backfill_parts.c.n).where(of_backfill).exists(),
+                *among,
             )
             .group_by(blocks.c.partition)
         )

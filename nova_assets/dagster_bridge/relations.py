@@ -54,7 +54,7 @@ def _told(
             )
             for task in some
         }
-        return relation(upstream, downstream, query.graph.partitions(read, now), seen)
+        return relation(upstream, downstream, query.graph.partitions(read, now).names, seen)
     except NovaError as error:  # said when it is run
         log.warning("%s: %s", query.name, error)
         return None

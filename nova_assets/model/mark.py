@@ -42,7 +42,12 @@ class Made:
 
     def has_more_than(self, seen: int) -> bool:
         """Whether something has come since a number."""
-        return (self.seq if self.arrived is None else self.arrived) > seen
+        return self.last_given > seen
+
+    @property
+    def last_given(self) -> int:
+        """The number at which something came last that is late data for who has read it before."""
+        return self.seq if self.arrived is None else self.arrived
 
 
 @dataclass(frozen=True, slots=True)

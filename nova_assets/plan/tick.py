@@ -10,14 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
 
 from nova_assets.model.mark import Failure, Made
-
-Why = Literal["missing", "dirty", "late data"]
-
-Needs: TypeAlias = Callable[[str, str], Sequence[tuple[str, Collection[str]]]]
-"""(dataset, partition) -> what its task reads: (dataset or channel, partitions)."""
+from nova_assets.plan.judge import Needs, Verdict, Why, judged
 
 
 @dataclass(frozen=True)
@@ -107,43 +102,72 @@ class Tick:
 
 
 def tick(tasks: Mapping[str, Collection[str]], needs: Needs, facts: Facts, policy: Policy | None = None) -> Tick:
-    """Decide what is to be done now.
+    """Decide what is to be done now, by all that there is.
 
     Args:
         tasks: dataset -> the partitions that its tasks write, oldest first; each dataset after those that it reads.
         needs: what a task reads.
     """
-    return _Ticking(tasks, needs, facts, policy or Policy()).decided()
+    policy = policy or Policy()
+    verdicts = {d: judged(d, tasks[d], needs, facts.made, late=policy.late.get(d, True)) for d in tasks}
+    return decided(tasks, verdicts, needs, facts, policy)
+
+
+def decided(
+    tasks: Mapping[str, Collection[str]],
+    verdicts: Mapping[str, Verdict],
+    needs: Needs,
+    facts: Facts,
+    policy: Policy,
+) -> Tick:
+    """Decide what is to be done now, where it is known which partitions are not as they should be."""
+    return _Ticking(tasks, verdicts, needs, facts, policy).decided()
 
 
 class _Ticking:
-    def __init__(self, tasks: Mapping[str, Collection[str]], needs: Needs, facts: Facts, policy: Policy) -> None:
+    def __init__(
+        self,
+        tasks: Mapping[str, Collection[str]],
+        verdicts: Mapping[str, Verdict],
+        needs: Needs,
+        facts: Facts,
+        policy: Policy,
+    ) -> None:
         self.tasks = tasks
+        self.verdicts = verdicts
         self.needs = needs
         self.facts = facts
         self.policy = policy
-        self.why: dict[tuple[str, str], Why | None] = {}
         self.being_read = self._being_read()
 
     def decided(self) -> Tick:
         ready: list[tuple[str, str, Why]] = []
         waits: list[Waits] = []
-        for dataset, partitions in self.tasks.items():
-            for partition in partitions:
-                why = self.to_make(dataset, partition)
-                if why is None or (dataset, partition) in self.facts.running:
-                    continue
-                obstacle = self._obstacle(dataset, partition)
-                if obstacle is None:
-                    ready.append((dataset, partition, why))
-                else:
-                    waits.append(Waits(dataset, partition, why, obstacle))
+        for dataset, partition in self._to_make():
+            why = self.to_make(dataset, partition)
+            if why is None or (dataset, partition) in self.facts.running:
+                continue
+            obstacle = self._obstacle(dataset, partition)
+            if obstacle is None:
+                ready.append((dataset, partition, why))
+            else:
+                waits.append(Waits(dataset, partition, why, obstacle))
         ready.sort(key=lambda one: -self._priority(*one))  # else in order
         room = max(0, self.policy.at_once - len(self.facts.running))
         run = tuple(self._batches(ready[:room]))
         waits += [Waits(d, p, why, "others that come first") for d, p, why in ready[room:]]
         drop, held = self._drops()
         return Tick(run, tuple(waits), drop, held)
+
+    def _to_make(self) -> Iterator[tuple[str, str]]:
+        """All tasks that have to run, in order."""
+        for dataset, partitions in self.tasks.items():
+            amiss, dirty = self.verdicts[dataset].amiss, self.facts.dirty.get(dataset, {})
+            if not amiss and not dirty:
+                continue
+            for partition in partitions:
+                if partition in amiss or partition in dirty:
+                    yield dataset, partition
 
     def _priority(self, dataset: str, partition: str, why: Why) -> int:
         """What is missing, or stale, waits for nobody's sake: a mark makes it sooner, never later."""
@@ -152,26 +176,12 @@ class _Ticking:
 
     def to_make(self, dataset: str, partition: str) -> Why | None:
         """Why a task has to run; None where its partition is as it should be."""
-        key = (dataset, partition)
-        if key not in self.why:
-            self.why[key] = self._judged(dataset, partition)
-        return self.why[key]
-
-    def _judged(self, dataset: str, partition: str) -> Why | None:
-        made = self.facts.made.get(dataset, {}).get(partition)
-        if made is None:
+        amiss = self.verdicts[dataset].amiss.get(partition)
+        if amiss is not None and amiss.why == "missing":
             return "missing"
         if partition in self.facts.dirty.get(dataset, ()):
             return "dirty"
-        return "late data" if self.policy.late.get(dataset, True) and self._is_stale(dataset, partition, made) else None
-
-    def _is_stale(self, dataset: str, partition: str, made: Made) -> bool:
-        """Whether something that it was made of was given something since."""
-        for read, partitions in self.needs(dataset, partition):
-            there, seen = self.facts.made.get(read, {}), made.read.get(read)
-            if seen is not None and any(p in there and there[p].has_more_than(seen) for p in partitions):
-                return True
-        return False
+        return None if amiss is None else amiss.why
 
     def _obstacle(self, dataset: str, partition: str) -> str | None:
         """What a task has to wait for; None where it can run."""
@@ -196,9 +206,9 @@ class _Ticking:
             return self.facts.complete(name, partition)
         if (name, partition) in self.facts.running:
             return False
-        return partition in self.facts.made.get(name, {}) and (
-            partition not in self.tasks[name] or self.to_make(name, partition) is None
-        )
+        if partition in self.tasks[name]:
+            return self.to_make(name, partition) is None
+        return partition in self.facts.made.get(name, {})
 
     def _being_read(self) -> frozenset[tuple[str, str]]:
         """What running tasks read: nothing of it is written meanwhile."""
@@ -218,20 +228,24 @@ class _Ticking:
         for (dataset, _), some in together.items():
             for n in range(0, len(some), self.policy.batch):
                 part = some[n : n + self.policy.batch]
-                there = self.facts.made.get(dataset, {})
-                was = tuple(there[p].seq if p in there else 0 for p, _ in part)
+                was = tuple(self._stands_at(dataset, p) for p, _ in part)
                 yield Batch(dataset, tuple(p for p, _ in part), tuple(w for _, w in part), was)
+
+    def _stands_at(self, dataset: str, partition: str) -> int:
+        amiss = self.verdicts[dataset].amiss.get(partition)
+        if amiss is not None:
+            return amiss.seq
+        there = self.facts.made.get(dataset, {}).get(partition)
+        return 0 if there is None else there.seq
 
     def _drops(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
         drop: dict[str, tuple[str, ...]] = {}
         held: dict[str, tuple[str, ...]] = {}
-        for dataset, partitions in self.tasks.items():
-            there = self.facts.made.get(dataset, {})
-            known = set(partitions)
-            gone = tuple(
-                p for p in there if p not in known and (dataset, p) not in {*self.being_read, *self.facts.running}
-            )
+        for dataset in self.tasks:
+            busy = {*self.being_read, *self.facts.running}
+            gone = tuple(p for p in self.verdicts[dataset].gone if (dataset, p) not in busy)
             if gone:
-                many = len(gone) > max(self.policy.few, self.policy.drops * len(there))
+                there = len(self.facts.made.get(dataset, {}))
+                many = len(gone) > max(self.policy.few, self.policy.drops * there)
                 (held if many else drop)[dataset] = gone
         return drop, held

@@ -7,8 +7,8 @@ partitions alone and cannot be computed is an error, never a guess.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
 from sqlglot import exp
@@ -32,6 +32,14 @@ class Computed:
     of: Function
     keys: frozenset[Key]
     by_data: bool = False
+    by_source: Mapping[str, tuple[Key, ...]] = field(init=False, compare=False, repr=False)
+    """The columns and variables, by what they are of."""
+
+    def __post_init__(self) -> None:
+        found: dict[str, tuple[Key, ...]] = {}
+        for key in sorted(self.keys):
+            found[key[0]] = (*found.get(key[0], ()), key)
+        object.__setattr__(self, "by_source", found)
 
 
 class Calculator:

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from nova_assets.sql.passing import asked_within, by_whole_groups
 from nova_assets.sql.query import conjuncts
+from nova_assets.sql.values import Key
 
 
 @dataclass(frozen=True)
@@ -129,3 +130,28 @@ def _made_optional(join: exp.Join, before: Sequence[str], firm: frozenset[str]) 
     right = join.alias_or_name
     side = _side(join, before, firm)
     return {"LEFT": {right}, "RIGHT": set(before), "FULL": {right, *before}}.get(side, set())
+
+
+def without_source(node: exp.Expr, name: str) -> exp.Expr | None:
+    """A condition with nulls in place of a source's columns; None where it has none, or a query hides some."""
+    if node.find(exp.Query) or not any(c.table == name for c in node.find_all(exp.Column)):
+        return None
+    found = node.copy()
+    for column in list(found.find_all(exp.Column)):
+        if column.table == name:
+            column.replace(exp.null())
+    return found
+
+
+def said_apart(node: exp.Expr, name: str, mark: str) -> tuple[exp.Expr | None, dict[str, Key]]:
+    """A condition as it is put to one source: columns of others under names that mean nothing inside it, and which they
+    are. None where it is not about the source."""
+    if not any(c.table == name for c in node.find_all(exp.Column)) or node.find(exp.Query, exp.Subquery):
+        return None, {}
+    found, named = node.copy(), dict[str, Key]()
+    for column in found.find_all(exp.Column):
+        if column.table != name:
+            apart = f"{column.table}{mark}"
+            named[apart] = (column.table, column.name.lower())
+            column.set("table", exp.to_identifier(apart))
+    return found, named

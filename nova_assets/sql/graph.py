@@ -6,10 +6,12 @@ How it is made is said in ``building``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import product
+from operator import is_
 from threading import Lock
 
 from nova_assets.errors import DefinitionError, PartitionError
@@ -19,7 +21,8 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.scoped import Existing
 from nova_assets.sql.dataset import Written
 from nova_assets.sql.head import Head, Scope
-from nova_assets.sql.prune import needed
+from nova_assets.sql.listing import Listing
+from nova_assets.sql.prune import Pruning
 from nova_assets.sql.query import Mode, Query
 from nova_assets.sql.series import Series
 from nova_assets.sql.sources import Partition
@@ -63,19 +66,74 @@ class Need:
     partitions: tuple[str, ...]
 
 
+class Partitions:
+    """Those that a dataset or channel should have.
+
+    Args:
+        names: in order.
+        values: of their columns, by the columns' names in small letters.
+    """
+
+    def __init__(self, names: tuple[str, ...], values: Sequence[Partition]) -> None:
+        self.names = names
+        self.values = Listing(values)
+
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """Name -> where it is."""
+        return {name: n for n, name in enumerate(self.names)}
+
+
 @dataclass(frozen=True)
 class _Listed:
     """The tasks of a dataset, and the values of their partitions' columns, between two moments."""
 
     bounds: tuple[tuple[datetime, datetime], ...]
     tasks: dict[str, Scope]
-    values: dict[str, Partition]
+    partitions: Partitions
+    scopes: Listing
 
 
 _LISTED = 256
 """Datasets whose tasks are kept in mind, the latest that were asked for."""
 
 _LOCK = Lock()
+
+
+class Kept:
+    """What tasks were found to read, for as long as there should be the same partitions of all that they read.
+
+    Args:
+        most: so many tasks are kept, the latest that were asked for.
+    """
+
+    def __init__(self, most: int = 200_000) -> None:
+        self.most = most
+        self.hits = 0
+        self.misses = 0
+        self._kept: OrderedDict[tuple[str, str], tuple[tuple[Partitions, ...], tuple[Need, ...]]] = OrderedDict()
+
+    def needs(
+        self, task: tuple[str, str], listed: tuple[Partitions, ...], find: Callable[[], tuple[Need, ...]]
+    ) -> tuple[Need, ...]:
+        """What a task reads.
+
+        Args:
+            listed: the partitions that there should be of what it reads.
+        """
+        with _LOCK:
+            known = self._kept.pop(task, None)
+            if known is not None and all(map(is_, known[0], listed)):
+                self.hits += 1
+                self._kept[task] = known
+                return known[1]
+            self.misses += 1
+        found = find()
+        with _LOCK:
+            self._kept[task] = (listed, found)
+            if len(self._kept) > self.most:
+                self._kept.popitem(last=False)
+        return found
 
 
 @dataclass(frozen=True)
@@ -87,6 +145,7 @@ class Graph:
         channels: that they read and that are no datasets, by name.
         functions: user-defined functions, with the types that they give.
         views: of tables that others keep, by name; their channels are among the others.
+        kept: what was found out before. It may be forgotten at any time, and nothing changes.
     """
 
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
@@ -94,6 +153,9 @@ class Graph:
     functions: Mapping[str, str] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
     _known: OrderedDict[str, _Listed] = field(default_factory=OrderedDict, compare=False, repr=False)
+    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
+    _others: dict[str, Partitions] = field(default_factory=dict, compare=False, repr=False)
+    _prunings: dict[str, Pruning] = field(default_factory=dict, compare=False, repr=False)
 
     def dataset(self, name: str) -> Dataset:
         """The dataset of that name. Raises DefinitionError."""
@@ -168,11 +230,17 @@ class Graph:
                 return end + lag * timedelta(hours=1 if d.kind == "hourly" else 24) - timedelta(seconds=1)
         return None
 
-    def partitions(self, name: str, now: datetime, existing: Existing = lambda name: ()) -> dict[str, Partition]:
-        """The partitions that a dataset or channel should have, and the values of their columns in small letters."""
+    def partitions(self, name: str, now: datetime, existing: Existing = lambda name: ()) -> Partitions:
+        """The partitions that a dataset or channel should have."""
         if name in self.datasets or (name in self.views and self.views[name].head is not None):
-            return self._listed(name, now).values
-        return _of_channel(self.channels[name], now, existing)
+            return self._listed(name, now).partitions
+        channel = self.channels[name]
+        names = _names_of(channel, now, existing)
+        with _LOCK:
+            known = self._others.get(name)
+            if known is None or known.names != names:
+                known = self._others[name] = _of_channel(channel, names)
+        return known
 
     def needs(self, name: str, partition: str, now: datetime, existing: Existing = lambda name: ()) -> tuple[Need, ...]:
         """What the task reads that writes a partition, place by place.
@@ -185,40 +253,80 @@ class Graph:
             PartitionError: no task writes it.
             SqlError: which partitions are read cannot be told.
         """
-        dataset = self.dataset(name)
+        query = self.dataset(name).query
         scope = self.scope(name, partition, now)
-        listed = {read: self.partitions(read, now, existing) for read in dataset.query.reads}
-        # In UTC, as Spark's sessions are: only the head has a zone of its own.
-        found = needed(dataset.query, {n: list(p.values()) for n, p in listed.items()}, scope)
-        names = {n: list(p) for n, p in listed.items()}
-        return tuple(
-            Need(s.dataset, s.mode, tuple(names[s.dataset][n] for n in found[s.number])) for s in dataset.query.scans
+        listed = {read: self.partitions(read, now, existing) for read in query.reads}
+        return self.kept.needs(
+            (name, partition), tuple(listed.values()), lambda: self._needs(query, self._pruning(name), scope, listed)
         )
+
+    def _needs(
+        self, query: Query, pruning: Pruning, scope: Scope, listed: Mapping[str, Partitions]
+    ) -> tuple[Need, ...]:
+        found = pruning.needed({n: p.values for n, p in listed.items()}, scope)
+        return tuple(
+            Need(s.dataset, s.mode, tuple(listed[s.dataset].names[n] for n in found[s.number])) for s in query.scans
+        )
+
+    def read_by(
+        self, name: str, read: str, partitions: Collection[str], now: datetime, existing: Existing = lambda name: ()
+    ) -> tuple[str, ...]:
+        """The partitions of a dataset whose tasks read some partitions of another: at least these; ``needs`` says of
+        each whether it does.
+
+        Args:
+            read: the other dataset, or a channel.
+            partitions: of it. What it should not have is read by none.
+
+        Raises:
+            SqlError: which partitions are read cannot be told.
+        """
+        query, tasks = self.dataset(name).query, self._listed(name, now)
+        listed = {r: self.partitions(r, now, existing) for r in query.reads}
+        wanted = [n for p in partitions if (n := listed[read].positions.get(p)) is not None]
+        values = {n: p.values for n, p in listed.items()}
+        found: set[int] = set()
+        for scan in query.scans:
+            if scan.dataset == read and wanted:
+                found |= self._pruning(name).readers(values, tasks.scopes, scan.number, wanted)
+        return tuple(tasks.partitions.names[n] for n in sorted(found))
+
+    def _pruning(self, name: str) -> Pruning:
+        # In UTC, as Spark's sessions are: only the head has a zone of its own.
+        if name not in self._prunings:
+            self._prunings[name] = Pruning(self.dataset(name).query)
+        return self._prunings[name]
 
 
 def _listing(head: Head, now: datetime, bounds: tuple[tuple[datetime, datetime], ...]) -> _Listed:
     tasks = head.tasks(now)
-    values = {p: {c.lower(): v for c, v in head.partition_of(s).items()} for p, s in tasks.items()}
-    return _Listed(bounds, tasks, dict[str, Partition](values))
+    values = [{c.lower(): v for c, v in head.partition_of(s).items()} for s in tasks.values()]
+    return _Listed(bounds, tasks, Partitions(tuple(tasks), values), Listing(list(tasks.values())))
 
 
-def _of_channel(channel: Channel, now: datetime, existing: Existing) -> dict[str, Partition]:
+def _names_of(channel: Channel, now: datetime, existing: Existing) -> tuple[str, ...]:
+    """The partitions that a channel should have; with a dynamic dimension, those that it has."""
     if not channel.partitions:
-        return {WHOLE: {}}
-    types = {d.column: _type_of(channel, d) for d in channel.partitions}
+        return (WHOLE,)
     if any(d.kind == "dynamic" for d in channel.partitions):
-        names = list(existing(channel.name))
-    else:
-        columns = channel.partition_columns
-        each = [_listed(d, now) for d in channel.partitions]
-        names = [partition_name(columns, dict(zip(columns, v, strict=True))) for v in product(*each)]
-    return {
-        name: {
-            d.column.lower(): value_of_text(text, types[d.column], d.tz)
-            for d, text in zip(channel.partitions, partition_values(name).values(), strict=True)
-        }
-        for name in names
-    }
+        return tuple(existing(channel.name))
+    columns = channel.partition_columns
+    each = [_listed(d, now) for d in channel.partitions]
+    return tuple(partition_name(columns, dict(zip(columns, v, strict=True))) for v in product(*each))
+
+
+def _of_channel(channel: Channel, names: tuple[str, ...]) -> Partitions:
+    types = {d.column: _type_of(channel, d) for d in channel.partitions}
+    return Partitions(
+        names,
+        [
+            {
+                d.column.lower(): value_of_text(text, types[d.column], d.tz)
+                for d, text in zip(channel.partitions, partition_values(name).values(), strict=True)
+            }
+            for name in names
+        ],
+    )
 
 
 def _type_of(channel: Channel, dimension: Dimension) -> str:

@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 from sqlglot.optimizer.scope import Scope
 
+from nova_assets.sql.listing import Listing, Row
 from nova_assets.sql.query import Scan
 from nova_assets.sql.values import Key, Value
 
-Partition: TypeAlias = Mapping[str, Value]
+Partition: TypeAlias = Row
 """The values of a partition's columns, by their names in small letters."""
 
 Among: TypeAlias = frozenset[Value]
@@ -25,14 +26,15 @@ MANY = 200_000
 
 @dataclass
 class Source:
-    """One of the things that a SELECT reads.
+    """One of the things that a SELECT reads; or, under no name, the variables of its scopes.
 
     Args:
         name: in the query.
         scan: where it is a dataset.
         inner: where it is a subquery.
         sampled: whether only a sample of its rows is read, so that all have to be there.
-        rows: of a dataset, the partitions that are left, by position.
+        listing: of a dataset, all partitions that it should have; of variables, all scopes.
+        rows: those of the listing that are left, by position.
         output: of a subquery, the values that its columns can have.
     """
 
@@ -40,13 +42,28 @@ class Source:
     scan: Scan | None = None
     inner: Scope | None = None
     sampled: bool = False
-    rows: dict[int, Partition] = field(default_factory=dict)
+    listing: Listing | None = None
+    rows: Mapping[int, Row] = field(default_factory=dict)
     output: dict[str, Among] = field(default_factory=dict)
+
+    @property
+    def all_of(self) -> Listing | None:
+        """The listing, where all of it is left."""
+        return self.listing if self.listing is not None and self.rows is self.listing.rows else None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those whose values can be told."""
+        if self.listing is None:
+            return frozenset(self.output)
+        return self.listing.columns if self.rows else frozenset()
 
     def among(self, column: str) -> Among | None:
         """The values that a column can have."""
-        if self.scan is None:
+        if self.listing is None:
             return self.output.get(column)
+        if self.all_of is not None:
+            return self.all_of.among(column)
         return frozenset(row[column] for row in self.rows.values())
 
     def empty(self) -> None:
@@ -56,12 +73,28 @@ class Source:
         self.rows = {}
         self.output = {column: frozenset() for column in self.output}
 
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only these of its rows are left."""
+        if len(rows) < len(self.rows):
+            self.rows = {n: self.rows[n] for n in rows}
+
     def combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
         """What some of its columns can be together; None for too many."""
-        if self.scan is not None:
+        if self.all_of is not None:
+            return self.all_of.combinations(keys)
+        if self.listing is not None:
             distinct = {tuple(row[k[1]] for k in keys) for row in self.rows.values()}
             return [dict(zip(keys, values, strict=True)) for values in distinct]
         return combined([(k, self.output.get(k[1], frozenset())) for k in keys])
+
+    def together(self, columns: Sequence[str]) -> Mapping[tuple[Value, ...], Sequence[int]]:
+        """What columns of its rows are together -> the rows in which they are."""
+        if self.all_of is not None:
+            return self.all_of.by(columns)
+        found: dict[tuple[Value, ...], list[int]] = {}
+        for n, row in self.rows.items():
+            found.setdefault(tuple(row[c] for c in columns), []).append(n)
+        return found
 
 
 def combined(parts: Sequence[tuple[Key, Among]]) -> list[dict[Key, Value]] | None:

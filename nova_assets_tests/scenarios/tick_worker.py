@@ -8,7 +8,8 @@ The stub engine keeps the rows and DuckDB runs the queries, so that many process
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
+from nova_assets.catalog.database import utc_now
 from nova_assets.crash import crash_point
 from nova_assets.settings import load_settings
 from nova_assets.store import Store
@@ -66,14 +68,21 @@ class Duck:
             return [dict(zip(names, row, strict=True)) for row in made.fetchall()]
 
 
-def open_store(catalog: str, warehouse: str, folder: str) -> Store:
-    for name, sql in DATASETS.items():
+def open_store(
+    catalog: str,
+    warehouse: str,
+    folder: str,
+    datasets: Mapping[str, str] = DATASETS,
+    channels: Sequence[nova.Channel] = (TICKETS,),
+    clock: Callable[[], datetime] = utc_now,
+) -> Store:
+    for name, sql in datasets.items():
         Path(folder, f"{name}.sql").write_text(sql)
     settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE)
-    made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
+    made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"), clock=clock)
     engine = StubEngine(warehouse, "revenue bigint")
     engine.session = Duck()
-    project = nova.Project(bindings=nova.datasets(folder, channels=[TICKETS]))
+    project = nova.Project(bindings=nova.datasets(folder, channels=channels))
     return Store(settings, project, made, engine)
 
 

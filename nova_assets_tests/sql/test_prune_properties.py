@@ -15,7 +15,7 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.sql.prune import needed
+from nova_assets.sql.prune import Pruning, needed
 from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
 
 Database: TypeAlias = duckdb.DuckDBPyConnection
@@ -159,3 +159,73 @@ def _restricted(sql: str) -> str:
 
 def _rows(database: Database, sql: str) -> list[tuple[Any, ...]]:
     return sorted(database.execute(_duck(sql)).fetchall(), key=repr)
+
+
+HELD = st.sampled_from(
+    [
+        "s.day = :d",
+        "CAST(s.day AS DATE) = DATE_ADD(CAST(:d AS DATE), -1)",
+        "s.day BETWEEN CAST(DATE_SUB(CAST(:d AS DATE), 1) AS STRING) AND :d",
+        "v.day = CAST(:d AS DATE)",
+        "s.day <= :d",
+        ":d > '2022-03-29'",
+        "TRUE",
+    ]
+)
+INSIDE = st.sampled_from(
+    [
+        "sales",
+        "(SELECT * FROM sales WHERE day = :d)",
+        "(SELECT * FROM sales WHERE day = :d UNION ALL SELECT * FROM sales WHERE store = 'Paris')",
+        "(SELECT * FROM sales ORDER BY pieces, day, store, product LIMIT 7)",
+        "(SELECT day, store, product, RANK() OVER (ORDER BY store, day, product) AS pieces FROM sales)",
+        "(SELECT day, store, product, SUM(pieces) AS pieces FROM sales WHERE day <> :d GROUP BY day, store, product)",
+        "(SELECT day, store, product, pieces FROM sales EXCEPT "
+        "SELECT day, store, product, 2 FROM sales WHERE day = :d)",
+        "(SELECT * FROM sales t WHERE EXISTS (SELECT 1 FROM sales u WHERE u.day = :d AND u.pieces = t.pieces))",
+    ]
+)
+
+
+@given(INSIDE, JOINS, COMPARED, HELD, HELD, ON, ALSO, st.integers(0, len(PARTITIONS["sales"]) - 1))
+@settings(deadline=None, max_examples=300)
+def test_whose_rows_change_with_a_partition_is_among_its_readers(
+    database: Database, sales: str, join: str, compared: str, on: str, where: str, also: str, more: str, part: int
+) -> None:
+    """In a scope that is not told to read a partition, the query gives the same without it."""
+    sql = (
+        f"SELECT s.day, s.store, s.product, s.pieces, v.day AS other, v.visitors FROM {sales} s "
+        f"{join} visits v ON {compared} AND {on} WHERE {where} AND {also} AND {more}"
+    )
+    asked = query(sql, d=str(DAYS[0]))
+    pruning, scopes = Pruning(asked), [{"d": str(d)} for d in DAYS]
+    numbers = [s.number for s in asked.scans if s.dataset == "sales"]
+    readers = {n for scan in numbers for n in pruning.readers(PARTITIONS, scopes, scan, [part])}
+    database.execute(f"CREATE OR REPLACE TEMP VIEW without AS SELECT * FROM sales WHERE part <> {part}")
+    for n, scope in enumerate(scopes):
+        in_scope = sql.replace(":d", f"'{scope['d']}'")
+        if n not in readers:
+            assert _rows(database, in_scope) == _rows(database, in_scope.replace("FROM sales", "FROM without"))
+        again = pruning.needed(PARTITIONS, scope)
+        assert again == needed(asked, PARTITIONS, scope), "what was asked before changes no answer"
+
+
+def test_readers_of_a_partition_are_few_where_conditions_say_so() -> None:
+    for sql, expected in (
+        ("SELECT product FROM sales WHERE day = :d", [2]),
+        ("SELECT product FROM sales WHERE CAST(day AS DATE) = DATE_ADD(CAST(:d AS DATE), -1)", [3]),
+        ("SELECT product FROM sales WHERE day <= :d", [2, 3, 4]),
+        ("SELECT product FROM (SELECT * FROM sales WHERE pieces > 1) s WHERE s.day = :d", [2]),
+        ("WITH s AS (SELECT * FROM sales) SELECT product FROM s WHERE s.day = :d", [2]),
+        ("SELECT s.product FROM visits v JOIN sales s ON CAST(s.day AS DATE) = v.day WHERE v.day = :d", [2]),
+        ("SELECT day, COUNT(*) AS n FROM sales WHERE day = :d GROUP BY day UNION ALL SELECT '', 1 FROM visits", [2]),
+        ("SELECT product FROM (SELECT * FROM sales LIMIT 3) s WHERE s.day = :d", [0, 1, 2, 3, 4]),
+        ("SELECT product FROM sales TABLESAMPLE (10 PERCENT) WHERE day = :d", [0, 1, 2, 3, 4]),
+        ("SELECT product FROM WHOLE(sales) WHERE day = :d", [0, 1, 2, 3, 4]),
+        ("SELECT product FROM sales WHERE day = '2022-03-30'", [0, 1, 2, 3, 4]),
+        ("SELECT product FROM sales WHERE day = '2022-03-28'", []),
+    ):
+        asked = query(sql, d=str(DAYS[0]))
+        [scan] = [s.number for s in asked.scans if s.dataset == "sales"]
+        found = Pruning(asked).readers(PARTITIONS, [{"d": str(d)} for d in DAYS], scan, [4, 5])
+        assert sorted(found) == expected, sql

@@ -67,7 +67,7 @@ def test_a_view_is_a_channel_that_others_write() -> None:
 
 def test_its_scopes_say_which_partitions_there_should_be() -> None:
     found = graph([SALES, TICKETS])
-    assert list(found.partitions("tickets", NOW)) == [
+    assert list(found.partitions("tickets", NOW).names) == [
         "day=2022-03-30/store=Detroit",
         "day=2022-03-30/store=Paris",
         "day=2022-03-31/store=Detroit",
@@ -83,7 +83,7 @@ def test_days_written_in_a_way_of_their_own() -> None:
     view = TICKETS.sql.replace("yyyy-MM-dd", "yyyyMMdd")
     sales = SALES.sql.replace("yyyy-MM-dd", "yyyyMMdd")
     found = graph([Text("tickets.sql", view), Text("sales.sql", sales)])
-    assert next(iter(found.partitions("tickets", NOW))) == "day=20220330/store=Detroit"
+    assert found.partitions("tickets", NOW).names[0] == "day=20220330/store=Detroit"
     assert found.needs("sales", "day=20220331/store=Paris", NOW)[0].partitions == ("day=20220331/store=Paris",)
 
 
@@ -96,7 +96,7 @@ def test_without_scopes_there_should_be_what_there_is() -> None:
 def test_it_is_declared_with_the_others() -> None:
     found = graph([SALES, TICKETS])
     again = Declared.from_json(Declared.of(found).as_json())
-    assert list(again.graph().partitions("tickets", NOW)) == list(found.partitions("tickets", NOW))
+    assert again.graph().partitions("tickets", NOW).names == found.partitions("tickets", NOW).names
     assert [c.name for c in again.others if c.external] == ["tickets"]
     assert [w.name for w in again.in_order()] == ["sales"]
 
