@@ -221,6 +221,7 @@ class _Maker:
                 "parquet",
                 False,
                 _LAYOUT if keyed else None,
+                None,
                 of["merge"],
                 "compact" if kind == "base" else "insert",
                 commit,

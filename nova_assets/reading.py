@@ -35,6 +35,8 @@ class Reading:
     ) -> Selection:
         """Select data of a channel; see ``Store.read``."""
         state = self.catalog.channel(channel)
+        if since is not None:
+            state.channel.refuse_changes()
         scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
         history = self.catalog.history(channel, at, scope, since, back_to=state.head if at is None else at)
         try:

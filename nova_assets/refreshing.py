@@ -7,18 +7,21 @@ Nothing is copied. Two that look at the same time commit once: the other finds n
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from nova_assets.errors import CommitConflict, DefinitionError, NovaError, SchemaMismatch
 from nova_assets.lease import heartbeat
-from nova_assets.model.block import Block, Manifest
+from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, HeadAt, Publish
 from nova_assets.model.execution import Execution
-from nova_assets.model.external import Outside, Refreshed
+from nova_assets.model.external import GONE, Described, Outside, Refreshed
+from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.external import Content, Found, News, found, news
@@ -26,6 +29,12 @@ from nova_assets.runtime import Runtime
 from nova_assets.sql.datasets import queries_of
 
 log = logging.getLogger("nova_assets.external")
+
+SLICE = 500
+"""So many partitions are committed at a time."""
+
+AT_ONCE = 8
+"""Partitions whose files are looked into side by side."""
 
 
 class Refreshing:
@@ -49,13 +58,12 @@ class Refreshing:
     def preview(self, name: str, *, gone: bool = False) -> Refreshed:
         """What ``refresh`` would commit. Changes nothing, and opens no file."""
         channel = self._external(name)
-        there = self._there(channel)
-        state = {c.channel.name for c in self.catalog.channels()}
-        known = self._known(self.catalog.history(name)) if name in state else {}
-        return _refreshed(channel, there, news(there, known, gone=gone))
+        known = name in {c.channel.name for c in self.catalog.channels()}
+        return self._looked(channel, self.catalog.history(name) if known else None, gone).said()
 
     def refresh(self, name: str, *, gone: bool = False) -> Refreshed:
-        """Commit what has changed. A partition with a file that is not as the channel says stays as it was.
+        """Commit what has changed, some partitions at a time. A partition with a file that is not as the channel says
+        stays as it was.
 
         Args:
             gone: whatever is gone may be gone, however much it is.
@@ -69,12 +77,10 @@ class Refreshing:
         channel = self._external(name)
         self.catalog.register([channel], (), False)
         for attempt in range(1, self.runtime.attempts + 1):
-            there = self._there(channel)
-            changes = news(there, self._known(self.catalog.history(name)), gone=gone)
-            if not changes.changed and not changes.gone:
-                return _refreshed(channel, there, changes)
+            # First what is known, then what is there: what is known is never newer than what was looked at.
+            looked = self._looked(channel, self.catalog.history(name), gone)
             try:
-                return self._committed(channel, there, gone)
+                return self._committed(looked)
             except CommitConflict as conflict:
                 log.info("%s is looked at again: %s", name, conflict.what)
                 if attempt == self.runtime.attempts:
@@ -92,21 +98,49 @@ class Refreshing:
             log.warning("external channel %s cannot be looked at: %s", name, error)
             return Refreshed(name, error=str(error))
 
-    def _committed(self, channel: Channel, there: Found, gone: bool) -> Refreshed:
-        execution = self.runtime.begin_insert(channel.name)
+    def _committed(self, looked: _Looked) -> Refreshed:
+        """Commit what is to be committed, in slices: what was done of a large location stays done."""
+        bad: dict[str, str] = {}
+        columns: set[str] = set()
+        head, seq = looked.head, None
+        for some in _slices(looked.changes.changed):
+            manifests = self._described(looked, some, bad, columns)
+            if manifests and looked.head == 0:
+                _refuse_absent(looked.channel, columns)
+            if manifests:
+                head = seq = self._commit(looked, head, manifests)
+        if looked.changes.gone:
+            seq = self._commit(looked, head, looked.gone())
+        return looked.said(bad, seq)
+
+    def _commit(self, looked: _Looked, head: int, manifests: Mapping[str, Manifest]) -> int:
+        """Give partitions their new content, if nothing was committed since. Gives the number that it took.
+
+        Raises:
+            CommitConflict: something was.
+        """
+        name = looked.channel.name
+        execution = self.runtime.begin_insert(name)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
-                history = self.catalog.history(channel.name, execution.pins[channel.name].head)
-                changes = news(there, self._known(history), gone=gone)
-                manifests, bad = self._described(channel, history, changes.changed)
-                if not manifests and not changes.gone:
-                    self.runtime.staging.undo(execution, "nothing of it could be taken")
-                    return _refreshed(channel, there, changes, bad)
-                commit = self.runtime.commit_insert(_request(execution, history, manifests, changes))
+                if execution.pins[name].head != head:
+                    raise CommitConflict(f"channel {name!r} was refreshed meanwhile", reason="head", channel=name)
+                commit = self.runtime.commit_insert(_request(execution, looked, head, manifests))
         except BaseException as error:
             self.runtime.staging.undo(execution, error)
             raise
-        return _refreshed(channel, there, changes, bad, commit.numbers.get(channel.name))
+        return commit.numbers[name]
+
+    def _looked(self, channel: Channel, history: History | None, gone: bool) -> _Looked:
+        """What is there, beside what is known."""
+        known = {} if history is None else _known(history)
+        location = self._location(channel)
+        expected = self._expected(channel)
+        there = found(channel, location, self.engine.look(location), expected and expected | known.keys())
+        schema = (history.schema if history is not None else None) or channel.schema
+        assert schema is not None  # an external channel has one
+        head = 0 if history is None else history.head
+        return _Looked(channel, location, schema, head, expected is not None, there, news(there, known, gone=gone))
 
     def _external(self, name: str) -> Channel:
         channel = self.runtime.project.channel(name)
@@ -117,17 +151,12 @@ class Refreshing:
             )
         return channel
 
-    def _there(self, channel: Channel) -> Found:
-        """What its location holds."""
-        location = self._location(channel)
-        return found(channel, location, self.engine.look(location), self._expected(channel))
-
     def _location(self, channel: Channel) -> str:
         assert channel.external is not None
         given = channel.external.location
         if "://" in given:
             return given.rstrip("/")
-        return str((self.root / Path(given).expanduser()).absolute())
+        return os.path.normpath((self.root / Path(given).expanduser()).absolute())
 
     def _expected(self, channel: Channel) -> frozenset[str] | None:
         """The partitions that there should be, where a head before its statement says so."""
@@ -137,35 +166,91 @@ class Refreshing:
                 return frozenset(query.graph.partitions(channel.name, self.catalog.now()).names)
         return None
 
-    def _known(self, history: History) -> dict[str, str]:
-        """Partition -> the version that is committed of it."""
-        bases = modes.snapshot(history, history.head).bases
-        outside = {b.partition: b.manifest.outside for b in bases if isinstance(b, Block)}
-        return {p: o.version for p, o in outside.items() if o is not None}
-
     def _described(
-        self, channel: Channel, history: History, changed: Mapping[str, Content]
-    ) -> tuple[dict[str, Manifest], dict[str, str]]:
-        """What is to be committed of partitions; and what is wrong with those of which nothing is."""
-        assert channel.external is not None
-        schema = history.schema or channel.schema
-        assert schema is not None
-        location, columns = self._location(channel), set[str]()
-        manifests: dict[str, Manifest] = {}
-        bad: dict[str, str] = {}
-        for partition, content in changed.items():
+        self, looked: _Looked, some: Mapping[str, Content], bad: dict[str, str], columns: set[str]
+    ) -> dict[str, Manifest]:
+        """What is to be committed of some partitions.
+
+        Args:
+            bad: told what is wrong with those of which nothing is.
+            columns: told those that some file has.
+        """
+
+        def one(partition: str, content: Content) -> Described | NovaError:
             try:
-                of = self.engine.described(channel, partition, content.files)
+                return self.engine.described(looked.channel, partition, content.files)
             except NovaError as error:
-                bad[partition] = str(error)
-                continue
-            columns |= of.columns
-            manifests[partition] = Manifest(
-                of.files, schema, format=channel.external.format, outside=Outside(location, content.version)
-            )
-        if manifests and history.head == 0:
-            _refuse_absent(channel, columns)
-        return manifests, bad
+                return error
+
+        found: dict[str, Manifest] = {}
+        with ThreadPoolExecutor(AT_ONCE, "nova-external") as pool:
+            each = pool.map(one, some, some.values())
+            for (partition, content), of in zip(some.items(), each, strict=True):
+                if isinstance(of, NovaError):
+                    bad[partition] = str(of)
+                else:
+                    columns |= of.columns
+                    found[partition] = looked.manifest(of.files, content.version)
+        return found
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What was found of a channel.
+
+    Args:
+        schema: as the catalog has it.
+        head: up to which number it was known before.
+        is_told: whether it is said which partitions there should be.
+    """
+
+    channel: Channel
+    location: str
+    schema: Schema
+    head: int
+    is_told: bool
+    there: Found
+    changes: News
+
+    def manifest(self, files: tuple[DataFile, ...], version: str) -> Manifest:
+        assert self.channel.external is not None
+        outside = Outside(self.location, version)
+        return Manifest(files, self.schema, format=self.channel.external.format, outside=outside)
+
+    def gone(self) -> dict[str, Manifest]:
+        """What is left of partitions of which nothing is there: where they should be there, not even the partition, so
+        that who reads it waits; else it is empty from now on, which is news to who has read it."""
+        if self.is_told:
+            return {p: Manifest((), self.schema) for p in self.changes.gone}
+        return {p: self.manifest((), GONE) for p in self.changes.gone}
+
+    def said(self, bad: Mapping[str, str] | None = None, seq: int | None = None) -> Refreshed:
+        """What a person is told."""
+        return Refreshed(
+            self.channel.name,
+            tuple(self.changes.changed),
+            self.changes.gone,
+            self.changes.held,
+            self.there.unfinished,
+            self.there.ignored,
+            dict(bad or {}),
+            self.changes.same,
+            seq,
+            beyond=tuple(sorted(self.there.beyond)),
+        )
+
+
+def _known(history: History) -> dict[str, str]:
+    """Partition -> the version that is committed of it, of those that are there."""
+    bases = modes.snapshot(history, history.head).bases
+    outside = {b.partition: b.manifest.outside for b in bases if isinstance(b, Block)}
+    return {p: o.version for p, o in outside.items() if o is not None and o.version != GONE}
+
+
+def _slices(changed: Mapping[str, Content]) -> Iterator[dict[str, Content]]:
+    names = list(changed)
+    for n in range(0, len(names), SLICE):
+        yield {p: changed[p] for p in names[n : n + SLICE]}
 
 
 def _refuse_absent(channel: Channel, columns: set[str]) -> None:
@@ -183,32 +268,18 @@ def _refuse_absent(channel: Channel, columns: set[str]) -> None:
         )
 
 
-def _request(execution: Execution, history: History, manifests: Mapping[str, Manifest], changes: News) -> CommitRequest:
-    channel = history.channel
-    like = next(iter(manifests.values()), None)
-    schema = like.schema if like is not None else history.schema
-    assert schema is not None  # something was there, or is
-    nothing = Manifest((), schema)
-
-    def published() -> Iterator[Publish]:
-        for partition, manifest in manifests.items():
-            yield Publish(uuid.uuid4().hex, channel, "base", manifest, history.merge, partition, "insert")
-        for partition in changes.gone:
-            yield Publish(uuid.uuid4().hex, channel, "base", nothing, history.merge, partition, "drop")
-
+def _request(execution: Execution, looked: _Looked, head: int, manifests: Mapping[str, Manifest]) -> CommitRequest:
+    name, model = looked.channel.name, looked.channel.merge
+    publish = tuple(
+        Publish(uuid.uuid4().hex, name, "base", m, model, p, "drop" if m.outside is None else "insert")
+        for p, m in manifests.items()
+    )
     return CommitRequest(
         id=uuid.uuid4().hex,
         execution_id=execution.id,
         epoch=execution.epoch,
         binding=None,
-        publish=tuple(published()),
-        heads=(HeadAt(channel, history.head),),
-        details={"refreshed": len(manifests), "gone": len(changes.gone)},
+        publish=publish,
+        heads=(HeadAt(name, head),),
+        details={"refreshed": len(publish)},
     )
-
-
-def _refreshed(
-    channel: Channel, there: Found, changes: News, bad: Mapping[str, str] | None = None, seq: int | None = None
-) -> Refreshed:
-    found = Refreshed(channel.name, tuple(changes.changed), changes.gone, changes.held, there.unfinished, there.ignored)
-    return replace(found, bad=dict(bad or {}), same=changes.same, seq=seq)

@@ -191,7 +191,7 @@ def _state(row: RowMapping) -> ChannelState:
 
 def _redeclared(name: str, known: RowMapping, definition: dict[str, Any]) -> Any:
     """The schema of a channel under a changed definition."""
-    if known["head"] == 0 or known["schema"] is None:
+    if known["head"] == 0 or known["schema"] is None or definition.get("external"):  # its owner decides
         return definition["schema"]
     before = known["definition"]["schema"]
     if definition["schema"] is None or definition["schema"] == before:

@@ -36,7 +36,7 @@ def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_ru
 
     \b
     JSON: {"dry_run", "refreshed": [{"channel", "seq", "changed": [partition], "gone": [...], "held": [...],
-    "unfinished": [...], "ignored": {folder: why}, "bad": {partition: why}, "same", "error"}]}
+    "unfinished": [...], "ignored": {folder: why}, "beyond": [...], "bad": {partition: why}, "same", "error"}]}
     """
     if dry_run:
         with deployment.look(with_project=True) as store:
@@ -68,6 +68,7 @@ def as_json(found: Refreshed) -> dict[str, Any]:
         "held": list(found.held),
         "unfinished": list(found.unfinished),
         "ignored": dict(found.ignored),
+        "beyond": list(found.beyond),
         "bad": dict(found.bad),
         "same": found.same,
         "error": found.error,
@@ -84,6 +85,7 @@ def lines(found: Refreshed, *, dry_run: bool = False) -> list[str]:
     said = [f"{found.channel}: {plural(changed, 'partition')} {verb}refreshed{at}; {found.same} as they were"]
     said += _some("gone", found.gone)
     said += _some("not complete, left as they were", found.unfinished)
+    said += _some("none of those that there should be", found.beyond)
     said += [f"  {name}: {why}" for name, why in list(found.bad.items())[:FEW]]
     said += [
         f"  ignored {folder or '(the location itself)'}: {why}" for folder, why in list(found.ignored.items())[:FEW]

@@ -66,7 +66,8 @@ def build_definitions(
         compaction, receives, publishes = upkeep_job(), receiving_job(), tables_job()
         fed = any(c.source is not None or c.seal is not None for c in project.channels)
         shown = any(c.publish for c in project.channels)
-        ticks = [tick_job()] if any(b.is_scoped for b in project.bindings) else []
+        looked_at = any(c.external for c in project.channels)
+        ticks = [tick_job()] if looked_at or any(b.is_scoped for b in project.bindings) else []
         triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
             assets=[*assets, *external_assets(project)],

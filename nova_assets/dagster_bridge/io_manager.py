@@ -61,6 +61,8 @@ class NovaIOManager(ConfigurableIOManager):
         channel = channel_of(context.asset_key)
         mode = mode_of(context.name, context.definition_metadata, context.dagster_type.typing_type)
         head = store.catalog.channel(channel).head
+        if mode != "all":
+            store.catalog.channel(channel).channel.refuse_changes()
         if mode == "all" and not self._pins_others(store, context):
             scope = scope_of_input(context, store, channel, context.name)
             return _shaped(store, _read(store, Pin(channel, head, partition=scope), "all"), context)

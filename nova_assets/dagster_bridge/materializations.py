@@ -25,6 +25,7 @@ from dagster import (
 from nova_assets.dagster_bridge.events import COMMIT, Event
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
+from nova_assets.model.external import is_outside
 from nova_assets.model.lineage import column_lineage
 from nova_assets.model.project import Project
 from nova_assets.model.schema import Schema
@@ -68,7 +69,7 @@ def metadata_of(
         "dagster/row_count": sum(b.rows for b in blocks),
         "dagster/column_schema": table_schema(first.manifest.schema),
         **_columns(project, commit.binding, first.channel),
-        **({"dagster/uri": f"{warehouse}/{folder}"} if folder else {}),
+        **({"dagster/uri": folder if is_outside(folder) else f"{warehouse}/{folder}"} if folder else {}),
     }
 
 

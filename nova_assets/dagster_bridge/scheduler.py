@@ -6,6 +6,7 @@ that dies in between costs a look, no more. All that is ready is made by one run
 (Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
 """
 
+import time
 from typing import Any
 
 from dagster import (
@@ -37,6 +38,7 @@ from nova_assets.store import Store
 
 JOB = "nova_tick"
 INTERVAL = 10  # seconds
+LOOK = 60  # seconds between two looks at external channels
 AFTER_FAILURE = 10  # seconds: tasks that fail have a pause of their own
 
 _NAMED = 3
@@ -73,13 +75,17 @@ def tick_job() -> JobDefinition:
 def tick_sensor(nova: NovaResource, ticks: JobDefinition) -> SensorDefinition:
     """The sensor ``nova_tick_sensor``."""
 
+    looked = [float("-inf")]
+
     def on_tick(context: SensorEvaluationContext) -> RunRequest | SkipReason:
         if is_busy(context, JOB, AFTER_FAILURE):
             return SkipReason("a run is under way, or failed a moment ago")
         store = nova.store()
-        for refreshed in store.refresh_all():
-            if refreshed.is_amiss:
-                context.log.warning(refreshed.said)
+        if time.monotonic() - looked[0] >= LOOK:
+            for refreshed in store.refresh_all():
+                if refreshed.is_amiss:
+                    context.log.warning(refreshed.said)
+            looked[0] = time.monotonic()
         found = store.next_tick()
         return RunRequest() if found.run or found.drop else SkipReason(said(found))
 

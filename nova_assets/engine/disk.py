@@ -11,7 +11,7 @@ from __future__ import annotations
 import getpass
 import os
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,6 +54,22 @@ def size_of(address: str) -> int:
     if not found.is_file:
         raise FileNotFoundError(address)
     return int(found.size)
+
+
+def sizes_of(addresses: Sequence[str]) -> list[int | None]:
+    """Bytes of files that are in one store, asked for side by side; None of those that are not there."""
+    if not addresses or not is_remote(addresses[0]):
+        return [_here_size(a) for a in addresses]
+    found = [_remote(a) for a in addresses]
+    infos = found[0][0].get_file_info([path for _, path in found])
+    return [int(i.size) if i.is_file else None for i in infos]
+
+
+def _here_size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
 
 
 def writing(address: str, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:

@@ -20,7 +20,7 @@ from nova_assets.model.schema import DataType, Field
 AT_ONCE = 16
 """Files that are looked into side by side: far away, each is a wait."""
 
-_TABLES: Mapping[str, str] = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+_TABLES: Mapping[str, str] = {"_delta_log": "Delta Lake", ".hoodie": "Hudi", "_spark_metadata": "Spark's streaming"}
 """Folders by which a table of another format is known, some of whose files may hold rows that are gone."""
 
 
@@ -35,11 +35,11 @@ def look(location: str) -> list[Seen]:
         SourceUnavailable: it cannot be listed.
         NotSupported: it is a table of a format that says elsewhere which of its files count.
     """
-    files, path = disk.filesystem(location) if disk.is_remote(location) else (fs.LocalFileSystem(), location)
-    prefix = location.removesuffix(path)  # the scheme, which the store leaves out
     try:
+        files, path = disk.filesystem(location) if disk.is_remote(location) else (fs.LocalFileSystem(), location)
+        prefix = location.removesuffix(path)  # the scheme, which the store leaves out
         found = files.get_file_info(fs.FileSelector(path, recursive=True))
-    except OSError as error:
+    except (OSError, ValueError, RuntimeError) as error:  # Arrow's own are among them
         raise SourceUnavailable(
             f"{location} cannot be listed",
             found=str(error),
@@ -95,12 +95,9 @@ def paths_of(manifest: Manifest, channel: str) -> list[str]:
     for file in manifest.files:
         if not outside.holds(file.path):
             raise FileMissing(f"{file.path!r} is not in {outside.location}", path=file.path)
-        try:
-            size = disk.size_of(file.path)
-        except OSError as error:
-            raise _moved(file, channel, error.strerror or "no such file") from error
+    for file, size in zip(manifest.files, disk.sizes_of([f.path for f in manifest.files]), strict=True):
         if size != file.bytes:
-            raise _moved(file, channel, f"{size} bytes")
+            raise _moved(file, channel, "no such file" if size is None else f"{size} bytes")
     return [f.path for f in manifest.files]
 
 
@@ -162,7 +159,7 @@ def _refuse_types(channel: Channel, file: Seen, schema: pa.Schema) -> None:
 
 def _fits(found: DataType, declared: DataType) -> bool:
     """Whether Spark reads the one as the other. Older files have moments without a zone, and mean them in UTC."""
-    return found == declared or (found.name == "timestamp_ntz" and declared.name == "timestamp")
+    return str(found) == str(declared) or (found.name == "timestamp_ntz" and declared.name == "timestamp")
 
 
 def _data(channel: Channel) -> Iterator[Field]:

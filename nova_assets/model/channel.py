@@ -250,10 +250,25 @@ class Channel:
         found += [
             f"partition column {d.column!r} is kept for {d.keep}, but others drop" for d in self.partitions if d.keep
         ]
+        types = {} if self.schema is None else {f.name: f.type.name for f in self.schema.fields}
+        found += [
+            f"partition column {d.column!r} is a timestamp in {d.tz}, and Spark reads the folders' names in UTC; "
+            "expected string"
+            for d in self.partitions
+            if d.kind == "hourly" and (d.tz or "UTC") != "UTC" and types.get(d.column) == "timestamp"
+        ]
         found += [
             f"partition column {d.column!r} follows from {d.of!r}, but folders say it" for d in self.partitions if d.of
         ]
         return found
+
+    def refuse_changes(self) -> None:
+        """Raises DefinitionError where of what others write only the newest state is known."""
+        if self.external is not None:
+            raise DefinitionError(
+                f"channel {self.name!r} is external: of what others write only the newest state is known",
+                expected="all of it, without changes since a number",
+            )
 
     def refuse_external(self) -> None:
         """Raises DefinitionError where others write it."""

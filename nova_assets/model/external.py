@@ -35,8 +35,9 @@ class External:
     def problems(self) -> list[str]:
         """What is wrong with it."""
         found = []
-        scheme = self.location.split("://", 1)[0] if "://" in self.location else "file"
-        if not self.location or scheme not in ("file", "s3", "hdfs"):
+        scheme, _, rest = self.location.partition("://")
+        remote = bool(rest) and scheme in ("s3", "hdfs") and not rest.startswith("/") and ".." not in rest.split("/")
+        if not self.location or ("://" in self.location and not remote):
             found.append(
                 f"external has location={self.location!r}; expected a folder, s3://BUCKET/PREFIX or "
                 "hdfs://NAMENODE:PORT/PATH"
@@ -71,6 +72,10 @@ def external(location: str, *, format: Form = "parquet", done: str | None = None
     See ``External`` for what the arguments mean.
     """
     return External(location, format, done)
+
+
+GONE = "gone"
+"""The version of a partition that was there, and of which nothing is any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,7 @@ class Refreshed:
         held: such partitions that are so many that somebody has to say so; they are as they were.
         unfinished: partitions that are not complete; they are as they were.
         ignored: folders that are no partition of the channel, and why.
+        beyond: partitions that are there, and that there should not be.
         bad: partitions with a file that is not as the channel says, and what is wrong; they are as they were.
         same: so many partitions are as they were.
         seq: the number that the changes took; None where there were none, or nothing was to be changed.
@@ -141,6 +147,8 @@ class Refreshed:
     same: int = 0
     seq: int | None = None
     error: str | None = None
+
+    beyond: tuple[str, ...] = ()
 
     @property
     def is_amiss(self) -> bool:

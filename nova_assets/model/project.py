@@ -20,7 +20,7 @@ class Project:
     What a value is by itself is checked when it is made; how things stand to each other is judged here, all at once.
 
     Args:
-        bindings: every binding.
+        bindings: every binding; what ``nova.datasets`` gives brings its views of external tables.
         channels: further channels that no binding names. Those with a source bring their quarantine.
 
     Raises:
@@ -32,7 +32,8 @@ class Project:
 
     def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
         named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
-        given = list(dict.fromkeys([*channels, *named]))
+        brought = getattr(bindings, "channels", ())  # by datasets: views of what others keep
+        given = list(dict.fromkeys([*channels, *brought, *named]))
         known = {c.name: c for c in given}
         object.__setattr__(self, "bindings", tuple(b.completed(known) for b in bindings))
         beside = [quarantine_of(c) for c in given if c.source is not None]

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from urllib.parse import unquote
 
 from nova_assets.errors import PartitionError
@@ -16,7 +18,7 @@ from nova_assets.model.partitions import Dimension, partition_name
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
-_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_RANGES = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
 _COPYING = "._COPYING_"
 """What a file is called that HDFS's own tools are still copying."""
@@ -89,7 +91,8 @@ def found(channel: Channel, location: str, seen: Sequence[Seen], among: Collecti
         folder, _, name = file.path.removeprefix(f"{location}/").rpartition("/")
         if name == channel.external.done:
             done.add(folder)
-        if file.bytes and not _is_hidden(folder, name):
+            folders.setdefault(folder, [])  # complete, if there is nothing else
+        elif file.bytes and not _is_hidden(folder, name):
             folders.setdefault(folder, []).append(file)
     files: dict[str, list[Seen]] = {}
     unfinished: set[str] = set()
@@ -132,7 +135,7 @@ def partition_of(channel: Channel, folder: str) -> str:
         column, equals, value = part.partition("=")
         if not equals:
             raise PartitionError(f"{part!r} says no value of a partition column", found=folder)
-        given[unquote(column).lower()] = None if value == _NULL else unquote(value)
+        given[unquote(column).lower()] = None if value == _NULL else _unescaped(value)
     columns = [c.lower() for c in channel.partition_columns]
     if set(given) != set(columns) or len(given) != len([p for p in folder.split("/") if p]):
         shape = "/".join(f"{c}=..." for c in channel.partition_columns) or "files right in the location"
@@ -145,15 +148,38 @@ def _value(channel: Channel, dimension: Dimension, text: str | None) -> str | No
     """The value of a dimension as its name has it. Spark reads the one that the folder says: both have to be one."""
     assert channel.schema is not None
     kind = channel.schema.field(dimension.column).type.name
-    try:
-        value = dimension.parse(text)
-        if value is not None and kind in _WHOLE_NUMBERS:
-            value = str(int(value))
-    except ValueError:
-        raise PartitionError(f"{text!r} is no {kind}", found=text) from None
+    if text is not None and not _is(text, kind):
+        raise PartitionError(f"{text!r} is no {kind}", found=text)
+    value = dimension.parse(text)
+    if value is not None and kind in _RANGES:
+        value = str(int(value))
     if kind in ("string", "boolean", "date") and value != text:
         raise PartitionError(f"{dimension.column}={text} is written {dimension.column}={value} here", found=text)
     return value
+
+
+def _is(text: str, kind: str) -> bool:
+    """Whether Spark takes a text for a value of a type, as it is."""
+    if kind in _RANGES:
+        return re.fullmatch(r"[+-]?[0-9]{1,19}", text) is not None and -_RANGES[kind] <= int(text) < _RANGES[kind]
+    if kind == "boolean":
+        return text in ("true", "false")
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return False
+        return kind != "date" or moment.date().isoformat() == text
+    return text != ""
+
+
+def _unescaped(value: str) -> str:
+    """A value as the name of a folder has it, in which some characters are escaped. Spark makes one character of each
+    escape, and others make one of several: where that is not the same, nobody knows which it is."""
+    found = unquote(value)
+    if found != unquote(value, encoding="latin-1"):
+        raise PartitionError(f"{value!r} is escaped in a way that Spark reads as another value", found=value)
+    return found
 
 
 def _is_hidden(folder: str, name: str) -> bool:

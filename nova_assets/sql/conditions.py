@@ -143,15 +143,15 @@ def without_source(node: exp.Expr, name: str) -> exp.Expr | None:
     return found
 
 
-def said_apart(node: exp.Expr, name: str, mark: str) -> tuple[exp.Expr | None, dict[str, Key]]:
+def said_apart(node: exp.Expr, name: str, mark: str) -> tuple[exp.Expr | None, dict[Key, Key]]:
     """A condition as it is put to one source: columns of others under names that mean nothing inside it, and which they
     are. None where it is not about the source."""
     if not any(c.table == name for c in node.find_all(exp.Column)) or node.find(exp.Query, exp.Subquery):
         return None, {}
-    found, named = node.copy(), dict[str, Key]()
+    found, named = node.copy(), dict[Key, Key]()
     for column in found.find_all(exp.Column):
         if column.table != name:
             apart = f"{column.table}{mark}"
-            named[apart] = (column.table, column.name.lower())
+            named[apart, column.name.lower()] = (column.table, column.name.lower())
             column.set("table", exp.to_identifier(apart))
     return found, named

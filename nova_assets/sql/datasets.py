@@ -37,9 +37,15 @@ class Datasets(Sequence[Binding]):
         queries = [InScope(graph, name, said.get(name, "rebuild"), bodies) for name in graph.datasets]
         self._bindings = tuple(_binding(graph, q) for q in queries)
 
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The views of tables that others keep. A project has them, whether a dataset reads them or not."""
+        return tuple(v.channel for v in self.graph.views.values())
+
     def channel(self, name: str) -> Channel:
-        """The channel that a dataset is kept in, for tasks in Python that read it. Raises DefinitionError."""
-        return self.graph.dataset(name).channel
+        """The channel that a dataset is kept in, or that is a view of what others keep, for tasks in Python that read
+        it. Raises DefinitionError."""
+        return self.graph.views[name].channel if name in self.graph.views else self.graph.dataset(name).channel
 
     @overload
     def __getitem__(self, at: int) -> Binding: ...

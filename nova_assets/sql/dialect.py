@@ -21,7 +21,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
-from nova_assets.errors import SqlError
+from nova_assets.errors import NotSupported, SqlError
 from nova_assets.sql.text import Text
 
 
@@ -99,7 +99,9 @@ def parsed(text: Text) -> exp.Expr:
 
     Raises:
         SqlError: it cannot be read, or is not one statement.
+        NotSupported: the parser of SQL is not the one that is expected.
     """
+    _refuse_compiled()
     _refuse_pipes(text)
     try:
         made = sqlglot.parse(text.sql, dialect=DIALECT)
@@ -117,6 +119,17 @@ def parsed(text: Text) -> exp.Expr:
     if isinstance(found[0], exp.Command):
         raise text.error("cannot be read as a query", None, expected="one: SELECT ..., or FOR ... INSERT ...")
     return found[0]
+
+
+def _refuse_compiled() -> None:
+    """A parser that was compiled cannot be given a statement of our own."""
+    if not str(sqlglot.parser.__file__).endswith(".py"):
+        raise NotSupported(
+            "the parser of SQL is a compiled one, which knows no FOR",
+            found=sqlglot.parser.__file__,
+            expected="sqlglot without sqlglotc",
+            next="pip uninstall sqlglotc",
+        )
 
 
 def _refuse_pipes(text: Text) -> None:

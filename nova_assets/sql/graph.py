@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import product
 from operator import is_
 from threading import Lock
+from typing import TypeAlias
 
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.channel import Channel
@@ -84,6 +85,9 @@ class Partitions:
         return {name: n for n, name in enumerate(self.names)}
 
 
+_Lists: TypeAlias = tuple[Partitions, ...]
+
+
 @dataclass(frozen=True)
 class _Listed:
     """The tasks of a dataset, and the values of their partitions' columns, between two moments."""
@@ -95,7 +99,7 @@ class _Listed:
 
 
 _LISTED = 256
-"""Datasets whose tasks are kept in mind, the latest that were asked for."""
+"""Heads whose tasks are kept in mind, the latest that were asked for."""
 
 _LOCK = Lock()
 
@@ -104,36 +108,48 @@ class Kept:
     """What tasks were found to read, for as long as there should be the same partitions of all that they read.
 
     Args:
-        most: so many tasks are kept, the latest that were asked for.
+        most: so many tasks are kept, those of the datasets that were asked for last.
     """
 
     def __init__(self, most: int = 200_000) -> None:
         self.most = most
         self.hits = 0
         self.misses = 0
-        self._kept: OrderedDict[tuple[str, str], tuple[tuple[Partitions, ...], tuple[Need, ...]]] = OrderedDict()
+        self._count = 0
+        self._kept: OrderedDict[str, tuple[_Lists, dict[str, tuple[Scope, tuple[Need, ...]]]]] = OrderedDict()
 
     def needs(
-        self, task: tuple[str, str], listed: tuple[Partitions, ...], find: Callable[[], tuple[Need, ...]]
+        self, dataset: str, partition: str, scope: Scope, lists: _Lists, find: Callable[[], tuple[Need, ...]]
     ) -> tuple[Need, ...]:
-        """What a task reads.
+        """What the task reads that writes a partition.
 
         Args:
-            listed: the partitions that there should be of what it reads.
+            scope: of the task. Of some heads, the same partition has another one later on.
+            lists: the partitions that there should be of what it reads.
         """
         with _LOCK:
-            known = self._kept.pop(task, None)
-            if known is not None and all(map(is_, known[0], listed)):
+            known = self._of(dataset, lists).get(partition)
+            if known is not None and known[0] == scope:
                 self.hits += 1
-                self._kept[task] = known
                 return known[1]
             self.misses += 1
         found = find()
         with _LOCK:
-            self._kept[task] = (listed, found)
-            if len(self._kept) > self.most:
-                self._kept.popitem(last=False)
+            of = self._of(dataset, lists)
+            self._count += partition not in of
+            of[partition] = (scope, found)
+            while self._count > self.most and len(self._kept) > 1:
+                self._count -= len(self._kept.popitem(last=False)[1][1])
         return found
+
+    def _of(self, dataset: str, lists: _Lists) -> dict[str, tuple[Scope, tuple[Need, ...]]]:
+        """What is known of a dataset; nothing any more, once other partitions should be there."""
+        before, known = self._kept.pop(dataset, (lists, {}))
+        if len(before) != len(lists) or not all(map(is_, before, lists)):
+            self._count -= len(known)
+            known = {}
+        self._kept[dataset] = (lists, known)
+        return known
 
 
 @dataclass(frozen=True)
@@ -186,14 +202,15 @@ class Graph:
         return self._listed(name, now).tasks
 
     def _listed(self, name: str, now: datetime) -> _Listed:
-        """What a dataset comes to as of a moment: the same until the next day or hour of it begins."""
+        """What a dataset comes to as of a moment: the same until the next day or hour of it begins, and for all that
+        have such a head."""
         head = self._head(name)
         bounds = head.bounds(now)
         with _LOCK:
-            known = self._known.pop(name, None)
+            known = self._known.pop(head.said, None)
             if known is None or known.bounds != bounds:
                 known = _listing(head, now, bounds)
-            self._known[name] = known
+            self._known[head.said] = known
             if len(self._known) > _LISTED:
                 self._known.popitem(last=False)
         return known
@@ -256,9 +273,8 @@ class Graph:
         query = self.dataset(name).query
         scope = self.scope(name, partition, now)
         listed = {read: self.partitions(read, now, existing) for read in query.reads}
-        return self.kept.needs(
-            (name, partition), tuple(listed.values()), lambda: self._needs(query, self._pruning(name), scope, listed)
-        )
+        lists, pruning = tuple(listed.values()), self._pruning(name)
+        return self.kept.needs(name, partition, scope, lists, lambda: self._needs(query, pruning, scope, listed))
 
     def _needs(
         self, query: Query, pruning: Pruning, scope: Scope, listed: Mapping[str, Partitions]
@@ -271,8 +287,9 @@ class Graph:
     def read_by(
         self, name: str, read: str, partitions: Collection[str], now: datetime, existing: Existing = lambda name: ()
     ) -> tuple[str, ...]:
-        """The partitions of a dataset whose tasks read some partitions of another: at least these; ``needs`` says of
-        each whether it does.
+        """The partitions of a dataset whose tasks give something else by some partitions of another: all that may.
+        ``needs`` says of each whether it reads one of them; of a task for which all rows are left out anyway, by its
+        variables alone, ``needs`` may say so where this does not.
 
         Args:
             read: the other dataset, or a channel.
@@ -293,9 +310,8 @@ class Graph:
 
     def _pruning(self, name: str) -> Pruning:
         # In UTC, as Spark's sessions are: only the head has a zone of its own.
-        if name not in self._prunings:
-            self._prunings[name] = Pruning(self.dataset(name).query)
-        return self._prunings[name]
+        known = self._prunings.get(name)
+        return self._prunings.setdefault(name, Pruning(self.dataset(name).query)) if known is None else known
 
 
 def _listing(head: Head, now: datetime, bounds: tuple[tuple[datetime, datetime], ...]) -> _Listed:

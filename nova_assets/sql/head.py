@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from itertools import product
@@ -39,11 +39,13 @@ class Head:
         generators: variables, each with all its values.
         lets: variables that follow from them.
         partition: column -> how its value follows from a scope.
+        said: all of that as it is written, whatever the query: what is said alike comes to the same.
     """
 
     generators: tuple[Series | Listed, ...] = ()
     lets: tuple[tuple[str, Computed], ...] = ()
     partition: tuple[tuple[str, Computed], ...] = ()
+    said: str = field(default="", compare=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -156,7 +158,8 @@ def head_of(text: Text, node: For | None, partition: exp.Partition | None) -> He
         lets.append((let.this.name, of_scope(text, let.expression, known, zone)))
         known.append(let.this.name)
     columns = [_partition_column(text, e, known, zone) for e in (partition.expressions if partition else ())]
-    return Head(tuple(generators), tuple(lets), tuple(columns))
+    nodes = [*(node.args["generators"] if node is not None else ()), *((node.args.get("lets") or ()) if node else ())]
+    return Head(tuple(generators), tuple(lets), tuple(columns), "; ".join(map(repr, [*nodes, partition])))
 
 
 def _refuse_twice(text: Text, name: exp.Expr, known: list[str]) -> None:
@@ -244,7 +247,7 @@ def dimensions(head: Head) -> tuple[Dimension, ...]:
 
 def _dimension(head: Head, column: str, computed: Computed) -> Dimension:
     """A calendar where the value is a day or hour of a series; the values of a list; else what turns up."""
-    of = [g for g in head.generators if g.name in _variables_behind(head, computed)]
+    of = [g for g in head.generators if g.name in variables_behind(head, computed)]
     if len(of) == 1 and isinstance(of[0], Listed):
         values = [head.partition_of(s)[column] for s in _scopes_of(head, of[0])]
         return Dimension(column, "static", values=tuple(dict.fromkeys(str(written(v)) for v in values)))
@@ -255,7 +258,7 @@ def _dimension(head: Head, column: str, computed: Computed) -> Dimension:
     return Dimension(column, "dynamic")
 
 
-def _variables_behind(head: Head, computed: Computed) -> set[str]:
+def variables_behind(head: Head, computed: Computed) -> set[str]:
     """The variables of ``FOR`` on which an expression hangs, through ``LET`` too."""
     lets = dict(head.lets)
     found: set[str] = set()

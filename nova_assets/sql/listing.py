@@ -53,7 +53,7 @@ class Listing(Sequence[Row]):
     def kept(self, of: Hashable, make: Callable[[], T]) -> T:
         """What was made of these rows before."""
         if of not in self._kept:
-            self._kept[of] = make()
+            self._kept.setdefault(of, make())
         found: T = self._kept[of]
         return found
 

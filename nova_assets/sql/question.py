@@ -29,7 +29,7 @@ class Memory:
 
     def kept(self, of: Hashable, make: Callable[[], T]) -> T:
         if of not in self._kept:
-            self._kept[of] = make()
+            self._kept.setdefault(of, make())  # of two that make it at once, both take the first
         found: T = self._kept[of]
         return found
 

@@ -63,7 +63,7 @@ class Select:
             if source.inner is not None:
                 output = self.visit_inner(source.inner, self._call_of(source, alone=True))
                 source.output = {} if _is_recursive(source.inner) else output
-        self.told = self._what_is_told()
+                self.told = self._what_is_told()
         computed = [(c, how) for c in self.conditions if (how := self._computed(c)) is not None]
         computed.sort(key=lambda one: len(self.sources.keys() & one[1].by_source.keys()))
         for _ in range(_ROUNDS):
@@ -406,7 +406,7 @@ class Select:
         for apart, (table, column) in named.items():
             among = self._among_of(table, column)
             if among is not None:
-                others[apart, column] = among
+                others[apart] = among
         return found, others
 
     def _among_of(self, table: str, column: str) -> Among | None:

@@ -26,7 +26,7 @@ from nova_assets.model.partitions import Dimension, dynamic
 from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.sql.dataset import said
 from nova_assets.sql.dialect import For
-from nova_assets.sql.head import Head, dimensions, head_of
+from nova_assets.sql.head import Head, dimensions, head_of, variables_behind
 from nova_assets.sql.text import Text
 
 _EXPECTED = "CREATE EXTERNAL TABLE name (column TYPE, ...) USING parquet PARTITIONED BY (column, ...) LOCATION '...'"
@@ -74,7 +74,7 @@ def viewed(text: Text, statement: exp.Expr) -> View:
     columns = [_column(text, c) for c in create.this.expressions]
     by = properties.get(exp.PartitionedByProperty)
     more, names = _partitioned(text, by.this.expressions if by is not None else (), columns)
-    head = None if loop is None else head_of(text, loop, exp.Partition(expressions=[exp.column(n) for n in names]))
+    head = None if loop is None else _head(text, loop, by, names)
     description, owner = said(statement)
     comment = properties.get(exp.SchemaCommentProperty)
     try:
@@ -82,7 +82,7 @@ def viewed(text: Text, statement: exp.Expr) -> View:
         channel = Channel(
             check_name(create.this.this.name, f"the view of {text.name}"),
             schema=schema,
-            partitions=_dimensions(text, head, names, schema),
+            partitions=_dimensions(text, head, names, schema, _name(create)),
             external=External(properties[exp.LocationProperty].this.name, _format(properties), _done(text, create)),
             description=description or (comment.this.name if comment is not None else None) or None,
             owners=[owner] if owner else (),
@@ -154,7 +154,36 @@ def _partitioned(text: Text, given: Sequence[exp.Expr], columns: list[Field]) ->
     return more, names
 
 
-def _dimensions(text: Text, head: Head | None, names: list[str], schema: Schema) -> tuple[Dimension, ...]:
+def _head(text: Text, loop: For, by: exp.Expr | None, names: list[str]) -> Head:
+    """The scopes, each of which has to be another partition."""
+    places = list(by.this.expressions) if by is not None else []
+    if not places:
+        raise text.error(
+            "all scopes are one and the same partition", loop.this.this, expected="PARTITIONED BY (column, ...)"
+        )
+    columns = [_placed(exp.column(n), p) for n, p in zip(names, places, strict=True)]
+    head = head_of(text, loop, exp.Partition(expressions=columns))
+    behind = {v for _, computed in head.partition for v in variables_behind(head, computed)}
+    for node in loop.args["generators"]:
+        if node.this.name not in behind:
+            raise text.error(
+                f"partitions do not tell {node.this.name!r}, so that several scopes would be one",
+                node.this,
+                expected="a partition column that follows from each variable of FOR",
+            )
+    return head
+
+
+def _placed(column: exp.Expr, place: exp.Expr) -> exp.Expr:
+    """A column where a name stands in the text."""
+    meta = next((n.meta for n in place.walk() if n.meta.get("start") is not None), {})
+    column.this.meta.update(meta)
+    return column
+
+
+def _dimensions(
+    text: Text, head: Head | None, names: list[str], schema: Schema, place: exp.Expr
+) -> tuple[Dimension, ...]:
     if head is None:
         return tuple(dynamic(n) for n in names)
     types = head.column_types
@@ -162,7 +191,7 @@ def _dimensions(text: Text, head: Head | None, names: list[str], schema: Schema)
         if str(schema.field(name).type) != types[name]:
             raise text.error(
                 f"partition column {name!r} is {schema.field(name).type}, and the scopes give {types[name]}",
-                None,
+                place,
                 expected=f"{name} {types[name].upper()}",
             )
     return tuple(replace(d, keep=None) for d in dimensions(head))  # others drop

@@ -86,10 +86,36 @@ def test_values_are_what_hive_says() -> None:
         partition_of(of_numbers, DAY)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("tinyint", "300"),
+        ("int", "1_000"),
+        ("int", " 5"),
+        ("int", "\u0665"),
+        ("bigint", str(2**63)),
+        ("string", ""),
+        ("date", "unknown"),
+        ("date", "20220330"),
+        ("boolean", "maybe"),
+        ("string", "S%C3%A3o"),
+        ("string", "%E9"),
+    ],
+)
+def test_values_that_spark_would_take_for_others_are_none(kind: str, value: str) -> None:
+    channel = nova.Channel(
+        "there", schema=f"v int, p {kind}", partitions=nova.dynamic("p"), external=nova.external(HERE)
+    )
+    there = found(channel, HERE, seen(f"p={value}/a.parquet"))
+    assert not there.partitions and list(there.ignored) == [f"p={value}"]
+
+
 def test_a_partition_is_complete_when_its_writer_says_so() -> None:
     there = found(tickets(done="_SUCCESS"), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/_SUCCESS", f"{OTHER}/a.parquet"))
     assert list(there.partitions) == [DAY] and there.unfinished == (OTHER,)
     assert news(there, {OTHER: "as it was"}).gone == (), "it is being written again"
+    plain = found(tickets(done="DONE"), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/DONE", f"{OTHER}/DONE"))
+    assert {p: len(c.files) for p, c in plain.partitions.items()} == {DAY: 1, OTHER: 0}, "complete, and empty"
 
 
 def test_partitions_that_there_should_not_be_are_left_alone() -> None:
@@ -184,3 +210,20 @@ def test_files_are_held_to_their_location() -> None:
     outside = Outside(HERE, "v")
     assert outside.holds(f"{HERE}/a") and not outside.holds("/data/other/a") and not outside.holds(f"{HERE}/../other/a")
     assert is_outside(f"{HERE}/a") and is_outside("s3://b/a") and not is_outside("blocks/1/a.parquet")
+
+
+@pytest.mark.parametrize(
+    "location", ["", "file:///data/x", "s3://", "s3:///x", "hdfs://", "gs://b/x", "s3://bucket/../other"]
+)
+def test_locations_that_are_none(location: str) -> None:
+    with pytest.raises(DefinitionError, match="external has location="):
+        nova.Channel("there", schema="v int", external=nova.external(location))
+
+
+def test_hours_of_another_zone_are_read_as_texts_only() -> None:
+    hours = nova.hourly("h", start="2022-03-01T00:00", tz="Europe/Paris")
+    with pytest.raises(
+        DefinitionError, match="'h' is a timestamp in Europe/Paris, and Spark reads the folders' names in"
+    ):
+        nova.Channel("there", schema="v int, h timestamp", partitions=hours, external=nova.external(HERE))
+    nova.Channel("there", schema="v int, h string", partitions=hours, external=nova.external(HERE))

@@ -179,6 +179,34 @@ def test_what_is_gone_is_gone_and_makes_nothing_anew(tills: Tills, opened: Any) 
     assert made(store) == ["day=2022-03-31"]
 
 
+def test_a_look_that_is_older_than_what_is_known_commits_nothing(
+    tills: Tills, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two refresh at once: the one that has looked before a file came, and goes on after the other."""
+    tills.sell("2022-03-30", "Detroit", "1.00")
+    store = opened()
+    look, once = store.engine.look, iter([True])
+
+    def slow(location: str) -> Any:
+        seen = look(location)
+        if next(once, False):
+            tills.sell("2022-03-31", "Paris", "2.00")
+            assert store.refresh("tickets").seq == 1
+        return seen
+
+    monkeypatch.setattr(store.engine, "look", slow)
+    assert store.refresh("tickets").seq is None, "it has looked again, and there was nothing left to say"
+    assert store.read("tickets").to_arrow().num_rows == 2
+
+
+def test_it_is_refreshed_some_partitions_at_a_time(tills: Tills, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nova_assets.refreshing.SLICE", 3)
+    tills.all_of_it()
+    store = opened()
+    assert store.refresh("tickets").seq == 2
+    assert store.read("tickets").to_arrow().num_rows == 8 and store.refresh("tickets").same == 4
+
+
 def test_a_location_that_is_gone_changes_nothing(tills: Tills, opened: Any) -> None:
     tills.all_of_it()
     store = opened()
@@ -289,6 +317,19 @@ def test_an_unpartitioned_one(tmp_path: Path, spark: Any) -> None:
         pq.write_table(pa.table({"currency": ["USD"], "rate": [2.5]}), there / "000001_0")
         assert made(store) == [""]
         assert store.read("best").to_arrow().to_pylist() == [{"rate": 2.5}]
+        for file in there.iterdir():
+            file.unlink()
+        assert made(store) == [""], "where nothing says what there should be, what is gone is news"
+        assert store.read("best").to_arrow().to_pylist() == [{"rate": None}]
+        assert made(store) == [] and not store.refresh("rates").gone
+
+
+def test_of_what_others_write_only_the_newest_state_is_known(tills: Tills, opened: Any) -> None:
+    tills.all_of_it()
+    store = opened()
+    store.refresh("tickets")
+    with pytest.raises(DefinitionError, match="external: of what others write only the newest state is known"):
+        store.read("tickets", since=0)
 
 
 def test_values_as_spark_and_hive_write_them(tmp_path: Path, spark: Any) -> None:

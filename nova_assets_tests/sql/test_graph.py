@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,28 @@ def test_the_graph_of_dbts_jaffle_shop(shared_data: Path) -> None:
     found = graph([Text(f"{name}.sql", sql) for name, sql in JAFFLE.items()], raw)
     reads = {n: sorted(f"source:{r}" if r in RAW else r for r in d.query.reads) for n, d in found.datasets.items()}
     assert reads == {name: sorted(inputs) for name, inputs in expected.items()}
+
+
+def test_a_partition_that_is_made_of_something_else_a_month_later() -> None:
+    """What was found out of a scope says nothing of another one that writes the same partition."""
+    text = Text(
+        "of_day.sql",
+        """
+        FOR t IN TIMESERIES(last => 7) LET d = DATE_FORMAT(t, 'yyyy-MM-dd'), dom = DATE_FORMAT(t, 'dd')
+        INSERT OVERWRITE of_day PARTITION (dom) SELECT SUM(price) AS price FROM sold WHERE sold.day = :d
+        """,
+    )
+    sold = nova.Channel("sold", schema="price int, day string", partitions=nova.dynamic("day"))
+    found, there = graph([text], [sold]), ["day=2022-03-14", "day=2022-04-14"]
+    for month in (3, 4):
+        at = datetime(2022, month, 14, 12, tzinfo=UTC)
+        assert found.needs("of_day", "dom=14", at, lambda name: there)[0].partitions == (f"day=2022-{month:02d}-14",)
+
+
+def test_what_was_found_out_is_asked_for_once() -> None:
+    found = graph([PRODUCTS_SALES, STORE_SALES], [TICKETS])
+    for _ in range(3):
+        found.needs("products_sales", "day=2022-03-31", NOW)
+    assert (found.kept.hits, found.kept.misses) == (2, 1)
+    assert found.read_by("products_sales", "store_sales", ["day=2022-03-31/store=Paris"], NOW) == ("day=2022-03-31",)
+    assert found.read_by("store_sales", "tickets", ["day=2022-03-31/store=Oslo"], NOW) == ()

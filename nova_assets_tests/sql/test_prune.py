@@ -271,3 +271,11 @@ def test_a_value_that_is_none_is_said() -> None:
     with pytest.raises(SqlError, match="'soon' is no date") as caught:
         reads("SELECT 1 AS x FROM visits WHERE day = 'soon'")
     assert caught.value.snippet.endswith("^")
+
+
+def test_several_columns_of_one_source_are_put_to_another() -> None:
+    sql = (
+        "SELECT s.product FROM (SELECT * FROM sales) s JOIN (SELECT * FROM sales WHERE store = 'Paris' "
+        "AND day = '2022-03-31') b ON CONCAT(s.store, s.day) = CONCAT(b.store, b.day)"
+    )
+    assert reads(sql) == [days(31, 31, "Paris"), days(31, 31, "Paris")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -142,7 +143,16 @@ def test_its_scopes_give_what_its_columns_are() -> None:
     head = "FOR n IN (1, 2)\n"
     found = refused(head + GOOD.replace("BY (day)", "BY (n)").replace("n INT", "n BIGINT"))
     assert "partition column 'n' is bigint, and the scopes give int" in found and "expected: n INT" in found
-    assert "there is no variable 'day'" in refused(head + GOOD)
+    said = refused(head + GOOD)
+    assert "x.sql:2:" in said and "there is no variable 'day'" in said and "^^^" in said
+
+
+def test_each_scope_is_another_partition() -> None:
+    head = "FOR n IN (1, 2), day IN ('a', 'b')\n"
+    said = refused(head + GOOD)
+    assert "x.sql:1:5: partitions do not tell 'n', so that several scopes would be one" in said and "^" in said
+    said = refused(head + GOOD.replace("PARTITIONED BY (day) ", ""))
+    assert "all scopes are one and the same partition" in said and "expected: PARTITIONED BY (column, ...)" in said
 
 
 def test_only_its_newest_state_is_known() -> None:
@@ -157,3 +167,11 @@ def test_one_name_for_one_thing() -> None:
     assert "dataset 'plain' is in x.sql already" in said
     with pytest.raises(DefinitionError, match="'plain' is a channel, and a view in plain"):
         graph([PLAIN], [nova.Channel("plain", schema="n int")])
+
+
+def test_a_project_has_views_that_no_dataset_reads(tmp_path: Path) -> None:
+    (tmp_path / "plain.sql").write_text(PLAIN.sql)
+    (tmp_path / "one.sql").write_text("SELECT 1 AS n")
+    made = nova.datasets(tmp_path)
+    assert made.channel("plain").external == nova.external("s3://lake/plain", format="orc")
+    assert [c.name for c in nova.Project(made).channels if c.external] == ["plain"]
