@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from operator import is_
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.channel import Channel
@@ -170,7 +170,7 @@ class Graph:
     views: Mapping[str, View] = field(default_factory=dict)
     _known: OrderedDict[str, _Listed] = field(default_factory=OrderedDict, compare=False, repr=False)
     kept: Kept = field(default_factory=Kept, compare=False, repr=False)
-    _others: dict[str, Partitions] = field(default_factory=dict, compare=False, repr=False)
+    _others: dict[str, tuple[tuple[Any, ...], Partitions]] = field(default_factory=dict, compare=False, repr=False)
     _prunings: dict[str, Pruning] = field(default_factory=dict, compare=False, repr=False)
 
     def dataset(self, name: str) -> Dataset:
@@ -252,12 +252,12 @@ class Graph:
         if name in self.datasets or (name in self.views and self.views[name].head is not None):
             return self._listed(name, now).partitions
         channel = self.channels[name]
-        names = _names_of(channel, now, existing)
+        hangs_on = _hangs_on(channel, now, existing)
         with _LOCK:
             known = self._others.get(name)
-            if known is None or known.names != names:
-                known = self._others[name] = _of_channel(channel, names)
-        return known
+            if known is None or known[0] != hangs_on:
+                known = self._others[name] = hangs_on, _of_channel(channel, _names_of(channel, now, hangs_on))
+        return known[1]
 
     def needs(self, name: str, partition: str, now: datetime, existing: Existing = lambda name: ()) -> tuple[Need, ...]:
         """What the task reads that writes a partition, place by place.
@@ -320,12 +320,19 @@ def _listing(head: Head, now: datetime, bounds: tuple[tuple[datetime, datetime],
     return _Listed(bounds, tasks, Partitions(tuple(tasks), values), Listing(list(tasks.values())))
 
 
-def _names_of(channel: Channel, now: datetime, existing: Existing) -> tuple[str, ...]:
-    """The partitions that a channel should have; with a dynamic dimension, those that it has."""
+def _hangs_on(channel: Channel, now: datetime, existing: Existing) -> tuple[Any, ...]:
+    """All that the partitions hang on that a channel should have: how far its calendars have come; or, with a dynamic
+    dimension, which partitions it has."""
+    if any(d.kind == "dynamic" for d in channel.partitions):
+        return tuple(existing(channel.name))
+    return tuple(_series(d).bounds(now) for d in channel.partitions if d.kind != "static")
+
+
+def _names_of(channel: Channel, now: datetime, hangs_on: tuple[Any, ...]) -> tuple[str, ...]:
     if not channel.partitions:
         return (WHOLE,)
     if any(d.kind == "dynamic" for d in channel.partitions):
-        return tuple(existing(channel.name))
+        return hangs_on
     columns = channel.partition_columns
     each = [_listed(d, now) for d in channel.partitions]
     return tuple(partition_name(columns, dict(zip(columns, v, strict=True))) for v in product(*each))
@@ -355,13 +362,12 @@ def _listed(dimension: Dimension, now: datetime) -> list[str]:
     """The values of a static dimension; the days or hours of a calendar up to now."""
     if dimension.kind == "static":
         return list(dimension.values)
-    series = Series(
-        dimension.column,
-        "day" if dimension.kind == "daily" else "hour",
-        _begins(dimension),
-        tz=dimension.tz or "UTC",
-    )
-    return [dimension.of_moment(m) for m in series.moments(now)]
+    return [dimension.of_moment(m) for m in _series(dimension).moments(now)]
+
+
+def _series(dimension: Dimension) -> Series:
+    every: Literal["day", "hour"] = "day" if dimension.kind == "daily" else "hour"
+    return Series(dimension.column, every, _begins(dimension), tz=dimension.tz or "UTC")
 
 
 def _begins(dimension: Dimension) -> datetime:
