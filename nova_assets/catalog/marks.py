@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, delete, func, insert, select, update
 
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.tables import backfill_parts, blocks, channels, commits, dirty, executions
@@ -30,9 +31,8 @@ class Marks:
 
     def given_since(self, channel: str, number: int) -> list[str]:
         """The partitions of a channel that were given something after a number, or dropped."""
-        later = (blocks.c.channel == channel, blocks.c.hi > number, blocks.c.origin != "compact")
-        query = select(blocks.c.partition).where(*later).distinct()
-        return sorted(self.database.read(lambda c: c.execute(query).scalars().all()))
+        given = {"channel": channel, "number": number}
+        return sorted(self.database.read(lambda c: c.execute(_GIVEN_SINCE, given).scalars().all()))
 
     def made(self, channel: str, partitions: Iterable[str] | None = None) -> dict[str, Made]:
         """The partitions of a channel that are there: when each was given something last, and what was read then.
@@ -43,10 +43,10 @@ class Marks:
 
         def look(c: Connection) -> dict[str, Made]:
             if partitions is None:
-                return _made(c, channel, ())
+                return _made(c, channel)
             found: dict[str, Made] = {}
             for some in _some(sorted(partitions)):
-                found |= _made(c, channel, (blocks.c.partition.in_(some),))
+                found |= _made(c, channel, some)
             return found
 
         return self.database.read(look)
@@ -205,56 +205,72 @@ def _grouped(rows: Iterable[Any]) -> dict[str, list[str]]:
     return found
 
 
-def _made(c: Connection, channel: str, among: Sequence[ColumnElement[bool]]) -> dict[str, Made]:
+def _made(c: Connection, channel: str, among: list[str] | None = None) -> dict[str, Made]:
     """The same within a transaction.
 
     Args:
-        among: which blocks are looked at.
+        among: which partitions are asked for; None for all.
     """
-    newest = (
-        select(blocks.c.partition, func.max(blocks.c.hi).label("hi"))
-        .where(blocks.c.channel == channel, blocks.c.origin != "compact", *among)
-        .group_by(blocks.c.partition)
-        .subquery()
-    )
-    query = (
-        select(blocks.c.partition, blocks.c.hi, blocks.c.origin, commits.c.consumed)
-        .join(newest, and_(blocks.c.partition == newest.c.partition, blocks.c.hi == newest.c.hi))
-        .join(commits, commits.c.id == blocks.c.commit_id)
-        .where(blocks.c.channel == channel, blocks.c.origin != "compact", *among)
-    )
-    arrived = _arrived(c, channel, among)
+    given: dict[str, Any] = {"channel": channel, **({} if among is None else {"among": among})}
+    arrived = _arrived(c, given)
     return {
         p: Made(hi, {n: v[1] for n, v in read.items()}, arrived.get(p))
-        for p, hi, origin, read in c.execute(query)
+        for p, hi, origin, read in c.execute(_newest(among is not None), given)
         if origin != "drop"
     }
 
 
-def _arrived(c: Connection, channel: str, among: Sequence[ColumnElement[bool]]) -> dict[str, int]:
+def _arrived(c: Connection, given: dict[str, Any]) -> dict[str, int]:
     """Of what backfills have made: partition -> the last number at which it was given something that was not theirs."""
+    # The first that there was of a partition has arrived with it, whoever made it.
+    found = {p: seq for p, seq in c.execute(_FIRST_BACKFILLED, {"channel": given["channel"]})}
+    if found:
+        found |= {p: hi for p, hi in c.execute(_not_backfilled("among" in given), given) if p in found}
+    return found
+
+
+# Statements that are asked at every tick, for many channels: put together once.
+
+
+def _of_channel(narrowed: bool) -> list[ColumnElement[bool]]:
+    """What of the blocks of a channel is looked at."""
+    of: list[ColumnElement[bool]] = [blocks.c.channel == bindparam("channel"), blocks.c.origin != "compact"]
+    return [*of, blocks.c.partition.in_(bindparam("among", expanding=True))] if narrowed else of
+
+
+@cache
+def _newest(narrowed: bool) -> Select[Any]:
+    """Of partitions, what they were given last, and what was read then."""
+    newest = select(blocks.c.partition, func.max(blocks.c.hi).label("hi")).where(*_of_channel(narrowed))
+    newest_ = newest.group_by(blocks.c.partition).subquery()
+    return (
+        select(blocks.c.partition, blocks.c.hi, blocks.c.origin, commits.c.consumed)
+        .join(newest_, and_(blocks.c.partition == newest_.c.partition, blocks.c.hi == newest_.c.hi))
+        .join(commits, commits.c.id == blocks.c.commit_id)
+        .where(*_of_channel(narrowed))
+    )
+
+
+@cache
+def _not_backfilled(narrowed: bool) -> Select[Any]:
+    """Of partitions, the last number at which no backfill gave them something."""
     of_backfill = and_(
         backfill_parts.c.channel == blocks.c.channel,
         backfill_parts.c.partition == blocks.c.partition,
         backfill_parts.c.seq == blocks.c.hi,
     )
-    made = (backfill_parts.c.channel == channel, backfill_parts.c.state == "made")
-    # The first that there was of a partition has arrived with it, whoever made it.
-    first = select(backfill_parts.c.partition, func.min(backfill_parts.c.seq)).where(*made)
-    found = {p: seq for p, seq in c.execute(first.group_by(backfill_parts.c.partition))}
-    if found:
-        query = (
-            select(blocks.c.partition, func.max(blocks.c.hi))
-            .where(
-                blocks.c.channel == channel,
-                blocks.c.origin != "compact",
-                ~select(backfill_parts.c.n).where(of_backfill).exists(),
-                *among,
-            )
-            .group_by(blocks.c.partition)
-        )
-        found |= {p: hi for p, hi in c.execute(query) if p in found}
-    return found
+    query = select(blocks.c.partition, func.max(blocks.c.hi))
+    query = query.where(*_of_channel(narrowed), ~select(backfill_parts.c.n).where(of_backfill).exists())
+    return query.group_by(blocks.c.partition)
+
+
+_FIRST_BACKFILLED = (
+    select(backfill_parts.c.partition, func.min(backfill_parts.c.seq))
+    .where(backfill_parts.c.channel == bindparam("channel"), backfill_parts.c.state == "made")
+    .group_by(backfill_parts.c.partition)
+)
+
+_GIVEN_SINCE = select(blocks.c.partition).where(*_of_channel(False), blocks.c.hi > bindparam("number")).distinct()
 
 
 def _some(names: list[str]) -> Iterable[list[str]]:

@@ -7,7 +7,7 @@ scope costs no more than looking values up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import TypeAlias
@@ -27,6 +27,9 @@ from nova_assets.sql.values import UNKNOWN, Key, Value, Values, alike, is_true_o
 
 Visit: TypeAlias = Callable[[Scope, Call], dict[str, Among]]
 """Looks at a part of the query, and gives the values that its output can have."""
+
+_Sides: TypeAlias = tuple[exp.Expr, Computed, exp.Expr, Computed]
+"""Of ``a = b``, what is of one source, and what is of others."""
 
 _ROUNDS = 8
 
@@ -233,17 +236,32 @@ class Select:
         sides = self._sides(condition, source.name) if listing is not None else None
         if listing is None or sides is None:
             return None
-        of, to = sides
+        mine, of, _, _ = sides
         keys = [(source.name, c) for c in columns]
         try:
-            among = {to.of(other) for other in others}
-            told = listing.kept(("told", id(of), *columns), lambda: Told(of, keys, listing.by(columns)))
+            among = self._come_to(condition, sides, others)
+            told = listing.kept(("told", self._named(mine, of), *columns), lambda: Told(of, keys, listing.by(columns)))
         except SqlError:  # of one that may never be met
             return None
         if len({type(v) for v in among}) != 1 or isinstance(first := next(iter(among)), float | Nothing):
             return None
         values = told.beside(first, self.question.zone)
         return None if values is None else [row for v in among for row in values.get(v, ())]
+
+    def _named(self, node: exp.Expr, of: Computed) -> Hashable:
+        """By what an expression is known to rows that other queries ask, too: where it has variables alone, by how it
+        is written, since it comes to the same in all."""
+        if of.by_source.keys() != {_VARIABLES}:
+            return id(of)
+        return self.memory.kept(("named", id(node)), lambda: node.sql("spark")), str(self.question.zone)
+
+    def _come_to(self, condition: Condition, sides: _Sides, others: Sequence[Values]) -> frozenset[Value]:
+        """All that the other side of ``a = b`` comes to. Raises SqlError."""
+        _, _, node, to = sides
+        all_scopes = to.by_source.keys() == {_VARIABLES} and self.variables.all_of
+        if not all_scopes or condition.optional & {_VARIABLES}:
+            return frozenset(map(to.of, others))
+        return all_scopes.kept(("come to", self._named(node, to)), lambda: frozenset(map(to.of, others)))
 
     def _test(
         self, condition: Condition, how: Computed, name: str, others: Sequence[Values]
@@ -259,7 +277,7 @@ class Select:
 
         return may_pass
 
-    def _sides(self, condition: Condition, name: str) -> tuple[Computed, Computed] | None:
+    def _sides(self, condition: Condition, name: str) -> _Sides | None:
         """Of ``a = b``, what is of one source, and what is of others; None where that is not apart, or data tells."""
         node = condition.node.unnest()
         if not isinstance(node, exp.EQ):
@@ -267,7 +285,7 @@ class Select:
         for mine, other in ((node.this, node.expression), (node.expression, node.this)):
             of, to = self._how(mine), self._how(other)
             if of.by_source.keys() == {name} and name not in to.by_source and not of.by_data and not to.by_data:
-                return of, to
+                return mine, of, other, to
         return None
 
     def _equal(
@@ -277,24 +295,23 @@ class Select:
         sides = self._sides(condition, name)
         if sides is None:
             return None
-        of, to = sides
+        _, of, _, _ = sides
         try:
-            among = frozenset(map(to.of, others))
+            among = self._come_to(condition, sides, others)
         except SqlError:
             return None
-        kinds = {type(v) for v in among}
-        if len(kinds) != 1 or kinds & {type(None), type(UNKNOWN), float}:
+        if len({type(v) for v in among}) != 1 or isinstance(first := next(iter(among)), float | Nothing):
             return None
         zone = self.question.zone
 
         def is_among(mine: Values) -> bool | None:
-            value, other = of.of(mine), next(iter(among))
-            if type(value) is not type(other):
+            value = of.of(mine)
+            if type(value) is not type(first):
                 try:
-                    value, same_still = alike(value, other, zone)
+                    value, same_still = alike(value, first, zone)
                 except (ValueError, TypeError):
                     return None
-                if type(value) is not type(other) or same_still is not other:
+                if type(value) is not type(first) or same_still is not first:
                     return None
             return value in among
 

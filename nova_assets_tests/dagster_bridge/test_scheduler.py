@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.dagster_bridge import build_definitions, resources
+from nova_assets.dagster_bridge import build_definitions, resources, scheduler
 from nova_assets.engine.engine import SparkEngine
 from nova_assets.store import Store
 
@@ -29,8 +31,10 @@ TOTAL = "SELECT SUM(revenue) AS revenue FROM sales"
 class Deployment:
     """A project under Dagster, in this process."""
 
-    def __init__(self, root: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, sql in (("sales", SALES), ("total", TOTAL)):
+    def __init__(
+        self, root: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, datasets: Mapping[str, str] | None = None
+    ) -> None:
+        for name, sql in (datasets or {"sales": SALES, "total": TOTAL}).items():
             (root / f"{name}.sql").write_text(sql)
         project = nova.Project(bindings=nova.datasets(root, channels=[TICKETS]))
 
@@ -95,3 +99,26 @@ def test_a_task_that_fails_stops_no_other_and_is_told(deployment: Deployment) ->
     assert "1 of 2 failed" in said and "sales day=2022-03-30" in said and "DIVIDE_BY_ZERO" in said
     assert [day for day, _ in deployment.shown("sales")] == ["2022-03-31"]
     assert deployment.tick() == "a run is under way, or failed a moment ago"
+
+
+def test_what_others_have_written_is_looked_at_once_a_minute(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "tills"
+    there.mkdir()
+    pq.write_table(pa.table({"price": [2, 3]}), there / "a.parquet")
+    view = f"CREATE EXTERNAL TABLE sold (price BIGINT) USING parquet LOCATION '{there}'"
+    total = "SELECT SUM(price) AS revenue FROM sold"
+    deployment = Deployment(tmp_path, spark, monkeypatch, {"sold": view, "sum_of_sold": total})
+    try:
+        assert deployment.tick() == "made"
+        assert deployment.store.read("sum_of_sold").to_arrow().to_pylist() == [{"revenue": 5}]
+        pq.write_table(pa.table({"price": [4]}), there / "b.parquet")
+        assert deployment.tick() == "nothing is missing, marked or stale", "it has looked a moment ago"
+        monkeypatch.setattr(scheduler, "LOOK", 0)
+        assert deployment.tick() == "made"
+        assert deployment.store.read("sum_of_sold").to_arrow().to_pylist() == [{"revenue": 9}]
+        there.rename(tmp_path / "elsewhere")
+        assert deployment.tick() == "nothing is missing, marked or stale", "what was known of it is as it was"
+    finally:
+        deployment.store.close()

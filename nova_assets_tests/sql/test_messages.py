@@ -1,0 +1,189 @@
+"""What a person is told about a query, to the letter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.errors import DefinitionError, NotSupported, SqlError
+from nova_assets.sql import dialect
+from nova_assets.sql.building import graph
+from nova_assets.sql.text import Text
+from nova_assets_tests.sql.rig import NOW
+
+SOLD = nova.Channel(
+    "sold",
+    schema="n int, at timestamp, day string, hour timestamp",
+    partitions=[nova.daily("day", start="2022-03-28"), nova.hourly("hour", start="2022-03-28T00:00")],
+)
+FUNCTIONS = {"gives": "table(n int)"}
+HEAD = """FOR t IN TIMESERIES('2022-03-30', '2022-03-31') LET d = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT OVERWRITE x PARTITION (day = d)
+"""
+NOT_TOLD = """
+  expected: =, <>, <, <=, >, >=, IN, BETWEEN, LIKE, IS NULL, AND, OR, NOT, and arithmetic on dates
+  next:     say it by a variable of the scope; or read all there is, FROM WHOLE(...)"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        (
+            "SELECT n, n + 1 FROM sold",
+            """x.sql:1:11: column 2 of what it gives has no name
+    1 | SELECT n, n + 1 FROM sold
+      |           ^^^^^
+  next:     give it one: ... AS name""",
+        ),
+        (
+            "SELECT n FROM gives(1 + (SELECT MAX(n) FROM sold))",
+            """x.sql:1:21: an argument is neither a value nor a query
+    1 | SELECT n FROM gives(1 + (SELECT MAX(n) FROM sold))
+      |                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  expected: a value of the scope, or (SELECT ...)""",
+        ),
+        (
+            "SELECT n FROM NEW(sold, 1)",
+            """x.sql:1:15: NEW(...) takes one dataset
+    1 | SELECT n FROM NEW(sold, 1)
+      |               ^^^^^^^^^^^
+  expected: NEW(orders)""",
+        ),
+        ("SELECT n FROM sold a JOIN sold a ON a.n = a.n", "x.sql: cannot be understood: Alias already used: a"),
+        (
+            "SELECT 'a FROM sold",
+            "x.sql: cannot be read: Error tokenizing 'SELECT 'a FROM sol'\n  expected: Spark's SQL",
+        ),
+        ("SHOW TABLES", "x.sql: cannot be read as a query\n  expected: one: SELECT ..., or FOR ... INSERT ..."),
+        (
+            "CREATE EXTERNAL TABLE x USING parquet LOCATION '/x' AS SELECT 1 AS n",
+            """x.sql:1:63: others write what is external
+    1 | CREATE EXTERNAL TABLE x USING parquet LOCATION '/x' AS SELECT 1 AS n
+      |                                                               ^^^^^^
+  expected: a query without CREATE""",
+        ),
+        (
+            "CREATE EXTERNAL TABLE x (n) USING parquet LOCATION '/x'",
+            """x.sql:1:26: a column without a type
+    1 | CREATE EXTERNAL TABLE x (n) USING parquet LOCATION '/x'
+      |                          ^
+  expected: name TYPE""",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_query(sql: str, message: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        graph([Text("x.sql", sql)], [SOLD], FUNCTIONS)
+    assert str(caught.value) == f"[NOVA-SQL] {message}"
+
+
+@pytest.mark.parametrize(
+    ("condition", "message", "under"),
+    [
+        ("hour + 1 > :t", "sold.hour + 1 has no value: a moment is moved by an INTERVAL", "hour + 1"),
+        (
+            "CAST(day AS DATE) - :t > 1",
+            "CAST(sold.day AS DATE) - CAST(:t AS TIMESTAMP) has no value: the time between two dates is not computed "
+            "here",
+            "day AS DATE) - :t",
+        ),
+        (
+            "DATE_FORMAT(hour, day) = :d",
+            "DATE_FORMAT(sold.hour, sold.day) has no fixed pattern, so which partitions are read does not follow from "
+            "the query",
+            "DATE_FORMAT(hour, day",
+        ),
+        (
+            "DATE_FORMAT(hour, 'EEEE') = 'Monday'",
+            "the pattern of DATE_FORMAT(sold.hour, 'EEEE') cannot be computed; it knows yyyy MM dd HH mm ss, so which "
+            "partitions are read does not follow from the query",
+            "DATE_FORMAT(hour",
+        ),
+        (
+            "sold.day LIKE :d",
+            "sold.day LIKE CAST(:d AS STRING) has no fixed pattern, so which partitions are read does not follow from "
+            "the query",
+            "sold.day LIKE :d",
+        ),
+        ("sold.day > 5", "sold.day > 5 has no value: '2022-03-28' is no number", "sold.day"),
+        (
+            "CAST(sold.day AS BOOLEAN)",
+            "CAST(sold.day AS BOOLEAN) has no value: '2022-03-28' is neither true nor false",
+            "sold.day",
+        ),
+        ("CAST(sold.day AS INT) = 1", "CAST(sold.day AS INT) has no value: '2022-03-28' is no number", "sold.day"),
+    ],
+)
+def test_conditions_that_cannot_be_told(condition: str, message: str, under: str) -> None:
+    sql = f"{HEAD}SELECT n FROM sold WHERE {condition}"
+    with pytest.raises(SqlError) as caught:
+        found = graph([Text("x.sql", sql)], [SOLD])
+        found.needs("x", "day=2022-03-30", NOW)
+    said = str(caught.value).split("\n")
+    assert said[0].endswith(f": {message}") and said[0].startswith("[NOVA-SQL] x.sql:3:")
+    assert said[1] == f"    3 | SELECT n FROM sold WHERE {condition}"
+    begin = said[2].index("^")
+    assert said[1][begin:].startswith(under)
+    if "does not follow" in message:
+        assert "\n" + "\n".join(said[3:]) == NOT_TOLD
+
+
+def test_folders_without_datasets(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        nova.datasets(tmp_path / "sql")
+    assert str(caught.value) == (
+        f"[NOVA-DEFINITION] there are no datasets in {tmp_path}/sql\n"
+        "  found:    no such folder\n"
+        "  expected: a folder with .sql files, a statement in each\n"
+        f"  next:     make {tmp_path}/sql/NAME.sql"
+    )
+    with pytest.raises(DefinitionError, match=r"found:    no \.sql file in it"):
+        nova.datasets(tmp_path)
+
+
+def test_late_that_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("SELECT 1 AS n")
+    with pytest.raises(DefinitionError) as caught:
+        nova.datasets(tmp_path, late={"a": "later"})  # type: ignore[dict-item]
+    assert str(caught.value) == "[NOVA-DEFINITION] late={'a': 'later'} says nothing\n  expected: rebuild or ignore"
+
+
+def test_functions_that_cannot_be_called(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="'shout': one of values runs in Spark's workers, and has no ctx"):
+
+        @nova.sql_function(returns="string")
+        def shout(ctx: object, text: str) -> str:
+            return text
+
+    (tmp_path / "a.sql").write_text("SELECT n FROM gives(1)")
+    with pytest.raises(SqlError) as caught:
+        nova.datasets(tmp_path, functions=FUNCTIONS)
+    assert str(caught.value) == (
+        f"[NOVA-SQL] {tmp_path}/a.sql:1:15: nothing is known of gives(...) but what it gives\n"
+        "    1 | SELECT n FROM gives(1)\n"
+        "      |               ^^^^^^^^\n"
+        "  expected: the function itself\n"
+        "  next:     nova.datasets(..., functions=[...]) with what @nova.sql_function makes"
+    )
+    with pytest.raises(SqlError) as free:
+        nova.sql_task("t", "SELECT * FROM gives(1)")
+    assert str(free.value) == (
+        "[NOVA-SQL] task t:1:15: gives(...) stands as a table\n"
+        "    1 | SELECT * FROM gives(1)\n"
+        "      |               ^^^^^^^^\n"
+        "  expected: functions that give tables in datasets: nova.datasets(folder, functions=[...])"
+    )
+
+
+def test_a_parser_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect.sqlglot.parser, "__file__", "/site/sqlglot/parser.cpython-311.so")
+    with pytest.raises(NotSupported) as caught:
+        nova.sql_task("t", "SELECT 1 AS n")
+    assert str(caught.value) == (
+        "[NOVA-NOT-SUPPORTED] the parser of SQL is a compiled one, which knows no FOR\n"
+        "  found:    /site/sqlglot/parser.cpython-311.so\n"
+        "  expected: sqlglot without sqlglotc\n"
+        "  next:     pip uninstall sqlglotc"
+    )
