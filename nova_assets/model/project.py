@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
@@ -75,18 +76,10 @@ class Project:
         )
 
     def _name_problems(self) -> list[str]:
-        names = [b.name for b in self.bindings]
-        found = [
-            f"two bindings are called {n!r}; give one a name=" for n in sorted({n for n in names if names.count(n) > 1})
-        ]
-        channels = [c.name for c in self.channels]
-        found += [
-            f"two different channels are called {n!r}" for n in sorted({n for n in channels if channels.count(n) > 1})
-        ]
-        tables = [t.id for c in self.channels for t in c.publish]
-        return found + [
-            f"two channels are published in {t}" for t in sorted({t for t in tables if tables.count(t) > 1})
-        ]
+        found = [f"two bindings are called {n!r}; give one a name=" for n in _twice(b.name for b in self.bindings)]
+        found += [f"two different channels are called {n!r}" for n in _twice(c.name for c in self.channels)]
+        tables = (t.id for c in self.channels for t in c.publish)
+        return found + [f"two channels are published in {t}" for t in _twice(tables)]
 
     def _writer_problems(self) -> list[str]:
         writers: dict[str, list[str]] = {}
@@ -170,3 +163,7 @@ def _cycle(graph: Mapping[str, set[str]]) -> str:
     except CycleError as error:
         return " → ".join(error.args[1])
     return ""
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    return sorted(n for n, times in Counter(names).items() if times > 1)

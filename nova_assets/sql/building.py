@@ -42,19 +42,19 @@ def graph(texts: Sequence[Text], channels: Sequence[Channel] = (), functions: Ma
     _refuse_both(views, given)
     others = {n: c for n, c in given.items() if n not in read} | {n: v.channel for n, v in views.items()}
     schemas = {n: c.schema for n, c in others.items() if c.schema is not None}
+    columns = {n: [c.lower() for c in x.partition_columns] for n, x in others.items()}
     made: dict[str, Dataset] = {}
     for name in _in_order(read, problems):
         if any((r in read and r not in made) or r in unread for r in read[name].reads):
             continue  # what it reads is not understood: that is said already
         try:
-            columns = {n: [c.lower() for c in x.partition_columns] for n, x in others.items()}
-            columns |= {n: [c.lower() for c in d.channel.partition_columns] for n, d in made.items()}
             _refuse_changes_of_external(read[name], others)
             made[name] = understood_dataset(read[name], schemas, given.get(name), functions or {}, columns)
         except SqlError as error:
             problems.append(error)
         else:
             schemas[name] = made[name].schema
+            columns[name] = [c.lower() for c in made[name].channel.partition_columns]
     _refuse(problems)
     reads = {r for d in made.values() for r in d.query.reads}
     kept = {n: c for n, c in others.items() if n in reads or n in views}
@@ -167,7 +167,7 @@ def understood_dataset(
     for n, select in enumerate(query.tree.selects, start=1):
         if is_unnamed(select):
             raise one.text.error(f"column {n} of what it gives has no name", select, next="give it one: ... AS name")
-    gives = schema_of_query(query, {**tables, **schemas}, functions)
+    gives = schema_of_query(query, {**tables, **{r: schemas[r] for r in query.reads}}, functions)
     types = one.head.column_types
     for column in types:
         if column.lower() in (n.lower() for n in gives.names):
