@@ -233,10 +233,10 @@ class _Looked:
             self.changes.held,
             self.there.unfinished,
             self.there.ignored,
+            tuple(sorted(self.there.beyond)),
             dict(bad or {}),
             self.changes.same,
             seq,
-            beyond=tuple(sorted(self.there.beyond)),
         )
 
 

@@ -85,8 +85,8 @@ class Scheduled:
         """Make what datasets in SQL lack, once: every task whose partition is missing, marked, or older than what it
         was made of, as soon as all that it reads is there; and drop partitions that no task writes any more.
 
-        External channels are looked at first, unless ``found`` is given. Nothing is kept between ticks. A task that
-        fails stops no other, and is tried again by a later tick.
+        External channels are looked at first, unless ``found`` is given. Nothing is kept that the next tick needs. A
+        task that fails stops no other, and is tried again by a later tick.
 
         Args:
             found: what ``next_tick`` has said; what it says now by default.

@@ -8,13 +8,11 @@ All of that can be forgotten at any time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from nova_assets.errors import ChannelNotFound
 from nova_assets.model.mark import Made
 from nova_assets.model.ports import Catalog
 from nova_assets.plan.judge import Needs, Verdict, judged, rejudged
@@ -94,10 +92,6 @@ class Watch:
                 found.setdefault(channel, {})[name] = None
         return {channel: tuple(names) for channel, names in found.items()}
 
-    def forget(self) -> None:
-        """Look at everything again, the next time."""
-        self._known, self._heads, self._tasks = {}, {}, None
-
     def standing(self) -> Standing:
         """The tasks and the partitions that there are now, without a verdict on any."""
         now, made = self.catalog.now(), _There(self.catalog, {})
@@ -109,10 +103,8 @@ class Watch:
         Args:
             late: dataset -> whether data that comes to an input after it was read makes what was made of it stale.
         """
-        now, heads = (
-            self.catalog.now(),
-            self.catalog.heads(),
-        )  # before anything else: what comes later is seen next time
+        heads = self.catalog.heads()  # before anything else: what comes later is seen the next time
+        now = self.catalog.now()
         before = self._tasks
         tasks, made = self._tasks_at(now), _There(self.catalog, heads)
         needs = self._needs(now, made)
@@ -200,9 +192,7 @@ class _Channel(Mapping[str, Made]):
     def load(self) -> Mapping[str, Made]:
         """All of them."""
         if self._all is None:
-            self._all = {}
-            with suppress(ChannelNotFound):
-                self._all = self._catalog.made(self._name)
+            self._all = self._catalog.made(self._name)
         return self._all
 
     def some(self, partitions: Collection[str]) -> Iterable[Made]:

@@ -67,7 +67,7 @@ def sizes_of(addresses: Sequence[str]) -> list[int | None]:
 
 def _here_size(path: str) -> int | None:
     try:
-        return os.stat(path).st_size
+        return size_of(path)
     except OSError:
         return None
 
@@ -99,7 +99,7 @@ def written_in(folder: str) -> list[str]:
     Spark leaves checksums and markers beside what it writes; nothing may lie in a block's folder that no manifest
     lists.
     """
-    files, path = _any(folder)
+    files, path = filesystem(folder)
     kept = []
     for found in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
         if not found.is_file:
@@ -113,7 +113,7 @@ def written_in(folder: str) -> list[str]:
 
 def flatten(folder: str, column: str) -> None:
     """Move the files that Spark put into folders by the values of a column up to where all the others are."""
-    files, path = _any(folder)
+    files, path = filesystem(folder)
     subs = [f for f in files.get_file_info(fs.FileSelector(path)) if f.base_name.startswith(f"{column}=")]
     for n, sub in enumerate(sorted(subs, key=lambda f: f.base_name)):
         for found in files.get_file_info(fs.FileSelector(sub.path)):
@@ -142,16 +142,12 @@ def for_spark(address: str) -> str:
 
 def filesystem(address: str) -> tuple[fs.FileSystem, str]:
     """The store that an address is in, and what that calls it."""
-    return _remote(address)
+    return _remote(address) if is_remote(address) else (_here(), address)
 
 
 def _found(address: str) -> tuple[fs.FileSystem | None, str]:
     """A path of this machine is opened as such, which is quickest."""
     return _remote(address) if is_remote(address) else (None, address)
-
-
-def _any(address: str) -> tuple[fs.FileSystem, str]:
-    return _remote(address) if is_remote(address) else (_here(), address)
 
 
 def _remote(address: str) -> tuple[fs.FileSystem, str]:

@@ -36,7 +36,7 @@ def look(location: str) -> list[Seen]:
         NotSupported: it is a table of a format that says elsewhere which of its files count.
     """
     try:
-        files, path = disk.filesystem(location) if disk.is_remote(location) else (fs.LocalFileSystem(), location)
+        files, path = disk.filesystem(location)
         prefix = location.removesuffix(path)  # the scheme, which the store leaves out
         found = files.get_file_info(fs.FileSelector(path, recursive=True))
     except (OSError, ValueError, RuntimeError) as error:  # Arrow's own are among them
@@ -133,7 +133,7 @@ def _parquet(address: str) -> _Opened:
 
 
 def _orc(address: str) -> _Opened:
-    files, path = disk.filesystem(address) if disk.is_remote(address) else (fs.LocalFileSystem(), address)
+    files, path = disk.filesystem(address)
     with files.open_input_file(path) as opened:
         found = orc.ORCFile(opened)
         return found.nrows, found.schema

@@ -143,12 +143,11 @@ class Refreshed:
     held: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
+    beyond: tuple[str, ...] = ()
     bad: Mapping[str, str] = field(default_factory=dict)
     same: int = 0
     seq: int | None = None
     error: str | None = None
-
-    beyond: tuple[str, ...] = ()
 
     @property
     def is_amiss(self) -> bool:

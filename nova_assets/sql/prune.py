@@ -79,13 +79,10 @@ class Pruning:
         Raises:
             SqlError: a condition on partitions cannot be computed.
         """
-        if not self.query.variables and len(scopes) > 1:
-            scopes_asked: Sequence[Row] = scopes[:1]  # one reads what all do
-        else:
-            scopes_asked = scopes
-        asked = self._asked(partitions, listed(scopes_asked), scan, wanted)
-        found = asked.readers if asked.is_met else set(asked.scopes.rows)
-        return frozenset(range(len(scopes)) if found and scopes_asked is not scopes else found)
+        alike = not self.query.variables  # what one of them reads, all do
+        asked = self._asked(partitions, listed(scopes[:1] if alike else scopes), scan, wanted)
+        found = asked.readers if asked.is_met else asked.scopes.rows.keys()
+        return frozenset(range(len(scopes)) if alike and found else found)
 
     def _asked(
         self,

@@ -22,7 +22,7 @@ from nova_assets.sql.passing import is_cut_off, is_spread
 from nova_assets.sql.query import scan_number
 from nova_assets.sql.question import Call, Question
 from nova_assets.sql.sources import MANY, Among, Source
-from nova_assets.sql.told import Nothing, Told
+from nova_assets.sql.told import Nothing, Told, like
 from nova_assets.sql.values import UNKNOWN, Key, Value, Values, alike, is_true_or_unknown, same
 
 Visit: TypeAlias = Callable[[Scope, Call], dict[str, Among]]
@@ -239,7 +239,7 @@ class Select:
         mine, of, _, _ = sides
         keys = [(source.name, c) for c in columns]
         try:
-            among = self._come_to(condition, sides, others)
+            among = self._come_to(sides, others)
             told = listing.kept(("told", self._named(mine, of), *columns), lambda: Told(of, keys, listing.by(columns)))
         except SqlError:  # of one that may never be met
             return None
@@ -255,11 +255,11 @@ class Select:
             return id(of)
         return self.memory.kept(("named", id(node)), lambda: node.sql("spark")), str(self.question.zone)
 
-    def _come_to(self, condition: Condition, sides: _Sides, others: Sequence[Values]) -> frozenset[Value]:
+    def _come_to(self, sides: _Sides, others: Sequence[Values]) -> frozenset[Value]:
         """All that the other side of ``a = b`` comes to. Raises SqlError."""
         _, _, node, to = sides
         all_scopes = to.by_source.keys() == {_VARIABLES} and self.variables.all_of
-        if not all_scopes or condition.optional & {_VARIABLES}:
+        if not all_scopes:
             return frozenset(map(to.of, others))
         return all_scopes.kept(("come to", self._named(node, to)), lambda: frozenset(map(to.of, others)))
 
@@ -297,7 +297,7 @@ class Select:
             return None
         _, of, _, _ = sides
         try:
-            among = self._come_to(condition, sides, others)
+            among = self._come_to(sides, others)
         except SqlError:
             return None
         if len({type(v) for v in among}) != 1 or isinstance(first := next(iter(among)), float | Nothing):
@@ -305,15 +305,8 @@ class Select:
         zone = self.question.zone
 
         def is_among(mine: Values) -> bool | None:
-            value = of.of(mine)
-            if type(value) is not type(first):
-                try:
-                    value, same_still = alike(value, first, zone)
-                except (ValueError, TypeError):
-                    return None
-                if type(value) is not type(first) or same_still is not first:
-                    return None
-            return value in among
+            value = like(of.of(mine), first, zone)
+            return None if value is None else value in among
 
         return is_among
 

@@ -40,11 +40,18 @@ class Told:
         for value, rows in self.values.items():
             if value is None:  # equal to nothing
                 continue
-            try:
-                made, still = alike(value, other, zone)
-            except (ValueError, TypeError):
-                return None
-            if type(made) is not type(other) or still is not other:
+            made = like(value, other, zone)
+            if made is None:
                 return None
             found.setdefault(made, []).extend(rows)
         return found
+
+
+def like(value: Value, other: Value, zone: tzinfo) -> Value | None:
+    """A value made like another, as it is to be compared with that; None where it is the other that is to be made like
+    it, or where they cannot be compared."""
+    try:
+        made, still = alike(value, other, zone)
+    except (ValueError, TypeError):
+        return None
+    return made if type(made) is type(other) and still is other else None
