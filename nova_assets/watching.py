@@ -7,7 +7,8 @@ All of that can be forgotten at any time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -29,6 +30,10 @@ HALF = 0.5
 
 MANY = 300
 """Where more of a channel's partitions are asked for, all are."""
+
+WHOLE = 256
+"""Channels all of whose partitions are kept in mind during a look, those that were asked for last. Datasets are looked
+at each after those that it reads, so that what is forgotten is seldom asked for again."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,28 @@ class Watch:
         return {name: found[name] for name in _in_order(found)}
 
     @cached_property
+    def _chains(self) -> Sequence[str]:
+        """All datasets, each after those that it reads, and soon after: what is known of these is still in mind."""
+        found: dict[str, None] = {}
+        opened: set[str] = set()
+        waiting = list(self.queries)
+        while waiting:  # the last ones first, each of which waits for those that it reads
+            name = waiting[-1]
+            new = [] if name in opened else [r for r in self.queries[name].reads if r in self.queries]
+            new = [r for r in new if r not in opened]
+            opened.add(name)
+            if new:
+                waiting += new
+            else:
+                found.setdefault(waiting.pop())
+        return tuple(found)
+
+    @cached_property
     def _concerns(self) -> Mapping[str, tuple[str, ...]]:
         """Channel -> the datasets that it is of, or that read it."""
         found: dict[str, dict[str, None]] = {}
         for name, query in self.queries.items():
-            for channel in (name, *query.query.reads):
+            for channel in (name, *query.reads):
                 found.setdefault(channel, {})[name] = None
         return {channel: tuple(names) for channel, names in found.items()}
 
@@ -110,11 +132,11 @@ class Watch:
         needs = self._needs(now, made)
         moved = [c for c, head in heads.items() if self._heads.get(c, 0) != head]
         everything = before is None or before is not self._tasks or late != self._late or not self._known
-        concerned = self.queries if everything else dict.fromkeys(d for c in moved for d in self._concerns.get(c, ()))
+        concerned = self._chains if everything else dict.fromkeys(d for c in moved for d in self._concerns.get(c, ()))
         for name in concerned:
             self._known[name] = self._judged(name, now, tasks, made, needs, late.get(name, True), heads)
         self._heads, self._late = heads, dict(late)
-        return Standing(now, tasks, made, needs, {n: k.verdict for n, k in self._known.items()})
+        return Standing(now, tasks, made, needs, {n: self._known[n].verdict for n in self.queries})
 
     def _tasks_at(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
         slot = datetime.min + (now.replace(tzinfo=None) - datetime.min) // SLOT * SLOT
@@ -139,7 +161,7 @@ class Watch:
         late: bool,
         heads: Mapping[str, int],
     ) -> _Known:
-        graph, reads = self.queries[name].graph, self.queries[name].query.reads
+        graph, reads = self.queries[name].graph, self.queries[name].reads
         listed = {n: graph.partitions(n, now, made.existing) for n in (name, *reads)}
         at = {n: heads.get(n, 0) for n in listed}
         known = self._known.get(name)
@@ -182,23 +204,30 @@ class Watch:
 class _Channel(Mapping[str, Made]):
     """The partitions of a channel that are there: some, or all, asked for when they are wanted."""
 
-    def __init__(self, catalog: Catalog, name: str, head: int | None) -> None:
+    def __init__(self, catalog: Catalog, name: str, head: int | None, loaded: Callable[[_Channel], None]) -> None:
         self._catalog = catalog
         self._name = name
+        self._loaded = loaded
         self._some: dict[str, Made | None] = {}
         self._all: Mapping[str, Made] | None = None
         self.head = head
 
     def load(self) -> Mapping[str, Made]:
         """All of them."""
-        if self._all is None:
-            self._all = self._catalog.made(self._name)
-        return self._all
+        found = self._all
+        if found is None:
+            found = self._all = self._catalog.made(self._name)
+            self._loaded(self)
+        return found
+
+    def forget(self) -> None:
+        self._all = None
 
     def some(self, partitions: Collection[str]) -> Iterable[Made]:
         """Those of some that are there."""
-        if self._all is not None:
-            return [self._all[p] for p in partitions if p in self._all]
+        known = self._all
+        if known is not None:
+            return [known[p] for p in partitions if p in known]
         new = [p for p in partitions if p not in self._some]
         if len(self._some) + len(new) > MANY:
             self.load()
@@ -227,6 +256,7 @@ class _There(Mapping[str, _Channel]):
         self._catalog = catalog
         self._heads = heads
         self._known: dict[str, _Channel] = {}
+        self._whole: deque[_Channel] = deque()
         self._since: dict[tuple[str, int], list[str]] = {}
 
     def existing(self, channel: str) -> list[str]:
@@ -240,8 +270,13 @@ class _There(Mapping[str, _Channel]):
 
     def __getitem__(self, name: str) -> _Channel:
         if name not in self._known:
-            self._known[name] = _Channel(self._catalog, name, self._heads.get(name))
+            self._known[name] = _Channel(self._catalog, name, self._heads.get(name), self._loaded)
         return self._known[name]
+
+    def _loaded(self, channel: _Channel) -> None:
+        self._whole.append(channel)
+        if len(self._whole) > WHOLE:
+            self._whole.popleft().forget()
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -255,7 +290,7 @@ class _There(Mapping[str, _Channel]):
 
 def _in_order(queries: Mapping[str, InScope]) -> list[str]:
     """All datasets, each after those that it reads, of whichever folder these are."""
-    reads = {name: [r for r in q.query.reads if r in queries] for name, q in queries.items()}
+    reads = {name: [r for r in q.reads if r in queries] for name, q in queries.items()}
     try:
         return list(TopologicalSorter(reads).static_order())
     except CycleError:  # folders that read each other in a circle: each waits for the others

@@ -13,6 +13,8 @@ from nova_assets_tests import postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 
+os.environ["NOVA_CACHE"] = ""  # no test finds what another one kept, nor leaves anything in anybody's home
+
 
 def missing(what: str, remedy: str) -> NoReturn:
     """Skip the test, saying what it needs; in continuous integration (``CI=true``) fail it, since it must run there."""

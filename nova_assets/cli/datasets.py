@@ -52,7 +52,7 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
         if partition:
             name = store.project.binding(dataset).partition("/".join(partition))
             return _of_task(_Task(found, name, found.scope(name, now), found.needs(name, now, _existing(store))))
-        if not found.head.columns:
+        if not found.partition_columns:
             return _of_task(_Task(found, "", found.scope("", now), found.needs("", now, _existing(store))))
         return _of_dataset(found, now)
 
@@ -222,12 +222,12 @@ def _show_task(console: Console, task: _Task) -> None:
 def _of_project(project: Project) -> Answer:
     queries = queries_of(project)
     data = [
-        {"dataset": n, "file": q.source, "reads": list(q.query.reads), "partitioned_by": list(q.head.columns)}
+        {"dataset": n, "file": q.source, "reads": list(q.reads), "partitioned_by": list(q.partition_columns)}
         for n, q in queries.items()
     ]
 
     def show(console: Console) -> None:
-        rows = [(n, ", ".join(q.head.columns), ", ".join(q.query.reads), q.source) for n, q in queries.items()]
+        rows = [(n, ", ".join(q.partition_columns), ", ".join(q.reads), q.source) for n, q in queries.items()]
         _table(console, ("dataset", "partitioned by", "reads", "file"), rows)
         if not rows:
             console.print("the project has no datasets in SQL: nova.datasets(FOLDER) makes some of a folder")
@@ -240,8 +240,8 @@ def _of_dataset(query: InScope, now: datetime) -> Answer:
     shown = {p: {n: value_shown(v) for n, v in scope.items()} for p, scope in tasks.items()}
     data: dict[str, Any] = {
         "dataset": query.name,
-        "file": query.query.text.name,
-        "reads": list(query.query.reads),
+        "file": query.source,
+        "reads": list(query.reads),
         "schema": query.schema.as_json(),
         "scopes": [{"partition": p, "variables": v} for p, v in shown.items()],
     }
@@ -254,7 +254,7 @@ def _of_dataset(query: InScope, now: datetime) -> Answer:
         if shown:
             _table(console, ("partition", *query.head.variables), [(p, *v.values()) for p, v in last])
         _title(console, "Reads")
-        for read in query.query.reads or ("(nothing)",):
+        for read in query.reads or ("(nothing)",):
             console.print(f"- {read}")
         _show_schema(console, query)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from nova_assets.model.mark import Made
 
@@ -19,6 +19,21 @@ Needs: TypeAlias = Callable[[str, str], Sequence[tuple[str, Collection[str]]]]
 
 There: TypeAlias = Mapping[str, Mapping[str, Made]]
 """Dataset or channel -> its partitions that are there."""
+
+
+@runtime_checkable
+class Asked(Protocol):
+    """Partitions of a channel that are asked for, some at once, and need not all be looked through.
+
+    Attributes:
+        head: the number at which one of them was given something last, at most; None where that is not known.
+    """
+
+    head: int | None
+
+    def some(self, partitions: Collection[str]) -> Iterable[Made]:
+        """Those of some that are there."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +142,11 @@ class Judge:
 
 def some_of(there: Mapping[str, Made], partitions: Collection[str]) -> Iterable[Made]:
     """Of some partitions those that are there."""
-    ask = getattr(there, "some", None)  # of a channel that is asked for them all at once
-    found: Iterable[Made] = ask(partitions) if ask is not None else (there[p] for p in partitions if p in there)
-    return found
+    return there.some(partitions) if isinstance(there, Asked) else (there[p] for p in partitions if p in there)
 
 
 def last_of(there: Mapping[str, Made]) -> int:
     """The last number at which one of some partitions was given something, at most."""
-    head = getattr(there, "head", None)  # of a channel that knows it, nothing has to be looked through
-    return int(head) if head is not None else max((m.last_given for m in there.values()), default=0)
+    if isinstance(there, Asked) and there.head is not None:
+        return there.head
+    return max((m.last_given for m in there.values()), default=0)

@@ -241,8 +241,8 @@ class _Ticking:
     def _drops(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
         drop: dict[str, tuple[str, ...]] = {}
         held: dict[str, tuple[str, ...]] = {}
+        busy = {*self.being_read, *self.facts.running}
         for dataset in self.tasks:
-            busy = {*self.being_read, *self.facts.running}
             gone = tuple(p for p in self.verdicts[dataset].gone if (dataset, p) not in busy)
             if gone:
                 there = len(self.facts.made.get(dataset, {}))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -16,27 +18,53 @@ from nova_assets.sql.graph import Dataset, Graph
 from nova_assets.sql.head import dimensions
 from nova_assets.sql.prune import needed
 from nova_assets.sql.query import Query, understood
+from nova_assets.sql.recall import Recall, Understood
+from nova_assets.sql.shelf import Shelf
 from nova_assets.sql.sources import Partition
 from nova_assets.sql.text import Text
 from nova_assets.sql.types import is_unnamed, schema_of_query
 from nova_assets.sql.view import View, is_view, viewed
 
 
-def graph(texts: Sequence[Text], channels: Sequence[Channel] = (), functions: Mapping[str, str] | None = None) -> Graph:
+def graph(
+    texts: Sequence[Text],
+    channels: Sequence[Channel] = (),
+    functions: Mapping[str, str] | None = None,
+    shelf: Shelf | None = None,
+) -> Graph:
     """Understand datasets together.
 
     Args:
         texts: a statement each.
         channels: that they may read; or, under the name of a dataset, how it is to be kept.
         functions: user-defined functions, by name, with the types that they give.
+        shelf: where it is looked up what was found out of them before.
 
     Raises:
         SqlError: the one thing that is wrong.
         DefinitionError: everything that is wrong, where it is several things.
     """
+    with _uncollected(), (shelf or Shelf(None)).opened() as opened:
+        return _graph(texts, channels, functions or {}, Recall(opened, functions or {}))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for garbage, of which there is none: everything that is made of thousands of queries would be
+    looked through again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _graph(texts: Sequence[Text], channels: Sequence[Channel], functions: Mapping[str, str], recall: Recall) -> Graph:
     problems: list[SqlError] = []
-    read, views = _all_read(texts, problems)
-    _refuse_two_meanings([*read, *views, *(c.name for c in channels)], functions or {})
+    read, views = _all_read(texts, problems, recall)
+    _refuse_two_meanings([*read, *views, *(c.name for c in channels)], functions)
     unread = {Path(p.file).stem for p in problems}
     given = {c.name: c for c in channels}
     _refuse_both(views, given)
@@ -49,16 +77,16 @@ def graph(texts: Sequence[Text], channels: Sequence[Channel] = (), functions: Ma
             continue  # what it reads is not understood: that is said already
         try:
             _refuse_changes_of_external(read[name], others)
-            made[name] = understood_dataset(read[name], schemas, given.get(name), functions or {}, columns)
+            made[name] = understood_dataset(read[name], schemas, given.get(name), functions, columns, recall)
         except SqlError as error:
             problems.append(error)
         else:
             schemas[name] = made[name].schema
             columns[name] = [c.lower() for c in made[name].channel.partition_columns]
     _refuse(problems)
-    reads = {r for d in made.values() for r in d.query.reads}
+    reads = {r for d in made.values() for r in d.reads}
     kept = {n: c for n, c in others.items() if n in reads or n in views}
-    return Graph(made, kept, dict(functions or {}), views)
+    return Graph(made, kept, dict(functions), views, recall.hits)
 
 
 def _refuse_two_meanings(names: Sequence[str], functions: Mapping[str, str]) -> None:
@@ -80,7 +108,7 @@ def _refuse_changes_of_external(one: Written, others: Mapping[str, Channel]) -> 
         if scan.mode in ("new", "old") and scan.dataset in others and others[scan.dataset].external is not None:
             raise one.text.error(
                 f"{scan.dataset!r} is external: of what others write only the newest state is known",
-                scan.node,
+                scan.place,
                 expected=f"FROM {scan.dataset}",
             )
 
@@ -104,13 +132,14 @@ def views_of(texts: Sequence[Text]) -> list[View]:
     return list(_all_read(texts, [])[1].values())
 
 
-def _all_read(texts: Sequence[Text], problems: list[SqlError]) -> tuple[dict[str, Written], dict[str, View]]:
+def _all_read(
+    texts: Sequence[Text], problems: list[SqlError], recall: Recall | None = None
+) -> tuple[dict[str, Written], dict[str, View]]:
     datasets: dict[str, Written] = {}
     views: dict[str, View] = {}
     for text in texts:
         try:
-            statement = parsed(text)
-            one = viewed(text, statement) if is_view(statement) else written(text, statement)
+            one = _read(text, recall)
         except SqlError as error:
             problems.append(error)
             continue
@@ -123,6 +152,19 @@ def _all_read(texts: Sequence[Text], problems: list[SqlError]) -> tuple[dict[str
         else:
             datasets[one.name] = one
     return datasets, views
+
+
+def _read(text: Text, recall: Recall | None) -> Written | View:
+    known = None if recall is None else recall.written(text)
+    if known is not None:
+        return known
+    statement = parsed(text)
+    if is_view(statement):
+        return viewed(text, statement)
+    one = written(text, statement)
+    if recall is not None:
+        recall.keep(one)
+    return one
 
 
 def _in_order(read: Mapping[str, Written], problems: list[SqlError]) -> list[str]:
@@ -138,7 +180,7 @@ def _in_order(read: Mapping[str, Written], problems: list[SqlError]) -> list[str
         problems.append(
             first.text.error(
                 f"{what}: {' → '.join(cycle)}",
-                scan.node,
+                scan.place,
                 expected="each dataset to follow from others",
                 next="take what both need into a dataset of its own",
             )
@@ -152,16 +194,33 @@ def understood_dataset(
     given: Channel | None,
     functions: Mapping[str, str],
     partitions: Mapping[str, Sequence[str]] | None = None,
+    recall: Recall | None = None,
 ) -> Dataset:
     """What a dataset comes to, given the schemas of what it reads.
 
     Args:
         given: how it is to be kept, if its author says.
         partitions: of what it reads, the partition columns, in small letters.
+        recall: knows it, perhaps.
 
     Raises:
         SqlError: it cannot be understood.
     """
+    columns = partitions or {}
+    known = None if recall is None else recall.understood(one, schemas, columns)
+    if known is None:
+        known = _understood(one, schemas, functions, columns)
+        if recall is not None:
+            recall.keep_understood(one, schemas, columns, known)
+    return Dataset(one, known.schema, _channel(one, known, given), known.query)
+
+
+def _understood(
+    one: Written,
+    schemas: Mapping[str, Schema],
+    functions: Mapping[str, str],
+    partitions: Mapping[str, Sequence[str]],
+) -> Understood:
     tables = tables_of(functions)
     query = understood(one.text, one.query, schemas, one.head.variable_types, tables)
     for n, select in enumerate(query.tree.selects, start=1):
@@ -177,8 +236,8 @@ def understood_dataset(
                 next=f"leave {column} out of SELECT: every row of a scope has the same",
             )
     schema = Schema((*gives.fields, *(Field(c, parse_type(t)) for c, t in types.items())))
-    _refuse_what_cannot_be_told(query, one, partitions or {})
-    return Dataset(one, query, schema, _channel(one, schema, given))
+    _refuse_what_cannot_be_told(query, one, partitions)
+    return Understood(schema, dimensions(one.head), lambda: query)
 
 
 def _refuse_what_cannot_be_told(query: Query, one: Written, partitions: Mapping[str, Sequence[str]]) -> None:
@@ -191,14 +250,13 @@ def _refuse_what_cannot_be_told(query: Query, one: Written, partitions: Mapping[
             raise
 
 
-def _channel(one: Written, schema: Schema, given: Channel | None) -> Channel:
-    found = dimensions(one.head)
+def _channel(one: Written, known: Understood, given: Channel | None) -> Channel:
     if given is not None:
-        return given.redefined(schema, found)
+        return given.redefined(known.schema, known.dimensions)
     return Channel(
         one.name,
-        schema=schema,
-        partitions=found,
+        schema=known.schema,
+        partitions=known.dimensions,
         description=one.description or None,
         owners=[one.owner] if one.owner else (),
     )

@@ -118,7 +118,7 @@ class _Comparison:
         yield from self.found
 
     def _removed(self, name: str) -> None:
-        if any(name in d.query.reads for d in self.old.datasets.values()) or name in self.old.datasets:
+        if any(name in d.reads for d in self.old.datasets.values()) or name in self.old.datasets:
             self.found.append(Change(name, "removed"))
             self.known[name] = self.was[name]
             for column in self.was[name].names:

@@ -44,16 +44,11 @@ def conditions(
         firm: sources of which rows with nulls in their place are dropped in the end, so that an outer join that makes
             such rows might as well be an inner one.
     """
-    if has_nested_joins(node):
-        return  # whose rows are kept, and whose may be null, is another question there
-    first = node.args.get("from_")
-    before: list[str] = [first.this.alias_or_name] if first is not None else []
-    optional: set[str] = set()
-    for join in node.args.get("joins") or ():
-        yield from _of_join(join, before, frozenset(optional), firm)
-        optional |= _made_optional(join, before, firm)
-        before.append(join.alias_or_name)
-    everything, nulls = frozenset(sources), frozenset(optional)
+    joined = _joined(node, firm)
+    if joined is None:
+        return  # whose rows are kept, and whose may be null, is not known
+    yield from joined.conditions
+    everything, nulls = frozenset(sources), joined.optional
     for part in conjuncts(_inner(node, "where")):
         yield Condition(part, everything, nulls, True)
     for part in conjuncts(_inner(node, "having")):
@@ -63,40 +58,69 @@ def conditions(
         yield Condition(part, everything, nulls, True)
 
 
-def has_nested_joins(node: exp.Select) -> bool:
-    """Whether a join is in parentheses: ``a LEFT JOIN (b JOIN c ON ...) ON ...``."""
+@dataclass(frozen=True)
+class _Joined:
+    """What comes of some joins.
+
+    Args:
+        names: of the sources.
+        optional: those in whose place there may be nulls.
+        conditions: of the joins.
+    """
+
+    names: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    conditions: tuple[Condition, ...] = ()
+
+
+def _joined(node: exp.Select, firm: frozenset[str]) -> _Joined | None:
+    """What comes of all joins of a SELECT; None where that is not understood."""
     first = node.args.get("from_")
-    read = [*([first.this] if first is not None else []), *(j.this for j in node.args.get("joins") or ())]
-    return any(part.args.get("joins") or isinstance(part, exp.Paren) or _wraps_a_table(part) for part in read)
+    before = _Joined() if first is None else _part(first.this, firm)
+    return None if before is None else _after(before, node.args.get("joins") or (), firm)
 
 
-def _wraps_a_table(part: exp.Expr) -> bool:
-    return isinstance(part, exp.Subquery) and isinstance(part.this, exp.Table | exp.Paren | exp.Subquery)
+def _part(part: exp.Expr, firm: frozenset[str]) -> _Joined | None:
+    """One thing that is read, or joins in parentheses: ``a LEFT JOIN (b JOIN c ON ...) ON ...``."""
+    found: _Joined | None = _Joined(frozenset({part.alias_or_name}))
+    if isinstance(part, exp.Paren | exp.Subquery) and isinstance(part.this, exp.Table | exp.Paren | exp.Subquery):
+        known = not part.alias and part.args.get("sample") is None  # else all of it has another name
+        found = _part(part.this, firm) if known else None
+    return None if found is None else _after(found, part.args.get("joins") or (), firm)
+
+
+def _after(before: _Joined, joins: Sequence[exp.Join], firm: frozenset[str]) -> _Joined | None:
+    """What comes of further joins."""
+    for join in joins:
+        right = _part(join.this, firm)
+        if right is None:
+            return None
+        nulls = before.optional | right.optional
+        own = tuple(_of_join(join, before.names, right.names, nulls, firm))
+        before = _Joined(
+            before.names | right.names,
+            nulls | _made_optional(join, before.names, right.names, firm),
+            (*before.conditions, *right.conditions, *own),
+        )
+    return before
 
 
 def optional_sources(node: exp.Select, sources: Sequence[str], firm: frozenset[str]) -> frozenset[str]:
     """In whose place there may be nulls when all is joined."""
-    if has_nested_joins(node):
-        return frozenset(sources)
-    first = node.args.get("from_")
-    before: list[str] = [first.this.alias_or_name] if first is not None else []
-    found: set[str] = set()
-    for join in node.args.get("joins") or ():
-        found |= _made_optional(join, before, firm)
-        before.append(join.alias_or_name)
-    return frozenset(found)
+    joined = _joined(node, firm)
+    return frozenset(sources) if joined is None else joined.optional
 
 
 def _of_join(
-    join: exp.Join, before: Sequence[str], optional: frozenset[str], firm: frozenset[str]
+    join: exp.Join, left: frozenset[str], right: frozenset[str], optional: frozenset[str], firm: frozenset[str]
 ) -> Iterator[Condition]:
     """Each part of a join's condition. Where one side keeps all of its rows, what is said of these counts only together
     with the rest."""
     parts = list(conjuncts(join.args.get("on")))
-    losers = _losers(join, before, firm)
+    losers = _losers(join, left, right, firm)
     for part in parts:
         yield Condition(part, losers, optional)
-    if len(parts) > 1 and losers and not losers >= {join.alias_or_name, *before}:
+    if len(parts) > 1 and losers and not losers >= left | right:
         yield Condition(exp.and_(*parts), losers, optional)
 
 
@@ -105,31 +129,28 @@ def _inner(node: exp.Select, clause: str) -> exp.Expr | None:
     return None if found is None else found.this
 
 
-def _side(join: exp.Join, before: Sequence[str], firm: frozenset[str]) -> str:
+def _side(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> str:
     """Which side's rows come with nulls where the other has none: LEFT, RIGHT, FULL or neither."""
     side = join.side.upper()
-    keeps_left = side in ("LEFT", "FULL") and join.alias_or_name not in firm
-    keeps_right = side in ("RIGHT", "FULL") and not firm.intersection(before)
+    keeps_left = side in ("LEFT", "FULL") and not firm & right
+    keeps_right = side in ("RIGHT", "FULL") and not firm & left
     return "FULL" if keeps_left and keeps_right else "LEFT" if keeps_left else "RIGHT" if keeps_right else ""
 
 
-def _losers(join: exp.Join, before: Sequence[str], firm: frozenset[str]) -> frozenset[str]:
+def _losers(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
     """Which sources lose rows by the condition of a join."""
-    right, left = frozenset({join.alias_or_name}), frozenset(before)
     kind = join.kind.upper()
     if kind == "ANTI":  # a row of the left that matches nothing is what is wanted
         return right
-    side = "" if kind == "SEMI" else _side(join, before, firm)
+    side = "" if kind == "SEMI" else _side(join, left, right, firm)
     return {"FULL": frozenset(), "LEFT": right, "RIGHT": left}.get(side, left | right)
 
 
-def _made_optional(join: exp.Join, before: Sequence[str], firm: frozenset[str]) -> set[str]:
+def _made_optional(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
     """In whose place there may be nulls after a join."""
     if join.kind.upper() in ("SEMI", "ANTI"):
-        return set()
-    right = join.alias_or_name
-    side = _side(join, before, firm)
-    return {"LEFT": {right}, "RIGHT": set(before), "FULL": {right, *before}}.get(side, set())
+        return frozenset()
+    return {"LEFT": right, "RIGHT": left, "FULL": left | right}.get(_side(join, left, right, firm), frozenset())
 
 
 def without_source(node: exp.Expr, name: str) -> exp.Expr | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +14,7 @@ from sqlglot.tokenizer_core import TokenType
 from nova_assets.model.names import check_name
 from nova_assets.sql.dialect import DIALECT, For, parsed
 from nova_assets.sql.head import Head, head_of
-from nova_assets.sql.query import Scan, scans_of
+from nova_assets.sql.query import Scan, calls_in, scans_of
 from nova_assets.sql.text import Text
 
 _BEGINNINGS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
@@ -25,24 +27,38 @@ class Written:
     Args:
         name: of the dataset: what it is INSERTed into, or the name of its file.
         text: as written.
-        head: its scopes, and the partitions that they write.
-        query: what is selected.
         kind: ``base`` where it replaces what a scope wrote before (INSERT OVERWRITE), ``delta`` where it adds to it.
         scans: what it reads.
+        calls: whether it calls functions as tables.
+        scopes: what its head is known by: those that are alike have the same.
         begin: where in the text the query begins.
         description: the comment before it.
         owner: who is asked about it: a line ``owner: ...`` of that comment.
+        parse: gives the statement.
+        think: gives the head.
     """
 
     name: str
     text: Text
-    head: Head
-    query: exp.Query
     kind: Literal["base", "delta"]
     scans: tuple[Scan, ...]
+    calls: bool
+    scopes: str
     begin: int = 0
     description: str = ""
     owner: str = ""
+    parse: Callable[[], exp.Expr] = field(kw_only=True, compare=False, repr=False)
+    think: Callable[[], Head] = field(kw_only=True, compare=False, repr=False)
+
+    @cached_property
+    def head(self) -> Head:
+        """Its scopes, and the partitions that they write."""
+        return self.think()
+
+    @cached_property
+    def query(self) -> exp.Query:
+        """What is selected."""
+        return _parts(self.text, self.parse()).query
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -60,6 +76,52 @@ def written(text: Text, statement: exp.Expr | None = None) -> Written:
         SqlError: it is no query; or its head says what cannot be.
     """
     statement = parsed(text) if statement is None else statement
+    parts = _parts(text, statement)
+    head = head_of(text, parts.loop, parts.partition)
+    description, owner = said(statement)
+    scanned = parts.query.copy()
+    return Written(
+        check_name(parts.name, f"the dataset of {text.name}"),
+        text,
+        parts.kind,
+        scans_of(text, scanned),
+        bool(calls_in(text, scanned)),
+        head.said,
+        _begin(text) if parts.inserts else 0,
+        description,
+        owner,
+        parse=lambda: statement,
+        think=lambda: head,
+    )
+
+
+def scopes_of(one: Written) -> exp.Expr:
+    """All that a head says, without its query, for ``head_from``."""
+    parts = _parts(one.text, one.parse())
+    loop = parts.loop.args if parts.loop is not None else {}
+    heads = {key: [n.copy() for n in loop.get(key) or ()] for key in ("generators", "lets")}
+    return For(this=parts.partition.copy() if parts.partition is not None else exp.Null(), **heads)
+
+
+def head_from(text: Text, scopes: exp.Expr) -> Head:
+    """A head, from what it says."""
+    assert isinstance(scopes, For)
+    return head_of(text, scopes, scopes.this if isinstance(scopes.this, exp.Partition) else None)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Of a statement."""
+
+    name: str
+    kind: Literal["base", "delta"]
+    loop: For | None
+    inserts: bool
+    partition: exp.Partition | None
+    query: exp.Query
+
+
+def _parts(text: Text, statement: exp.Expr) -> _Parts:
     loop = statement if isinstance(statement, For) else None
     insert = loop.this if loop is not None else statement
     if loop is not None and not isinstance(insert, exp.Insert):
@@ -72,18 +134,14 @@ def written(text: Text, statement: exp.Expr | None = None) -> Written:
     if not isinstance(query, exp.Query):
         raise text.error("is no query", insert, expected="SELECT ..., or FOR ... INSERT OVERWRITE name ... SELECT ...")
     table = insert.this if isinstance(insert, exp.Insert) else None
-    head = head_of(text, loop, _partition(text, table, loop))
-    description, owner = said(statement)
-    return Written(
-        check_name(_name(text, table), f"the dataset of {text.name}"),
-        text,
-        head,
+    adds = isinstance(insert, exp.Insert) and not insert.args.get("overwrite")
+    return _Parts(
+        _name(text, table),
+        "delta" if adds else "base",
+        loop,
+        isinstance(insert, exp.Insert),
+        _partition(text, table, loop),
         _unwrapped(query),
-        "delta" if isinstance(insert, exp.Insert) and not insert.args.get("overwrite") else "base",
-        scans_of(text, query.copy()),
-        _begin(text) if isinstance(insert, exp.Insert) else 0,
-        description,
-        owner,
     )
 
 

@@ -127,16 +127,19 @@ def _binding(graph: Graph, query: InScope) -> Binding:
     task = Task(
         name=f"make_{dataset.name}",
         function=query,
-        consumes=consumes_of(dataset.query.scans),
+        consumes=consumes_of(dataset.written.scans),
         produces=(Produces(dataset.name, dataset.written.kind),),
-        deterministic=not dataset.query.calls,  # what they read may be otherwise the next time
+        deterministic=not dataset.written.calls,  # what they read may be otherwise the next time
         description=dataset.written.text.sql.strip(),
         scoped=query,
     )
-    known = {**graph.channels, **{n: d.channel for n, d in graph.datasets.items()}}
     return bind(
         Workflowette(dataset.name, [task]),
-        channels={name: known[name] for name in (*dataset.query.reads, dataset.name)},
+        channels={name: _channel(graph, name) for name in (*dataset.reads, dataset.name)},
         description=dataset.written.description or None,
-        partitions=list(dataset.written.head.columns),
+        partitions=list(dataset.channel.partition_columns),
     )
+
+
+def _channel(graph: Graph, name: str) -> Channel:
+    return graph.datasets[name].channel if name in graph.datasets else graph.channels[name]

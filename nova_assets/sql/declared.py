@@ -13,7 +13,11 @@ from nova_assets.model.channel import Channel
 from nova_assets.sql.building import graph, in_order, views_of
 from nova_assets.sql.dataset import Written
 from nova_assets.sql.graph import Graph
+from nova_assets.sql.shelf import Shelf
 from nova_assets.sql.text import Text
+
+MANY = 100
+"""Statements of which it is kept what was found out; of fewer it is found out sooner than looked up."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Declared:
 
     def graph(self) -> Graph:
         """Them all, understood. Raises SqlError, DefinitionError."""
-        return graph(self.texts, self.channels, self.functions)
+        return graph(self.texts, self.channels, self.functions, Shelf.default() if len(self.texts) >= MANY else None)
 
     @property
     def others(self) -> tuple[Channel, ...]:

@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from operator import is_
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
-from nova_assets.errors import DefinitionError, PartitionError
+from nova_assets.errors import DefinitionError, PartitionError, SqlError
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, Dimension, partition_name, partition_values
 from nova_assets.model.schema import Schema
@@ -37,15 +37,25 @@ class Dataset:
 
     Args:
         written: what its author wrote.
-        query: with every column told.
         schema: of what it gives, its partition columns last.
         channel: what it is kept in.
+        understand: gives the query.
     """
 
     written: Written
-    query: Query
     schema: Schema
     channel: Channel
+    understand: Callable[[], Query] = field(compare=False, repr=False)
+
+    @cached_property
+    def query(self) -> Query:
+        """With every column told."""
+        return self.understand()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The datasets and channels that it reads, in order of first mention."""
+        return self.written.reads
 
     @property
     def name(self) -> str:
@@ -161,6 +171,7 @@ class Graph:
         channels: that they read and that are no datasets, by name.
         functions: user-defined functions, with the types that they give.
         views: of tables that others keep, by name; their channels are among the others.
+        recalled: so many of the datasets were understood before, and not anew.
         kept: what was found out before. It may be forgotten at any time, and nothing changes.
     """
 
@@ -168,8 +179,10 @@ class Graph:
     channels: Mapping[str, Channel] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
+    recalled: int = field(default=0, compare=False)
     _known: OrderedDict[str, _Listed] = field(default_factory=OrderedDict, compare=False, repr=False)
     kept: Kept = field(default_factory=Kept, compare=False, repr=False)
+    _heads: dict[str, Head] = field(default_factory=dict, compare=False, repr=False)
     _others: dict[str, tuple[tuple[Any, ...], Partitions]] = field(default_factory=dict, compare=False, repr=False)
     _prunings: dict[str, Pruning] = field(default_factory=dict, compare=False, repr=False)
 
@@ -187,13 +200,13 @@ class Graph:
 
     def readers(self, name: str) -> tuple[str, ...]:
         """The datasets that read one."""
-        return tuple(d.name for d in self.datasets.values() if name in d.query.reads)
+        return tuple(d.name for d in self.datasets.values() if name in d.reads)
 
     def downstream(self, name: str) -> tuple[str, ...]:
         """All datasets that follow from one, near or far, in an order in which they can be made."""
         found: set[str] = set()
         for d in self.datasets.values():  # in order
-            if any(r == name or r in found for r in d.query.reads):
+            if any(r == name or r in found for r in d.reads):
                 found.add(d.name)
         return tuple(n for n in self.datasets if n in found)
 
@@ -204,16 +217,24 @@ class Graph:
     def _listed(self, name: str, now: datetime) -> _Listed:
         """What a dataset comes to as of a moment: the same until the next day or hour of it begins, and for all that
         have such a head."""
-        head = self._head(name)
+        said = self._scopes(name)
+        head = self._heads.get(said) or self._heads.setdefault(said, self._head(name))
         bounds = head.bounds(now)
         with _LOCK:
-            known = self._known.pop(head.said, None)
+            known = self._known.pop(said, None)
             if known is None or known.bounds != bounds:
-                known = _listing(head, now, bounds)
-            self._known[head.said] = known
+                try:
+                    known = _listing(head, now, bounds)
+                except SqlError:  # it names the file of another dataset
+                    known = _listing(self._head(name), now, bounds)
+            self._known[said] = known
             if len(self._known) > _LISTED:
                 self._known.popitem(last=False)
         return known
+
+    def _scopes(self, name: str) -> str:
+        view = self.views.get(name)
+        return self.dataset(name).written.scopes if view is None or view.head is None else view.head.said
 
     def _head(self, name: str) -> Head:
         view = self.views.get(name)
@@ -240,7 +261,7 @@ class Graph:
         """The last moment at which a partition was the newest; None where no calendar says."""
         dataset = self.dataset(name)
         values = partition_values(partition)
-        lag = max((g.lag for g in dataset.written.head.generators if isinstance(g, Series)), default=0)
+        lag = max((g.lag for g in self._head(name).generators if isinstance(g, Series)), default=0)
         for d in dataset.channel.partitions:
             end = d.ends(values.get(d.column))
             if end is not None:
@@ -270,19 +291,15 @@ class Graph:
             PartitionError: no task writes it.
             SqlError: which partitions are read cannot be told.
         """
-        query = self.dataset(name).query
         scope = self.scope(name, partition, now)
-        listed = {read: self.partitions(read, now, existing) for read in query.reads}
-        lists, pruning = tuple(listed.values()), self._pruning(name)
-        return self.kept.needs(name, partition, scope, lists, lambda: self._needs(query, pruning, scope, listed))
+        listed = {read: self.partitions(read, now, existing) for read in self.dataset(name).reads}
+        find = partial(self._needs, name, scope, listed)
+        return self.kept.needs(name, partition, scope, tuple(listed.values()), find)
 
-    def _needs(
-        self, query: Query, pruning: Pruning, scope: Scope, listed: Mapping[str, Partitions]
-    ) -> tuple[Need, ...]:
-        found = pruning.needed({n: p.values for n, p in listed.items()}, scope)
-        return tuple(
-            Need(s.dataset, s.mode, tuple(listed[s.dataset].names[n] for n in found[s.number])) for s in query.scans
-        )
+    def _needs(self, name: str, scope: Scope, listed: Mapping[str, Partitions]) -> tuple[Need, ...]:
+        found = self._pruning(name).needed({n: p.values for n, p in listed.items()}, scope)
+        scans = self.dataset(name).written.scans
+        return tuple(Need(s.dataset, s.mode, tuple(listed[s.dataset].names[n] for n in found[s.number])) for s in scans)
 
     def read_by(
         self, name: str, read: str, partitions: Collection[str], now: datetime, existing: Existing = lambda name: ()
@@ -298,12 +315,12 @@ class Graph:
         Raises:
             SqlError: which partitions are read cannot be told.
         """
-        query, tasks = self.dataset(name).query, self._listed(name, now)
-        listed = {r: self.partitions(r, now, existing) for r in query.reads}
+        dataset, tasks = self.dataset(name), self._listed(name, now)
+        listed = {r: self.partitions(r, now, existing) for r in dataset.reads}
         wanted = [n for p in partitions if (n := listed[read].positions.get(p)) is not None]
         values = {n: p.values for n, p in listed.items()}
         found: set[int] = set()
-        for scan in query.scans:
+        for scan in dataset.written.scans:
             if scan.dataset == read and wanted:
                 found |= self._pruning(name).readers(values, tasks.scopes, scan.number, wanted)
         return tuple(tasks.partitions.names[n] for n in sorted(found))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
+from hashlib import sha256
 from itertools import product
 from typing import Any, TypeAlias
 
@@ -39,7 +40,7 @@ class Head:
         generators: variables, each with all its values.
         lets: variables that follow from them.
         partition: column -> how its value follows from a scope.
-        said: all of that as it is written, whatever the query: what is said alike comes to the same.
+        said: a hash of all that as it is written, whatever the query: what is said alike comes to the same.
     """
 
     generators: tuple[Series | Listed, ...] = ()
@@ -146,20 +147,25 @@ def head_of(text: Text, node: For | None, partition: exp.Partition | None) -> He
         SqlError: it says something that cannot be computed, or nothing for a column or variable.
     """
     generators: list[Series | Listed] = []
-    for one in node.args["generators"] if node is not None else ():
+    said = node.args if node is not None else {}
+    for one in said.get("generators") or ():
         _refuse_twice(text, one.this, [g.name for g in generators])
         generators.append(_generator(text, one))
     zone = next((g.zone for g in generators if isinstance(g, Series)), UTC)
     known = [g.name for g in generators]
     lets: list[tuple[str, Computed]] = []
-    for let in node.args.get("lets") or () if node is not None else ():
+    for let in said.get("lets") or ():
         assert isinstance(let, Let)
         _refuse_twice(text, let.this, known)
         lets.append((let.this.name, of_scope(text, let.expression, known, zone)))
         known.append(let.this.name)
     columns = [_partition_column(text, e, known, zone) for e in (partition.expressions if partition else ())]
-    nodes = [*(node.args["generators"] if node is not None else ()), *((node.args.get("lets") or ()) if node else ())]
-    return Head(tuple(generators), tuple(lets), tuple(columns), "; ".join(map(repr, [*nodes, partition])))
+    nodes = [*(said.get("generators") or ()), *(said.get("lets") or ())]
+    return Head(tuple(generators), tuple(lets), tuple(columns), _said([*nodes, partition]))
+
+
+def _said(nodes: Sequence[exp.Expr | None]) -> str:
+    return sha256("; ".join(map(repr, nodes)).encode()).hexdigest()
 
 
 def _refuse_twice(text: Text, name: exp.Expr, known: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -42,7 +42,6 @@ class Scan:
         number: counts the scans of a query.
         dataset: its name.
         mode: as in Nova; ``whole`` is all of it, whatever the query says of its partitions.
-        node: the table, for errors.
         place: its name in the text, with ``NEW(...)`` around it, without an alias.
         has_alias: whether the query knows it by another name.
     """
@@ -50,7 +49,6 @@ class Scan:
     number: int
     dataset: str
     mode: Mode
-    node: exp.Table = field(compare=False)
     place: Span = (0, 0)
     has_alias: bool = False
 
@@ -113,7 +111,7 @@ def _scan(text: Text, table: exp.Table, number: int) -> Scan:
             f"{table.sql('spark')} is not the name of a dataset", table, expected="a name without a database"
         )
     if not isinstance(table.this, exp.Func):
-        return Scan(number, table.name, "all", table, span(table.this) or (0, 0), bool(table.alias))
+        return Scan(number, table.name, "all", span(table.this) or (0, 0), bool(table.alias))
     call = table.this
     mode = _MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
     if mode is None:
@@ -127,7 +125,7 @@ def _scan(text: Text, table: exp.Table, number: int) -> Scan:
         raise text.error(f"{call.name.upper()}(...) takes one dataset", table, expected=f"{call.name.upper()}(orders)")
     begin, end = span(call) or (0, 0)
     place = (begin, text.sql.index(")", end) + 1)
-    return Scan(number, inner[0].name, mode, table, place, bool(table.alias))
+    return Scan(number, inner[0].name, mode, place, bool(table.alias))
 
 
 def calls_in(text: Text, tree: exp.Query) -> tuple[Call, ...]:
@@ -206,11 +204,11 @@ def _no_such_dataset(
     text: Text, scan: Scan, schemas: Mapping[str, Schema], functions: Mapping[str, Schema]
 ) -> Exception:
     if scan.dataset in functions:
-        return text.error(f"{scan.dataset} is a function", scan.node, expected=f"{scan.dataset}(...)")
+        return text.error(f"{scan.dataset} is a function", scan.place, expected=f"{scan.dataset}(...)")
     near = get_close_matches(scan.dataset, list(schemas), 3) or sorted(schemas)[:5]
     return text.error(
         f"there is no dataset {scan.dataset!r}",
-        scan.node,
+        scan.place,
         expected=f"a dataset of the project, such as {', '.join(near)}" if near else "a dataset of the project",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from sqlglot import exp
@@ -17,9 +18,9 @@ from nova_assets.sql.calling import Calling
 from nova_assets.sql.dialect import parsed
 from nova_assets.sql.function import SqlFunction
 from nova_assets.sql.graph import Graph, Need
-from nova_assets.sql.head import Scope
+from nova_assets.sql.head import Head, Scope
 from nova_assets.sql.lineage import lineage
-from nova_assets.sql.query import Mode, Scan, calls_in, scans_of
+from nova_assets.sql.query import Mode, Query, Scan, calls_in, scans_of
 from nova_assets.sql.runnable import Runnable, runnable, runnable_text
 from nova_assets.sql.text import Text
 
@@ -129,15 +130,46 @@ class InScope:
         self.graph = graph
         self.name = name
         self.late = late
-        self.calling = Calling(graph, graph.dataset(name), bodies or {})
-        self.source = graph.dataset(name).written.text.name
-        dataset = graph.dataset(name)
-        self.head = dataset.written.head
-        self.query = dataset.query
-        self.schema = dataset.schema
-        types = self.head.column_types
-        self.runnable = runnable(dataset.query, dataset.written.begin, list(types.items()))
-        self.names = _inputs(dataset.query.scans)
+        self.bodies = bodies or {}
+        self.written = graph.dataset(name).written
+        self.schema = graph.dataset(name).schema
+        self.names = _inputs(self.written.scans)
+        if graph.functions or self.written.calls:
+            _ = self.calling  # what is called as it cannot be is refused here
+
+    @property
+    def source(self) -> str:
+        """The file."""
+        return self.written.text.name
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The datasets and channels that it reads, in order of first mention."""
+        return self.written.reads
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.graph.dataset(self.name).channel.partition_columns
+
+    @property
+    def head(self) -> Head:
+        """Its scopes, and the partitions that they write."""
+        return self.written.head
+
+    @property
+    def query(self) -> Query:
+        """With every column told."""
+        return self.graph.dataset(self.name).query
+
+    @cached_property
+    def calling(self) -> Calling:
+        """How it calls functions of users."""
+        return Calling(self.graph, self.graph.dataset(self.name), self.bodies)
+
+    @cached_property
+    def runnable(self) -> Runnable:
+        """What Spark is given."""
+        return runnable(self.query, self.written.begin, list(self.head.column_types.items()))
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         scope = self.scope(ctx.partition, ctx.started or datetime.now(UTC))
@@ -154,18 +186,17 @@ class InScope:
 
         return run(self.runnable.sql, self.calling.frames(ctx, scope, self.runnable.calls, run))
 
-    @property
+    @cached_property
     def is_repeatable(self) -> bool:
         """Whether a partition that is made again is as if it were made for the first time."""
-        kind = self.graph.dataset(self.name).written.kind
-        return kind == "base" and not any(s.mode in ("new", "old") for s in self.query.scans)
+        return self.written.kind == "base" and not any(s.mode in ("new", "old") for s in self.written.scans)
 
-    @property
+    @cached_property
     def follows_late(self) -> bool:
         """Whether ticks make a partition again when data comes to what it was made of: if its author does not say that
         it stays, and if that does not put rows twice, or take some away."""
-        adds = self.graph.dataset(self.name).written.kind == "delta"
-        reads_new = any(s.mode == "new" for s in self.query.scans)
+        adds = self.written.kind == "delta"
+        reads_new = any(s.mode == "new" for s in self.written.scans)
         return self.late == "rebuild" and (self.is_repeatable or (adds and reads_new))
 
     @property
@@ -188,7 +219,7 @@ class InScope:
         """Input -> the partitions that it reads."""
         needs = self.needs(partition, now, existing)
         found: dict[str, frozenset[str]] = {}
-        for scan, need in zip(self.query.scans, needs, strict=True):
+        for scan, need in zip(self.written.scans, needs, strict=True):
             if scan.mode == "whole":
                 continue
             found[_name(scan)] = found.get(_name(scan), frozenset()) | frozenset(need.partitions)
@@ -226,7 +257,7 @@ class InScope:
         return next((n for n in (schema.names if schema is not None else ()) if n.lower() == column), column)
 
     def as_json(self) -> dict[str, Any]:
-        text, functions = self.query.text, self.graph.functions
+        text, functions = self.written.text, self.graph.functions
         return {"file": text.name, "sql": text.sql, **({"functions": dict(functions)} if functions else {})}
 
     def scope(self, partition: str, now: datetime) -> Scope:

@@ -5,10 +5,7 @@ Screenshots of every station are kept in ``build/screenshots``.
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +13,9 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.store import Store
-from nova_assets_tests.conftest import missing
-from nova_assets_tests.dagster_dev import ROOT, dagster_dev, waited_for
+from nova_assets_tests.dagster_dev import dagster_dev, waited_for
 from nova_assets_tests.scenarios import ui_shop
+from nova_assets_tests.scenarios.ui import Deployment, Person, at_the_pages, chromium
 
 pytestmark = [
     pytest.mark.spark,
@@ -29,32 +25,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore"),
 ]
-
-PICTURES = ROOT / "build" / "screenshots"
-RUNS = "{ runsOrError { ... on Runs { results { runId status } } } }"
-
-
-class Deployment:
-    """``dagster dev`` with what lies under it."""
-
-    def __init__(self, store: Store, url: str) -> None:
-        self.store = store
-        self.url = url
-
-    def runs(self) -> dict[str, str]:
-        """Run -> status, latest first."""
-        body = json.dumps({"query": RUNS}).encode()
-        request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return {r["runId"]: r["status"] for r in json.load(answer)["data"]["runsOrError"]["results"]}
-
-    def new_run(self, before: dict[str, str], *statuses: str) -> str:
-        """Wait for a run that was not there before and has come to one of these statuses."""
-
-        def found() -> str | None:
-            return next((r for r, s in self.runs().items() if r not in before and s in statuses), None)
-
-        return waited_for(found, f"a run that is {' or '.join(statuses)}: {self.runs()}")
 
 
 @pytest.fixture(scope="module")
@@ -72,61 +42,14 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("no browser driver", "pip install playwright")
-    program = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-    if program is None:
-        missing("no Chromium", "install the package chromium")
-    shutil.rmtree(PICTURES, ignore_errors=True)
-    PICTURES.mkdir(parents=True)
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with chromium() as running:
         yield running
-        running.close()
-
-
-class Person:
-    """Somebody at the pages, whose every station is photographed."""
-
-    def __init__(self, page: Any, url: str) -> None:
-        self.page = page
-        self.url = url
-
-    def go(self, place: str) -> None:
-        self.page.goto(f"{self.url}/{place}")
-
-    def sees(self, *texts: str) -> None:
-        for text in texts:
-            self.page.get_by_text(text).first.wait_for()
-
-    def photographs(self, name: str) -> None:
-        self.page.wait_for_timeout(1000)  # animations
-        self.page.screenshot(path=PICTURES / f"{name}.png")
-
-    def materializes(self, asset: str, partitions: str | None = None) -> None:
-        """By the asset's button, and the dialog that it opens for partitions."""
-        self.go(f"assets/{asset}")
-        self.page.get_by_role("button", name="Materialize").first.click()
-        if partitions is not None:
-            dialog = self.page.get_by_role("dialog")
-            dialog.get_by_text("Show all partitions").click()
-            box = dialog.locator("input[type=text]").first
-            box.fill(partitions)
-            box.press("Enter")
-            self.photographs(f"materialize-{asset}-{re.sub('[^0-9]+', '-', partitions).strip('-')}")
-            dialog.get_by_role("button", name=re.compile("Launch")).click()
 
 
 @pytest.fixture
 def person(browser: Any, deployed: Deployment) -> Iterator[Person]:
-    page = browser.new_page(viewport={"width": 1500, "height": 950})
-    page.set_default_timeout(60_000)
-    here = Person(page, deployed.url)
-    yield here
-    here.photographs("last-station")
-    page.close()
+    with at_the_pages(browser, deployed.url) as here:
+        yield here
 
 
 def test_one_partition_is_materialized_and_everything_about_it_is_seen(deployed: Deployment, person: Person) -> None:

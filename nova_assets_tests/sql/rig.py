@@ -43,12 +43,8 @@ def reads(sql: str, **variables: Any) -> list[set[str]]:
     """The partitions that each scan of a query reads, as ``2022-03-31/Paris``, in order of the scans in the text."""
     asked = query(sql, **variables)
     found = needed(asked, PARTITIONS, variables)
-    scans = sorted(asked.scans, key=lambda s: _place(s.node))
+    scans = sorted(asked.scans, key=lambda s: s.place)
     return [{shown(PARTITIONS[s.dataset][n]) for n in found[s.number]} for s in scans]
-
-
-def _place(node: Any) -> int:
-    return min((n.meta["start"] for n in node.walk() if "start" in n.meta), default=0)
 
 
 def shown(partition: Mapping[str, Any]) -> str:

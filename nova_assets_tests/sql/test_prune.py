@@ -12,6 +12,19 @@ from nova_assets_tests.sql.rig import STORES, days, reads
 ALL = days(28, 32, *STORES)
 
 
+def test_joins_in_parentheses_are_joins() -> None:
+    sql = "SELECT a.product FROM sales a {} (visits b JOIN stores c ON b.source = c.city) ON a.store = c.store {}"
+    first, second = days(30, 30, "Detroit", "Paris"), days(30, 30)
+    inner = sql.format("JOIN", "WHERE b.day = DATE '2022-03-30' AND a.day = '2022-03-30'")
+    assert reads(inner) == [first, second, {""}]
+    assert reads(sql.format("LEFT JOIN", "AND b.day = DATE '2022-03-30' WHERE a.day = '2022-03-30'")) == [
+        first,
+        second,
+        {""},
+    ]
+    assert reads(sql.format("FULL JOIN", "AND b.day = DATE '2022-03-30'"))[1] == days(28, 32), "its other rows stay"
+
+
 @pytest.mark.parametrize(
     ("condition", "read"),
     [

@@ -7,6 +7,7 @@ query over what it is found to read gives what it gives over everything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date
 from typing import Any, TypeAlias
 
 import duckdb
@@ -80,6 +81,9 @@ def database() -> Iterator[Database]:
             con.executemany(
                 "INSERT INTO visits VALUES (?, ?, ?, ?)", [(p["day"], n + m, "xyz"[m], n) for m in range(3)]
             )
+    con.execute("CREATE TABLE stores (store VARCHAR, city VARCHAR, opened DATE, part INTEGER)")
+    stores = [("Detroit", "x", date(2022, 3, 29)), ("Paris", "y", date(2022, 3, 31)), ("Oslo", None, None)]
+    con.executemany("INSERT INTO stores VALUES (?, ?, ?, 0)", stores)
     yield con
     con.close()
 
@@ -143,6 +147,22 @@ def test_a_query_over_what_it_reads_gives_what_it_gives_over_everything(
     assert _rows(database, sql) == _rows(database, _restricted(sql))
 
 
+WITH_STORES = st.sampled_from(["t.store = s.store", "t.store = s.store AND t.opened < v.day", "t.city = v.source"])
+
+
+@given(SALES, JOINS, JOINS, COMPARED, ON, ON, WITH_STORES, st.sampled_from(["", "t.city IS NULL AND "]))
+@settings(deadline=None, max_examples=200)
+def test_joins_in_parentheses_read_what_they_give(
+    database: Database, sales: str, outer: str, inner: str, compared: str, on: str, where: str, stores: str, also: str
+) -> None:
+    for read in (
+        f"stores t {outer} ({sales} s {inner} visits v ON {compared} AND {on}) ON {stores}",
+        f"({sales} s {inner} visits v ON {compared} AND {on}) {outer} stores t ON {stores}",
+    ):
+        sql = f"SELECT s.day, s.store, v.day AS other, t.city FROM {read} WHERE {also}{where}"
+        assert _rows(database, sql) == _rows(database, _restricted(sql))
+
+
 def _restricted(sql: str) -> str:
     """The query, each place of which reads just what it is found to read."""
     asked = query(sql)
@@ -153,7 +173,9 @@ def _restricted(sql: str) -> str:
         if number is not None:
             parts = ", ".join(map(str, found[number])) or "-1"
             some = sqlglot.select("*").from_(table.name).where(f"part IN ({parts})")
-            table.replace(some.subquery(table.alias))
+            read = some.subquery(table.alias)
+            read.set("joins", table.args.get("joins"))
+            table.replace(read)
     return tree.sql("spark")
 
 

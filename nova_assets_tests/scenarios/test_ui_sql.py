@@ -1,0 +1,99 @@
+"""Datasets in SQL in Dagster's pages, in a real browser: automation that makes what is missing, and what came late.
+
+Screenshots of every station are kept in ``build/screenshots``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.examples.sales.pipeline import project
+from nova_assets_tests.dagster_dev import dagster_dev, waited_for
+from nova_assets_tests.scenarios import ui_sales
+from nova_assets_tests.scenarios.ui import Deployment, Person, at_the_pages, chromium
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.dagster,
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+STORES = ("Detroit", "Paris")
+DAYS = ("2022-03-30", "2022-03-31")
+
+
+def sold(day: str, store: str, *prices: str) -> list[dict[str, Any]]:
+    return [{"product_id": "p1", "price": p, "day": day, "store": store} for p in prices]
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    place = tmp_path_factory.mktemp("ui")
+    catalog, warehouse = f"sqlite:///{place}/c.db", str(place / "wh")
+    environment = {"NOVA_CATALOG": catalog, "NOVA_WAREHOUSE": warehouse}
+    with nova.open(project, catalog, warehouse) as store:
+        store.register(project)
+        with dagster_dev(place / "home", ["-f", str(Path(ui_sales.__file__))], environment=environment) as url:
+            yield Deployment(store, url)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def person(browser: Any, deployed: Deployment) -> Iterator[Person]:
+    with at_the_pages(browser, deployed.url) as here:
+        yield here
+
+
+def there(deployed: Deployment, dataset: str) -> dict[str, int]:
+    """Partition -> the number at which it was given something last."""
+    return {p.partition: p.seq for p in deployed.store.partitions(dataset)}
+
+
+def test_what_is_missing_is_made_and_seen(deployed: Deployment, person: Person) -> None:
+    person.go("automation")
+    person.sees("nova_tick_sensor")
+    person.photographs("automation")
+    deployed.store.insert("tickets", [row for d in DAYS for s in STORES for row in sold(d, s, "1.50", "2.00")])
+    waited_for(lambda: len(there(deployed, "products_sales")) == len(DAYS), "both days of products_sales")
+    rows = deployed.store.read("products_sales").to_arrow().to_pylist()
+    assert [(r["nb_sales"], str(r["revenue"])) for r in rows] == [(4, "7.00")] * 2
+
+    person.go("assets/store_sales?view=partitions")
+    person.sees("Detroit", "Paris", "2022-03-31")
+    person.photographs("sql-partitions")
+    person.go("assets/products_sales?view=lineage")
+    person.sees("tickets", "store_sales", "products_sales")
+    person.photographs("sql-lineage")
+    person.go("assets/products_sales?view=overview")
+    person.sees("What is sold of each product", "nb_sales", "products@example.org")
+    person.photographs("sql-overview")
+
+
+def test_what_came_late_is_made_again_and_nothing_else(deployed: Deployment, person: Person) -> None:
+    before, runs = there(deployed, "store_sales"), deployed.runs()
+    deployed.store.insert("tickets", sold("2022-03-31", "Paris", "4.00"))
+
+    def late() -> bool:
+        rows = deployed.store.read("products_sales").to_arrow().to_pylist()
+        return sorted(str(r["revenue"]) for r in rows) == ["11.00", "7.00"]
+
+    waited_for(late, "the day to which data came")
+    after = there(deployed, "store_sales")
+    assert [p for p in after if after[p] != before[p]] == ["day=2022-03-31/store=Paris"]
+    run = deployed.new_run(runs, "SUCCESS")
+    person.go(f"runs/{run}")
+    person.sees("store_sales", "to make: 1 of store_sales")
+    person.photographs("sql-late-run")

@@ -1,0 +1,284 @@
+"""What is kept of statements from process to process: the same as what is found out anew, or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from sqlglot import exp
+
+import nova_assets as nova
+from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.sql import recall, shelf
+from nova_assets.sql.building import graph
+from nova_assets.sql.declared import MANY
+from nova_assets.sql.graph import Graph
+from nova_assets.sql.lineage import lineage
+from nova_assets.sql.shelf import Shelf
+from nova_assets.sql.task import InScope
+from nova_assets.sql.text import Text
+from nova_assets.sql.trees import packed, unpacked
+from nova_assets_tests.sql.rig import query
+from nova_assets_tests.sql.test_prune_properties import COMPARED, JOINS, ON, SALES
+
+NOW = datetime(2022, 4, 1, 12, tzinfo=UTC)
+
+TICKETS = nova.Channel(
+    "tickets",
+    schema="product string, price decimal(10,2), tags array<struct<a:int,b:map<string,double>>>,"
+    "day string, store string",
+    partitions=[nova.daily("day", start="2022-03-01"), nova.static("store", ["Detroit", "Oslo", "Paris"])],
+)
+FUNCTIONS = {"slug": "string"}
+DAYS = "FOR t IN TIMESERIES('2022-03-10', '2022-03-31') LET d = DATE_FORMAT(t, 'yyyy-MM-dd')\n"
+SALES_SQL = (
+    "-- What was sold.\n-- owner: shop@example.org\n"
+    "FOR t IN TIMESERIES('2022-03-10', '2022-03-31'), store IN ('Paris', 'Oslo')\n"
+    "LET d = DATE_FORMAT(t, 'yyyy-MM-dd')\nINSERT OVERWRITE sales PARTITION (day = d, store)\n"
+    "SELECT product, COUNT(*) AS n, SUM(price) AS revenue, 'é{x}' AS odd FROM tickets\n"
+    "WHERE tickets.day = :d AND tickets.store = :store GROUP BY product"
+)
+SOME = {
+    "sales": SALES_SQL,
+    "weeks": DAYS + "INSERT OVERWRITE weeks PARTITION (day = d) WITH w AS (SELECT * FROM sales WHERE sales.day BETWEEN "
+    "CAST(DATE_SUB(:d, 6) AS STRING) AND d) SELECT product, revenue, RANK() OVER (ORDER BY revenue) AS place FROM w",
+    "news": DAYS + "INSERT INTO news PARTITION (day = d) SELECT n.product, slug(n.product) AS slug, o.revenue AS was "
+    "FROM NEW(sales) n LEFT JOIN OLD(sales) o ON n.product = o.product WHERE n.day = d AND o.day = d",
+    "whole": "SELECT product, EXPLODE(tags) AS tag FROM WHOLE(tickets) UNION ALL SELECT product, NULL FROM tickets",
+    "nothing": "SELECT 1 AS one, TIMESTAMP '2024-01-01 00:00:00' AS at",
+    "plain": "INSERT OVERWRITE plain PARTITION (region = 'eu') SELECT product FROM weeks",
+}
+
+
+def texts(some: dict[str, str] = SOME) -> list[Text]:
+    return [Text(f"sql/{name}.sql", sql) for name, sql in some.items()]
+
+
+def told(found: Graph) -> dict[str, Any]:
+    """All that is known of datasets."""
+    said = {}
+    for name, d in found.datasets.items():
+        tasks = found.tasks(name, NOW)
+        channel = d.channel
+        said[name] = (
+            (d.written, d.schema, channel.as_json(), channel.partitions, channel.description, channel.owners),
+            (repr(d.query.tree), d.query.scans, d.query.variables, d.query.names, d.query.bare, d.query.calls),
+            [(n.key, n.meta) for n in d.query.tree.walk()],
+            lineage(d.query),
+            tasks,
+            d.written.head.variable_types,
+            d.written.head.column_types,
+            d.written.head.said,
+            [found.needs(name, p, NOW) for p in tasks],
+            [found.read_by(name, r, ["day=2022-03-15", "day=2022-03-15/store=Paris", ""], NOW) for r in d.reads],
+            InScope(found, name).runnable,
+        )
+    return said
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "deep" / "definitions.db")
+
+
+def test_what_is_recalled_is_what_is_found_out_anew(kept: Shelf) -> None:
+    fresh = graph(texts(), [TICKETS], FUNCTIONS)
+    first = graph(texts(), [TICKETS], FUNCTIONS, kept)
+    again = graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert (fresh.recalled, first.recalled, again.recalled) == (0, 0, len(SOME))
+    assert told(fresh) == told(first) == told(again)
+    assert list(again.datasets) == list(fresh.datasets)
+
+
+def test_nothing_is_parsed_that_nobody_asks_for(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    monkeypatch.setattr("sqlglot.parse", lambda *_, **__: pytest.fail("parsed"))
+    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert found.needs("sales", "day=2022-03-31/store=Paris", NOW)[0].partitions == ("day=2022-03-31/store=Paris",)
+    assert str(found.dataset("plain").schema) == "product string, region string"
+
+
+CHANGED = {
+    "another condition": ("sales", "GROUP BY", "AND tickets.price > 0 GROUP BY", {"sales"}),
+    "another type": ("sales", "COUNT(*)", "CAST(COUNT(*) AS INT)", {"sales", "weeks", "news"}),
+    "a column more": ("weeks", "SELECT product, revenue", "SELECT product, 1 AS x, revenue", {"weeks", "plain"}),
+    "a comment": ("whole", "SELECT product, EXPLODE", "SELECT /* ! */ product, EXPLODE", {"whole"}),
+    "another name of its partition column": ("weeks", "(day = d)", "(wday = d)", {"weeks", "plain"}),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_only_what_a_change_concerns_is_found_out_anew(kept: Shelf, case: str) -> None:
+    """A query that gives the same columns as before leaves those that read it as they were."""
+    name, old, new, anew = CHANGED[case]
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    changed = {**SOME, name: SOME[name].replace(old, new)}
+    assert changed != SOME
+    found = graph(texts(changed), [TICKETS], FUNCTIONS, kept)
+    assert len(SOME) - found.recalled == len(anew)
+    assert told(found) == told(graph(texts(changed), [TICKETS], FUNCTIONS))
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME), "what was before is still known"
+
+
+def test_a_channel_a_function_or_a_version_that_is_another_is_no_hit(
+    kept: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recalled(channel: nova.Channel = TICKETS, functions: dict[str, str] = FUNCTIONS) -> int:
+        return graph(texts(), [channel], functions, kept).recalled
+
+    recalled()
+    other = str(TICKETS.schema).replace("10,2", "12,2")
+    assert recalled(nova.Channel("tickets", schema=other, partitions=list(TICKETS.partitions))) == 1
+    assert recalled(functions={"slug": "int"}) == 0
+    monkeypatch.setattr(recall, "_readers", lambda: b"another version")
+    assert recalled() == 0
+
+
+def test_how_a_dataset_is_kept_is_not_recalled_but_said_now(kept: Shelf) -> None:
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    keyed = nova.Channel("sales", nova.Upsert(key=["product", "day", "store"]))
+    found = graph(texts(), [TICKETS, keyed], FUNCTIONS, kept)
+    assert found.recalled == len(SOME) and found.dataset("sales").channel.merge == keyed.merge
+    wrong = nova.Channel("sales", schema="x int")
+    with pytest.raises(DefinitionError, match="another schema than follows from its query"):
+        graph(texts(), [TICKETS, wrong], FUNCTIONS, kept)
+
+
+def test_what_is_wrong_is_said_every_time(kept: Shelf) -> None:
+    """Of a query that is recalled as well: an error that only now comes about points at its text."""
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    wrong = {**SOME, "sales": SOME["sales"].replace("price", "prize")}
+    said = []
+    for _ in range(2):
+        with pytest.raises(SqlError) as error:
+            graph(texts(wrong), [TICKETS], FUNCTIONS, kept)
+        said.append(error.value.render())
+    assert said[0] == said[1] and "there is no column 'prize'" in said[0] and "^^^^^" in said[0]
+    circle = {**SOME, "sales": SOME["sales"].replace("FROM tickets\n", "FROM weeks tickets\n")}
+    with pytest.raises(SqlError, match=r"datasets read each other: .*(sales|weeks)"):
+        graph(texts(circle), [TICKETS], FUNCTIONS, kept)
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+
+
+def test_functions_as_tables_are_understood_every_time(kept: Shelf) -> None:
+    some = [Text("priced.sql", "SELECT p.product, r.rate FROM sold p JOIN rates(:x, (SELECT * FROM sold)) r ON true")]
+    some = [Text("priced.sql", some[0].sql.replace(":x", "1"))]
+    sold = nova.Channel("sold", schema="product string")
+    functions = {"rates": "table(rate double)"}
+    for _ in range(2):
+        assert graph(some, [sold], functions, kept).recalled == 0
+
+
+def test_a_damaged_file_is_as_none(kept: Shelf) -> None:
+    assert kept.file is not None
+    kept.file.parent.mkdir()
+    kept.file.write_bytes(b"no database" * 1000)
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 0
+    assert not kept.file.exists(), "the next process begins anew"
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 0
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "UPDATE kept SET said = 'x'",
+        "UPDATE kept SET said = '[1]'",
+        "UPDATE kept SET said = '{}'",
+        "UPDATE kept SET said = NULL, used = NULL",
+        "UPDATE kept SET tree = NULL",
+        "UPDATE kept SET tree = x'00'",
+        "DROP TABLE kept",
+    ],
+)
+def test_a_damaged_record_is_as_none(kept: Shelf, harm: str) -> None:
+    fresh = told(graph(texts(), [TICKETS], FUNCTIONS, kept))
+    assert kept.file is not None
+    with sqlite3.connect(kept.file) as db:
+        db.execute(harm)
+    assert told(graph(texts(), [TICKETS], FUNCTIONS, kept)) == fresh
+
+
+def test_what_is_gone_when_it_is_asked_for_is_found_out_anew(kept: Shelf) -> None:
+    fresh = told(graph(texts(), [TICKETS], FUNCTIONS, kept))
+    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert kept.file is not None and found.recalled == len(SOME)
+    kept.file.unlink()
+    assert told(found) == fresh
+
+
+def test_a_folder_that_cannot_be_written_is_read(kept: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    nowhere = Shelf(tmp_path / "file" / "definitions.db")
+    for _ in range(2):
+        assert graph(texts(), [TICKETS], FUNCTIONS, nowhere).recalled == 0
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert kept.file is not None
+    with sqlite3.connect(kept.file) as db:
+        db.execute("UPDATE kept SET used = 0")
+    kept.file.chmod(0o444)
+    kept.file.parent.chmod(0o555)
+    try:
+        assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+    finally:
+        kept.file.parent.chmod(0o755)
+
+
+def test_what_nobody_asks_for_is_forgotten(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    now = shelf.time.time()
+    monkeypatch.setattr(shelf.time, "time", lambda: now + 20 * 86400)
+    few = {n: SOME[n] for n in ("sales", "nothing")}
+    assert graph(texts(few), [TICKETS], FUNCTIONS, kept).recalled == 2
+    monkeypatch.setattr(shelf.time, "time", lambda: now + 40 * 86400)
+    assert graph(texts(few), [TICKETS], FUNCTIONS, kept).recalled == 2, "asked for 20 days ago"
+    assert graph([*texts(few), Text("new.sql", "SELECT 1 AS a")], [TICKETS], FUNCTIONS, kept).recalled == 2
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 2
+
+
+@given(SALES, JOINS, COMPARED, ON)
+@settings(deadline=None, max_examples=100)
+def test_a_tree_that_is_packed_is_what_it_was(sales: str, join: str, compared: str, on: str) -> None:
+    tree = query(f"SELECT s.product FROM {sales} s {join} visits v ON {compared} AND {on}").tree
+    found = unpacked(packed(tree))
+    assert found == tree and repr(found) == repr(tree)
+    assert [(type(a), a.meta) for a in found.walk()] == [(type(a), a.meta) for a in tree.walk()]
+
+
+@pytest.mark.parametrize("kind", ["os.system", "subprocess.Popen", "maybe_parse", "sqlglot.expressions.sys", "Nothing"])
+def test_nothing_but_parts_of_queries_is_ever_made(kind: str) -> None:
+    """What lies in a file is not trusted."""
+    whole = [{"c": "Paren"}, {"i": 0, "k": "this", "c": kind}]
+    typed = [{"c": "Null", "t": [{"c": kind}]}]
+    for harmful in (whole, typed, [{"c": kind}]):
+        with pytest.raises(ValueError, match=r"parts? of"):
+            unpacked(zlib.compress(json.dumps(harmful).encode()))
+
+
+@pytest.mark.parametrize("data", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"[]"), zlib.compress(b'[{"v": 1}]')])
+def test_what_was_not_packed_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no part of a query"):
+        unpacked(data)
+    assert unpacked(packed(exp.Null())) == exp.Null()
+
+
+def test_many_files_are_kept_where_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, home = tmp_path / "sql", tmp_path / "kept"
+    folder.mkdir()
+    for n in range(MANY):
+        (folder / f"d{n}.sql").write_text(f"SELECT {n} AS n")
+    monkeypatch.setenv("NOVA_CACHE", "")
+    nova.datasets(folder)
+    monkeypatch.setenv("NOVA_CACHE", str(home))
+    assert nova.datasets(folder).graph.recalled == 0
+    assert nova.datasets(folder).graph.recalled == MANY
+    assert os.listdir(home) == ["definitions.db"]
+    (folder / "d1.sql").unlink()
+    assert nova.datasets(folder).graph.recalled == 0, "of few it is found out sooner than looked up"
