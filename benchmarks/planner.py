@@ -18,8 +18,10 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,13 @@ class Loaded:
     recalled: int
 
 
+def loaded(folder: Path, feeds: list[Channel]) -> Loaded:
+    """Load a project, once."""
+    found, seconds = timed(lambda: nova.datasets(folder, channels=feeds))
+    _, more = timed(lambda: nova.Project(found))
+    return Loaded(seconds + more, found.graph.recalled)
+
+
 class World:
     """Datasets in a folder, and a catalog in which all of their partitions are.
 
@@ -81,9 +90,8 @@ class World:
         for n in range(datasets):
             self._write(n)
         os.environ["NOVA_CACHE"] = str(root / "kept")
-        self.anew, _ = self._load()
-        self.changed, _ = self._load_changed()
-        self.kept, self.loaded = self._load()
+        self.anew, self.changed, self.kept = self._load(), self._load_changed(), self._load()
+        self.loaded = nova.Project(nova.datasets(self.folder, channels=self.feeds))
         url = f"sqlite:///{root}/catalog.db"
         settings = load_settings(start=root, catalog=url, warehouse=str(root / "wh"))
         catalog = open_catalog(url, lambda: NOW)
@@ -92,12 +100,12 @@ class World:
         _, self.filled = timed(lambda: self._fill(url))
         self.store = Store(settings, self.loaded, open_catalog(url, lambda: NOW), NoFiles(root / "wh", _SCHEMA))
 
-    def _load(self) -> tuple[Loaded, nova.Project]:
-        found, seconds = timed(lambda: nova.datasets(self.folder, channels=self.feeds))
-        project, more = timed(lambda: nova.Project(found))
-        return Loaded(seconds + more, found.graph.recalled), project
+    def _load(self) -> Loaded:
+        """In a process of its own, as everybody does who loads a project."""
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            return pool.submit(loaded, self.folder, self.feeds).result()
 
-    def _load_changed(self) -> tuple[Loaded, nova.Project]:
+    def _load_changed(self) -> Loaded:
         """With another type in the first of a chain, which is that of all that follow from it."""
         file = self.folder / "d_00000.sql"
         before = file.read_text()

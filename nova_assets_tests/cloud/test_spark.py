@@ -57,6 +57,18 @@ with nova.open(project, warehouse="s3://lake/wh", catalog="sqlite:///c.db") as s
     store._upkeep.grace = 0.0
     print("deleted", store.delete_collected(), "files")
     assert store.read("logs").to_spark().count() == 3000
+
+import pyarrow as pa, pyarrow.parquet as pq
+from pyarrow import fs
+for day, price in (("2022-03-30", 1), ("2022-03-31", 2)):
+    bucket = fs.S3FileSystem(endpoint_override=os.environ["AWS_ENDPOINT_URL"].removeprefix("http://"), scheme="http")
+    pq.write_table(pa.table({"price": [price]}), f"lake/theirs/day={day}/a.parquet", filesystem=bucket)
+theirs = nova.Channel("theirs", schema="price bigint, day string", partitions=nova.dynamic("day"),
+                      external=nova.external("s3://lake/theirs"))
+with nova.open(nova.Project(channels=[theirs]), warehouse="s3://lake/wh2", catalog="sqlite:///c2.db") as store:
+    assert store.refresh("theirs").seq == 1
+    found = store.read("theirs").to_spark().collect()
+    assert sorted((r.day, r.price) for r in found) == [("2022-03-30", 1), ("2022-03-31", 2)], found
 print("PySpark", spark.version, "and Arrow agree on s3://lake/wh")
 """
 
@@ -71,4 +83,5 @@ def test_spark_and_arrow_share_a_bucket(endpoint: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-6000:]
     print(done.stdout)
     left = boto3.client("s3", endpoint_url=endpoint).list_objects_v2(Bucket="lake")["Contents"]
+    assert sum(o["Key"].startswith("theirs/") for o in left) == 2, "what others keep is theirs"
     assert not [o["Key"] for o in left if "_temporary" in o["Key"] or o["Key"].endswith("_SUCCESS")]

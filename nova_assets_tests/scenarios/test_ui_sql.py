@@ -74,7 +74,7 @@ def test_what_is_missing_is_made_and_seen(deployed: Deployment, person: Person) 
     person.go("assets/store_sales?view=partitions")
     person.sees("Detroit", "Paris", "2022-03-31")
     person.photographs("sql-partitions")
-    person.go("assets/products_sales?view=lineage")
+    person.go("assets/store_sales?view=lineage")
     person.sees("tickets", "store_sales", "products_sales")
     person.photographs("sql-lineage")
     person.go("assets/products_sales?view=overview")
@@ -83,7 +83,7 @@ def test_what_is_missing_is_made_and_seen(deployed: Deployment, person: Person) 
 
 
 def test_what_came_late_is_made_again_and_nothing_else(deployed: Deployment, person: Person) -> None:
-    before, runs = there(deployed, "store_sales"), deployed.runs()
+    before = there(deployed, "store_sales")
     deployed.store.insert("tickets", sold("2022-03-31", "Paris", "4.00"))
 
     def late() -> bool:
@@ -93,7 +93,10 @@ def test_what_came_late_is_made_again_and_nothing_else(deployed: Deployment, per
     waited_for(late, "the day to which data came")
     after = there(deployed, "store_sales")
     assert [p for p in after if after[p] != before[p]] == ["day=2022-03-31/store=Paris"]
-    run = deployed.new_run(runs, "SUCCESS")
-    person.go(f"runs/{run}")
-    person.sees("store_sales", "to make: 1 of store_sales")
+    [latest] = deployed.store.executions("store_sales", 1)
+    person.go(f"runs/{latest.run_id}")
+    person.sees("Launched by", "nova_tick_sensor", "to make: 1 of store_sales")
     person.photographs("sql-late-run")
+    person.go("assets/store_sales?view=events")
+    person.sees("2022-03-31|Paris", "nova/consumed")
+    person.photographs("sql-events")
