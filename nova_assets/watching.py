@@ -7,7 +7,6 @@ All of that can be forgotten at any time.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.model.mark import Made
 from nova_assets.model.ports import Catalog
-from nova_assets.plan.judge import Needs, Verdict, judged, rejudged
+from nova_assets.plan.judge import Asked, Needs, Verdict, judged, rejudged
 from nova_assets.runtime import Runtime
 from nova_assets.sql.datasets import queries_of
 from nova_assets.sql.graph import Partitions
@@ -80,6 +79,7 @@ class Watch:
         self._known: dict[str, _Known] = {}
         self._heads: Mapping[str, int] = {}
         self._late: Mapping[str, bool] = {}
+        self._seen: Mapping[str, Mapping[str, int]] | None = None  # the tasks that all were judged by
         self._tasks: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
 
     @cached_property
@@ -127,15 +127,15 @@ class Watch:
         """
         heads = self.catalog.heads()  # before anything else: what comes later is seen the next time
         now = self.catalog.now()
-        before = self._tasks
         tasks, made = self._tasks_at(now), _There(self.catalog, heads)
         needs = self._needs(now, made)
         moved = [c for c, head in heads.items() if self._heads.get(c, 0) != head]
-        everything = before is None or before is not self._tasks or late != self._late or not self._known
+        everything = self._seen is not tasks or late != self._late or not self._known
         concerned = self._chains if everything else dict.fromkeys(d for c in moved for d in self._concerns.get(c, ()))
         for name in concerned:
             self._known[name] = self._judged(name, now, tasks, made, needs, late.get(name, True), heads)
-        self._heads, self._late = heads, dict(late)
+            made.forget()
+        self._seen, self._heads, self._late = tasks, heads, dict(late)
         return Standing(now, tasks, made, needs, {n: self._known[n].verdict for n in self.queries})
 
     def _tasks_at(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
@@ -201,23 +201,23 @@ class Watch:
         return found
 
 
-class _Channel(Mapping[str, Made]):
+class _Channel(Asked):
     """The partitions of a channel that are there: some, or all, asked for when they are wanted."""
 
-    def __init__(self, catalog: Catalog, name: str, head: int | None, loaded: Callable[[_Channel], None]) -> None:
+    def __init__(self, catalog: Catalog, name: str, head: int | None, loaded: Callable[[str], None]) -> None:
         self._catalog = catalog
         self._name = name
         self._loaded = loaded
         self._some: dict[str, Made | None] = {}
         self._all: Mapping[str, Made] | None = None
-        self.head = head
+        super().__init__(head)
 
     def load(self) -> Mapping[str, Made]:
         """All of them."""
         found = self._all
         if found is None:
             found = self._all = self._catalog.made(self._name)
-            self._loaded(self)
+        self._loaded(self._name)
         return found
 
     def forget(self) -> None:
@@ -256,7 +256,7 @@ class _There(Mapping[str, _Channel]):
         self._catalog = catalog
         self._heads = heads
         self._known: dict[str, _Channel] = {}
-        self._whole: deque[_Channel] = deque()
+        self._whole: dict[str, None] = {}  # last the one that was asked for last
         self._since: dict[tuple[str, int], list[str]] = {}
 
     def existing(self, channel: str) -> list[str]:
@@ -273,10 +273,15 @@ class _There(Mapping[str, _Channel]):
             self._known[name] = _Channel(self._catalog, name, self._heads.get(name), self._loaded)
         return self._known[name]
 
-    def _loaded(self, channel: _Channel) -> None:
-        self._whole.append(channel)
-        if len(self._whole) > WHOLE:
-            self._whole.popleft().forget()
+    def _loaded(self, name: str) -> None:
+        self._whole.pop(name, None)
+        self._whole[name] = None
+
+    def forget(self) -> None:
+        """Between two datasets: what was asked for longest ago."""
+        for name in list(self._whole)[: max(0, len(self._whole) - WHOLE)]:
+            del self._whole[name]
+            self._known[name].forget()
 
     def __contains__(self, name: object) -> bool:
         return True

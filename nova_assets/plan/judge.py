@@ -6,9 +6,10 @@ or other partitions that there should be. Then only what that concerns is judged
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, TypeAlias
 
 from nova_assets.model.mark import Made
 
@@ -21,19 +22,19 @@ There: TypeAlias = Mapping[str, Mapping[str, Made]]
 """Dataset or channel -> its partitions that are there."""
 
 
-@runtime_checkable
-class Asked(Protocol):
-    """Partitions of a channel that are asked for, some at once, and need not all be looked through.
+class Asked(Mapping[str, Made]):
+    """The partitions of a channel that are there, to be asked for some of them at once.
 
-    Attributes:
+    Args:
         head: the number at which one of them was given something last, at most; None where that is not known.
     """
 
-    head: int | None
+    def __init__(self, head: int | None) -> None:
+        self.head = head
 
+    @abstractmethod
     def some(self, partitions: Collection[str]) -> Iterable[Made]:
         """Those of some that are there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

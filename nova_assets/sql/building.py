@@ -44,24 +44,34 @@ def graph(
         SqlError: the one thing that is wrong.
         DefinitionError: everything that is wrong, where it is several things.
     """
-    with _uncollected(), (shelf or Shelf(None)).opened() as opened:
-        return _graph(texts, channels, functions or {}, Recall(opened, functions or {}))
+    with _collecting_what_is_new(), _recall(shelf, functions or {}) as recall:
+        return _graph(texts, channels, functions or {}, recall)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without looking for garbage, of which there is none: everything that is made of thousands of queries would be
-    looked through again and again."""
-    was = gc.isenabled()
-    gc.disable()
+def _recall(shelf: Shelf | None, functions: Mapping[str, str]) -> Iterator[Recall | None]:
+    if shelf is None or shelf.file is None:
+        yield None
+        return
+    with shelf.opened() as opened:
+        yield Recall(opened, functions)
+
+
+@contextmanager
+def _collecting_what_is_new() -> Iterator[None]:
+    """Without looking through all that was made of thousands of queries for garbage, again and again: most garbage is
+    found among what was made last."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], 50_000) if before[0] else 0, before[1], 1_000_000)
     try:
         yield
     finally:
-        if was:
-            gc.enable()
+        gc.set_threshold(*before)
 
 
-def _graph(texts: Sequence[Text], channels: Sequence[Channel], functions: Mapping[str, str], recall: Recall) -> Graph:
+def _graph(
+    texts: Sequence[Text], channels: Sequence[Channel], functions: Mapping[str, str], recall: Recall | None
+) -> Graph:
     problems: list[SqlError] = []
     read, views = _all_read(texts, problems, recall)
     _refuse_two_meanings([*read, *views, *(c.name for c in channels)], functions)
@@ -86,7 +96,7 @@ def _graph(texts: Sequence[Text], channels: Sequence[Channel], functions: Mappin
     _refuse(problems)
     reads = {r for d in made.values() for r in d.reads}
     kept = {n: c for n, c in others.items() if n in reads or n in views}
-    return Graph(made, kept, dict(functions), views, recall.hits)
+    return Graph(made, kept, dict(functions), views, recall.hits if recall else 0)
 
 
 def _refuse_two_meanings(names: Sequence[str], functions: Mapping[str, str]) -> None:
@@ -113,23 +123,28 @@ def _refuse_changes_of_external(one: Written, others: Mapping[str, Channel]) -> 
             )
 
 
-def in_order(texts: Sequence[Text]) -> list[Written]:
+def in_order(texts: Sequence[Text], shelf: Shelf | None = None) -> list[Written]:
     """The datasets among some statements by themselves, each after those that it reads.
+
+    Args:
+        shelf: where it is looked up what was found out of them before.
 
     Raises:
         SqlError: the one thing that is wrong.
         DefinitionError: everything that is wrong, where it is several things.
     """
     problems: list[SqlError] = []
-    read, _ = _all_read(texts, problems)
+    with _recall(shelf, {}) as recall:
+        read, _ = _all_read(texts, problems, recall)
     names = _in_order(read, problems)
     _refuse(problems)
     return [read[n] for n in names]
 
 
-def views_of(texts: Sequence[Text]) -> list[View]:
+def views_of(texts: Sequence[Text], shelf: Shelf | None = None) -> list[View]:
     """The views of external tables among some statements; of those that can be read."""
-    return list(_all_read(texts, [])[1].values())
+    with _recall(shelf, {}) as recall:
+        return list(_all_read(texts, [], recall)[1].values())
 
 
 def _all_read(

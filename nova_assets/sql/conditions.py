@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from nova_assets.sql.passing import asked_within, by_whole_groups
-from nova_assets.sql.query import conjuncts
+from nova_assets.sql.query import conjuncts, is_by_name
 from nova_assets.sql.values import Key
 
 
@@ -66,11 +66,13 @@ class _Joined:
         names: of the sources.
         optional: those in whose place there may be nulls.
         conditions: of the joins.
+        keeps_right: whether one of the joins keeps all rows of its right side.
     """
 
     names: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
+    keeps_right: bool = False
 
 
 def _joined(node: exp.Select, firm: frozenset[str]) -> _Joined | None:
@@ -96,11 +98,15 @@ def _after(before: _Joined, joins: Sequence[exp.Join], firm: frozenset[str]) -> 
         if right is None:
             return None
         nulls = before.optional | right.optional
-        own = tuple(_of_join(join, before.names, right.names, nulls, firm))
+        keeps_right = before.keeps_right or right.keeps_right
+        # USING after RIGHT or FULL means the column of either side, which the parser does not tell.
+        unknown = keeps_right and is_by_name(join)
+        own = () if unknown else tuple(_of_join(join, before.names, right.names, nulls, firm))
         before = _Joined(
             before.names | right.names,
             nulls | _made_optional(join, before.names, right.names, firm),
             (*before.conditions, *right.conditions, *own),
+            keeps_right or join.side.upper() in ("RIGHT", "FULL"),
         )
     return before
 

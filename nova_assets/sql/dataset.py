@@ -30,6 +30,7 @@ class Written:
         kind: ``base`` where it replaces what a scope wrote before (INSERT OVERWRITE), ``delta`` where it adds to it.
         scans: what it reads.
         calls: whether it calls functions as tables.
+        named: the functions that it calls and that SQL does not know, in small letters.
         scopes: what its head is known by: those that are alike have the same.
         begin: where in the text the query begins.
         description: the comment before it.
@@ -43,6 +44,7 @@ class Written:
     kind: Literal["base", "delta"]
     scans: tuple[Scan, ...]
     calls: bool
+    named: frozenset[str]
     scopes: str
     begin: int = 0
     description: str = ""
@@ -86,6 +88,7 @@ def written(text: Text, statement: exp.Expr | None = None) -> Written:
         parts.kind,
         scans_of(text, scanned),
         bool(calls_in(text, scanned)),
+        frozenset(n.name.lower() for n in scanned.find_all(exp.Anonymous)),
         head.said,
         _begin(text) if parts.inserts else 0,
         description,
@@ -104,8 +107,9 @@ def scopes_of(one: Written) -> exp.Expr:
 
 
 def head_from(text: Text, scopes: exp.Expr) -> Head:
-    """A head, from what it says."""
-    assert isinstance(scopes, For)
+    """A head, from what it says. Raises ValueError where that is none."""
+    if not isinstance(scopes, For):
+        raise ValueError("no head")
     return head_of(text, scopes, scopes.this if isinstance(scopes.this, exp.Partition) else None)
 
 

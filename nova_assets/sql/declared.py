@@ -36,17 +36,21 @@ class Declared:
 
     def graph(self) -> Graph:
         """Them all, understood. Raises SqlError, DefinitionError."""
-        return graph(self.texts, self.channels, self.functions, Shelf.default() if len(self.texts) >= MANY else None)
+        return graph(self.texts, self.channels, self.functions, self._shelf)
+
+    @property
+    def _shelf(self) -> Shelf | None:
+        return Shelf.default() if len(self.texts) >= MANY else None
 
     @property
     def others(self) -> tuple[Channel, ...]:
         """The channels, and those that are views of external tables."""
         named = {c.name for c in self.channels}
-        return (*self.channels, *(v.channel for v in views_of(self.texts) if v.name not in named))
+        return (*self.channels, *(v.channel for v in views_of(self.texts, self._shelf) if v.name not in named))
 
     def in_order(self) -> list[Written]:
         """The statements, each after those that it reads. Raises SqlError, DefinitionError."""
-        return in_order(self.texts)
+        return in_order(self.texts, self._shelf)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -32,6 +32,7 @@ _MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
 
 _SCAN = "nova_scan"
 _BARE = "nova_bare"
+_USING = "nova_using"
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,11 @@ def calls_in(text: Text, tree: exp.Query) -> tuple[Call, ...]:
     return calls_of(text, tree, _MODES)
 
 
+def is_by_name(join: exp.Join) -> bool:
+    """Whether a join of a qualified tree was written with USING, or is a natural one."""
+    return bool(join.meta.get(_USING))
+
+
 def scan_number(table: exp.Expr) -> int | None:
     """Which scan a table of a qualified tree is."""
     return table.meta.get(_SCAN)
@@ -169,6 +175,9 @@ def understood(
             as_table(table, calls[called])
     for column in tree.find_all(exp.Column):
         column.meta[_BARE] = not column.table
+    for join in tree.find_all(exp.Join):
+        if join.args.get("using") or join.method.upper() == "NATURAL":
+            join.meta[_USING] = True
     known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: functions[c.function] for c in calls}
     names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
     qualified = _qualified(text, tree, known)

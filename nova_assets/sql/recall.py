@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from hashlib import sha256
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from sqlglot import exp
 
+from nova_assets.errors import NovaError
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import Schema
 from nova_assets.sql.calls import tables_of
@@ -25,9 +28,12 @@ from nova_assets.sql.dataset import Written, head_from, scopes_of, written
 from nova_assets.sql.dialect import parsed
 from nova_assets.sql.head import Head
 from nova_assets.sql.query import Query, Scan, understood
-from nova_assets.sql.shelf import Opened
+from nova_assets.sql.shelf import Opened, Shelf
 from nova_assets.sql.text import Text
 from nova_assets.sql.trees import packed, unpacked
+
+_AMISS = (KeyError, TypeError, ValueError, NovaError)
+"""What comes of a record that is not as it was kept."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,8 @@ class Recall:
         key = _of_text(text)
         said = self._said(key)
         try:
-            return None if said is None else self._written(text, key, **said)
-        except (KeyError, TypeError, ValueError):
+            return None if said is None else _written(self.shelf.shelf, text, key, **said)
+        except _AMISS:
             return None
 
     def keep(self, one: Written) -> None:
@@ -79,25 +85,13 @@ class Recall:
             "kind": one.kind,
             "scans": [asdict(s) for s in one.scans],
             "calls": one.calls,
+            "named": sorted(one.named),
             "scopes": one.scopes,
             "begin": one.begin,
             "description": one.description,
             "owner": one.owner,
         }
-        self.shelf.put(_of_text(one.text), said, packed(scopes_of(one)))
-
-    def _written(self, text: Text, key: bytes, *, scans: Sequence[Mapping[str, Any]], **said: Any) -> Written:
-        places = tuple(Scan(**{**s, "place": tuple(s["place"])}) for s in scans)
-        return Written(
-            text=text, scans=places, **said, parse=partial(parsed, text), think=partial(self._head, text, key)
-        )
-
-    def _head(self, text: Text, key: bytes) -> Head:
-        tree = self.shelf.shelf.tree(key)
-        try:
-            return written(text).head if tree is None else head_from(text, unpacked(tree))
-        except ValueError:
-            return written(text).head
+        self._put(_of_text(one.text), said, lambda: scopes_of(one))
 
     def understood(
         self, one: Written, schemas: Mapping[str, Schema], partitions: Mapping[str, Sequence[str]]
@@ -106,10 +100,13 @@ class Recall:
         key = self._key(one, schemas, partitions)
         said = None if key is None else self._said(key)
         try:
-            found = None if key is None or said is None else self._understood(one, key, schemas, **said)
-        except (KeyError, TypeError, ValueError):
+            if key is None or said is None:
+                return None
+            find = partial(_query, self.shelf.shelf, self.functions, one, key, {r: schemas[r] for r in one.reads})
+            found = _understood(find, **said)
+        except _AMISS:
             return None
-        self.hits += found is not None
+        self.hits += 1
         return found
 
     def keep_understood(
@@ -129,44 +126,7 @@ class Recall:
                 "names": query.names,
                 "bare": query.bare,
             }
-            self.shelf.put(key, said, packed(query.tree))
-
-    def _understood(
-        self,
-        one: Written,
-        key: bytes,
-        schemas: Mapping[str, Schema],
-        *,
-        schema: list[dict[str, Any]],
-        dimensions: list[dict[str, Any]],
-        **said: Any,
-    ) -> Understood:
-        known = {r: schemas[r] for r in one.reads}
-        return Understood(
-            Schema.from_json(schema),
-            tuple(Dimension(**{**d, "values": tuple(d["values"])}) for d in dimensions),
-            partial(self._query, one, key, known, **said),
-        )
-
-    def _query(
-        self,
-        one: Written,
-        key: bytes,
-        schemas: Mapping[str, Schema],
-        *,
-        variables: Mapping[str, str],
-        names: Sequence[str],
-        bare: Sequence[tuple[Sequence[int], str]],
-    ) -> Query:
-        packed_tree = self.shelf.shelf.tree(key)
-        try:
-            tree = None if packed_tree is None else unpacked(packed_tree)
-        except ValueError:
-            tree = None
-        if not isinstance(tree, exp.Query):
-            return understood(one.text, one.query, schemas, one.head.variable_types, tables_of(self.functions))
-        places = tuple(((begin, end), name) for (begin, end), name in bare)
-        return Query(one.text, tree, one.scans, variables, tuple(names), places)
+            self._put(key, said, lambda: query.tree)
 
     def _key(
         self, one: Written, schemas: Mapping[str, Schema], partitions: Mapping[str, Sequence[str]]
@@ -187,6 +147,60 @@ class Recall:
         said = self.shelf.said(key)
         return said if isinstance(said, dict) else None
 
+    def _put(self, key: bytes, said: Mapping[str, Any], tree: Callable[[], exp.Expr]) -> None:
+        with suppress(TypeError):  # there is something in it that JSON has not
+            self.shelf.put(key, said, packed(tree()))
+
+
+def _written(shelf: Shelf, text: Text, key: bytes, *, scans: Any, named: Sequence[str], **said: Any) -> Written:
+    return Written(
+        text=text,
+        scans=tuple(Scan(**{**s, "place": tuple(s["place"])}) for s in scans),
+        named=frozenset(named),
+        **said,
+        parse=partial(parsed, text),
+        think=partial(_head, shelf, text, key),
+    )
+
+
+def _head(shelf: Shelf, text: Text, key: bytes) -> Head:
+    tree = shelf.tree(key)
+    try:
+        return written(text).head if tree is None else head_from(text, unpacked(tree))
+    except ValueError:
+        return written(text).head
+
+
+def _understood(find: Callable[..., Query], *, schema: Any, dimensions: Any, **said: Any) -> Understood:
+    return Understood(
+        Schema.from_json(schema),
+        tuple(Dimension(**{**d, "values": tuple(d["values"])}) for d in dimensions),
+        partial(find, **said),
+    )
+
+
+def _query(
+    shelf: Shelf,
+    functions: Mapping[str, str],
+    one: Written,
+    key: bytes,
+    schemas: Mapping[str, Schema],
+    *,
+    variables: Mapping[str, str],
+    names: Sequence[str],
+    bare: Sequence[tuple[Sequence[int], str]],
+) -> Query:
+    """The query that is kept; understood anew, where it is gone."""
+    kept = shelf.tree(key)
+    try:
+        tree = None if kept is None else unpacked(kept)
+    except ValueError:
+        tree = None
+    if not isinstance(tree, exp.Query):
+        return understood(one.text, one.query, schemas, one.head.variable_types, tables_of(functions))
+    places = tuple(((begin, end), name) for (begin, end), name in bare)
+    return Query(one.text, tree, one.scans, variables, tuple(names), places)
+
 
 def _of_text(text: Text) -> bytes:
     """The name of the file is that of the dataset, where it says no other."""
@@ -195,16 +209,17 @@ def _of_text(text: Text) -> bytes:
 
 def _hash(*parts: str) -> bytes:
     made = sha256(_readers())
-    for part in parts:
-        made.update(b"%d:" % len(part.encode()) + part.encode())
+    for data in (part.encode("utf-8", "surrogatepass") for part in parts):
+        made.update(b"%d:" % len(data) + data)
     return made.digest()
 
 
 @cache
 def _readers() -> bytes:
     """What reads statements: another version of it may find out something else."""
-    made = sha256(version("sqlglot").encode())
-    package = Path(__file__).parent.parent
-    for file in (*sorted((package / "sql").glob("*.py")), package / "model" / "schema.py"):
-        made.update(file.read_bytes())
+    made = sha256("".join(map(version, ("sqlglot", "nova-assets"))).encode())
+    for room in (files("nova_assets.sql"), files("nova_assets.model")):
+        for file in sorted(room.iterdir(), key=lambda f: f.name):
+            if file.name.endswith(".py"):
+                made.update(file.read_bytes())
     return made.digest()

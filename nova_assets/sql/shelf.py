@@ -11,7 +11,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ UNUSED = 30 * 86400
 """Seconds after which is forgotten what nobody asked for."""
 
 _DAY = 86400
-_SCHEMA = "CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, said TEXT, tree BLOB, used INTEGER) WITHOUT ROWID"
+_SEAL = 32
+_VERSION = 1
+"""Of the table."""
+
+_SCHEMA = "CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, said BLOB, tree BLOB, used INTEGER) WITHOUT ROWID"
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +50,12 @@ class Shelf:
         named = os.environ.get(VARIABLE)
         if named == "":
             return Shelf(None)
-        return Shelf((Path(named) if named else user_cache_path("nova_assets")) / "definitions.db")
+        try:
+            folder = Path(named) if named else user_cache_path("nova_assets")
+        except RuntimeError as error:  # whoever runs this has no home
+            _log.debug("nothing is kept: %s", error)
+            return Shelf(None)
+        return Shelf(folder / f"definitions-{_VERSION}.db")
 
     @contextmanager
     def opened(self) -> Iterator[Opened]:
@@ -54,10 +64,10 @@ class Shelf:
         look = Opened(self, db)
         try:
             yield look
-        finally:
-            if db is not None:
-                db.close()
-        self._keep(look)
+        finally:  # what was found out of some holds, whatever was wrong with others
+            look.close()
+            self._keep(look)
+            look.put_there = {}
 
     def tree(self, key: bytes) -> bytes | None:
         """What is kept beside what is said; None where it is not there any more."""
@@ -65,15 +75,19 @@ class Shelf:
         if db is None:
             return None
         with closing(db):
-            found = _asked(db, "SELECT tree FROM kept WHERE key = ?", key)
-        return None if found is None or not isinstance(found[0], bytes) else found[0]
+            try:
+                found = _asked(db, "SELECT tree FROM kept WHERE key = ?", key)
+            except sqlite3.Error as error:
+                _log.debug("%s is not read: %s", self.file, error)
+                return None
+        return None if found is None else _unsealed(key, found[0])
 
     def _reading(self) -> sqlite3.Connection | None:
-        if self.file is None or not self.file.is_file():
-            return None
         try:
+            if self.file is None or not self.file.is_file():
+                return None
             return sqlite3.connect(f"{self.file.absolute().as_uri()}?mode=ro", uri=True, timeout=1)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError, ValueError) as error:
             _log.debug("%s is not read: %s", self.file, error)
             return None
 
@@ -84,6 +98,7 @@ class Shelf:
         rows = [(key, said, tree, now) for key, (said, tree) in look.put_there.items()]
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self.file, os.O_CREAT, 0o600))
             with closing(sqlite3.connect(self.file, timeout=5)) as db, db:
                 db.execute(_SCHEMA)
                 db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
@@ -93,7 +108,8 @@ class Shelf:
             _log.debug("%s is not written: %s", self.file, error)
         except sqlite3.DatabaseError as error:  # it is damaged: the next process begins anew
             _log.debug("%s is damaged, and removed: %s", self.file, error)
-            self.file.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.file.unlink(missing_ok=True)
 
 
 class Opened:
@@ -106,19 +122,29 @@ class Opened:
 
     def __init__(self, shelf: Shelf, db: sqlite3.Connection | None) -> None:
         self.shelf = shelf
-        self.put_there: dict[bytes, tuple[str, bytes]] = {}
+        self.put_there: dict[bytes, tuple[bytes, bytes]] = {}
         self.used: list[bytes] = []
         self._db = db
         self._fresh = int(time.time()) - _DAY
 
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+
     def said(self, key: bytes) -> Any | None:
         """What is kept under a hash; None where nothing is."""
-        found = None if self._db is None else _asked(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
-        if found is None:
-            return None
         try:
-            said = json.loads(found[0])
-        except (ValueError, TypeError):
+            found = None if self._db is None else _asked(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
+            data = None if found is None else _unsealed(key, found[0])
+            said = None if data is None else json.loads(data)
+        except sqlite3.Error as error:  # it is locked, or damaged: nobody waits for it again and again
+            _log.debug("%s is not read: %s", self.shelf.file, error)
+            self.close()
+            return None
+        except (ValueError, TypeError, RecursionError):
+            return None
+        if found is None or data is None:
             return None
         if not isinstance(found[1], int) or found[1] < self._fresh:
             self.used.append(key)
@@ -131,14 +157,22 @@ class Opened:
             said: what everybody wants to know.
             tree: what is seldom asked for.
         """
-        if self.shelf.file is not None:
-            self.put_there[key] = json.dumps(said, separators=(",", ":")), tree
+        told = json.dumps(said, separators=(",", ":")).encode()
+        self.put_there[key] = _sealed(key, told), _sealed(key, tree)
+
+
+def _sealed(key: bytes, data: bytes) -> bytes:
+    """With a hash before it, so that what was damaged, or lies under another key, is seen."""
+    return sha256(key + data).digest() + data
+
+
+def _unsealed(key: bytes, sealed: object) -> bytes | None:
+    if not isinstance(sealed, bytes):
+        return None
+    seal, data = sealed[:_SEAL], sealed[_SEAL:]
+    return data if sha256(key + data).digest() == seal else None
 
 
 def _asked(db: sqlite3.Connection, query: str, key: bytes) -> tuple[Any, ...] | None:
-    try:
-        found: tuple[Any, ...] | None = db.execute(query, (key,)).fetchone()
-        return found
-    except sqlite3.Error as error:
-        _log.debug("what is kept is not read: %s", error)
-        return None
+    found: tuple[Any, ...] | None = db.execute(query, (key,)).fetchone()
+    return found

@@ -134,7 +134,7 @@ class InScope:
         self.written = graph.dataset(name).written
         self.schema = graph.dataset(name).schema
         self.names = _inputs(self.written.scans)
-        if graph.functions or self.written.calls:
+        if self.written.calls or any(f.lower() in self.written.named for f in graph.functions):
             _ = self.calling  # what is called as it cannot be is refused here
 
     @property

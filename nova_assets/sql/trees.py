@@ -36,7 +36,7 @@ def unpacked(data: bytes) -> exp.Expr:
         if not all(map(_is_part, _kinds(found))):
             raise ValueError("something else than parts of queries")
         tree = serde.load(found)
-    except (zlib.error, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (zlib.error, KeyError, IndexError, TypeError, AttributeError, ImportError, RecursionError) as error:
         raise ValueError(f"no part of a query: {error}") from error
     if not isinstance(tree, exp.Expr):
         raise ValueError("no part of a query")

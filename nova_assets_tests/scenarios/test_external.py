@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -361,3 +362,26 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         from nova_assets.model.external import Seen
 
         store.engine.described(store.project.channel("tickets"), "", [Seen(str(path), path.stat().st_size, 1)])
+
+
+def test_a_partition_that_should_not_be_there_any_more_is_kept_current(
+    tills: Tills, tmp_path: Path, spark: Any
+) -> None:
+    """Its readers may still be there; one that never was known is none of the channel's."""
+    scopes = VIEW.replace("'2022-03-30', '2022-03-31'", "last => 2")
+    (tmp_path / "tickets.sql").write_text(scopes.format(location=tills.root, format="parquet", more=""))
+    (tmp_path / "sales.sql").write_text("SELECT SUM(price) AS revenue FROM tickets")
+    for day in DAYS:
+        tills.sell(day, "Paris", "1.00")
+    with World(nova.Project(nova.datasets(tmp_path)), spark) as store:
+        catalog: Any = store.catalog
+        catalog.database.clock = lambda: datetime(2022, 3, 31, 12, tzinfo=UTC)
+        assert store.refresh("tickets").changed == tuple(f"day={d}/store=Paris" for d in DAYS)
+        catalog.database.clock = lambda: datetime(2022, 4, 2, 12, tzinfo=UTC)
+        tills.sell(DAYS[0], "Paris", "9.00", name="late.parquet")
+        tills.sell("2022-03-29", "Paris", "1.00")
+        found = store.refresh("tickets")
+        assert found.changed == (f"day={DAYS[0]}/store=Paris",) and found.same == 1
+        assert found.beyond == ("day=2022-03-29/store=Paris",)
+        prices = store.read("tickets", partition=f"day={DAYS[0]}/store=Paris").to_arrow()["price"].to_pylist()
+        assert sorted(prices) == [Decimal("1.00"), Decimal("9.00")]

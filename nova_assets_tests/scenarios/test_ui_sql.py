@@ -41,6 +41,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     environment = {"NOVA_CATALOG": catalog, "NOVA_WAREHOUSE": warehouse}
     with nova.open(project, catalog, warehouse) as store:
         store.register(project)
+        store.insert("tickets", [row for d in DAYS for s in STORES for row in sold(d, s, "1.50", "2.00")])
         with dagster_dev(place / "home", ["-f", str(Path(ui_sales.__file__))], environment=environment) as url:
             yield Deployment(store, url)
 
@@ -66,10 +67,10 @@ def test_what_is_missing_is_made_and_seen(deployed: Deployment, person: Person) 
     person.go("automation")
     person.sees("nova_tick_sensor")
     person.photographs("automation")
-    deployed.store.insert("tickets", [row for d in DAYS for s in STORES for row in sold(d, s, "1.50", "2.00")])
     waited_for(lambda: len(there(deployed, "products_sales")) == len(DAYS), "both days of products_sales")
     rows = deployed.store.read("products_sales").to_arrow().to_pylist()
     assert [(r["nb_sales"], str(r["revenue"])) for r in rows] == [(4, "7.00")] * 2
+    assert len(deployed.store.executions("store_sales")) == len(DAYS) * len(STORES), "each task once"
 
     person.go("assets/store_sales?view=partitions")
     person.sees("Detroit", "Paris", "2022-03-31")

@@ -12,6 +12,14 @@ from nova_assets_tests.sql.rig import STORES, days, reads
 ALL = days(28, 32, *STORES)
 
 
+@pytest.mark.parametrize("side", ["RIGHT", "FULL"])
+@pytest.mark.parametrize("read", ["({}) JOIN sales b USING (store)", "{} JOIN sales b USING (store)"])
+def test_a_column_of_either_side_says_nothing_of_the_one(read: str, side: str) -> None:
+    """After such a join the column is that of a store without sales, too."""
+    first = f"(SELECT * FROM sales WHERE store = 'Paris') s {side} JOIN stores t USING (store)"
+    assert reads(f"SELECT b.product FROM {read.format(first)}")[2] == days(28, 32, "Detroit", "Paris")
+
+
 def test_joins_in_parentheses_are_joins() -> None:
     sql = "SELECT a.product FROM sales a {} (visits b JOIN stores c ON b.source = c.city) ON a.store = c.store {}"
     first, second = days(30, 30, "Detroit", "Paris"), days(30, 30)

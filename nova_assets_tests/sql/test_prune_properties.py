@@ -16,7 +16,9 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.sql.prune import Pruning, needed
+from nova_assets.sql.prune import Needed, Pruning, needed
+from nova_assets.sql.query import scans_of
+from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
 
 Database: TypeAlias = duckdb.DuckDBPyConnection
@@ -163,11 +165,42 @@ def test_joins_in_parentheses_read_what_they_give(
         assert _rows(database, sql) == _rows(database, _restricted(sql))
 
 
+BY_NAME = st.sampled_from(["USING (store)", "USING (day, store)"])
+
+
+@given(st.lists(JOINS, min_size=1, max_size=3), BY_NAME, SALES, ON, ON, st.booleans())
+@settings(deadline=None, max_examples=200)
+def test_joins_by_name_read_what_they_give(
+    database: Database, joins: list[str], by: str, sales: str, on: str, where: str, nested: bool
+) -> None:
+    """The column that both have is of the one or the other, or of either, as the joins before it say."""
+    first = f"(SELECT day, store, product FROM {sales} s WHERE {_of_sales(on)}) s"
+    others = [f"{join} sales s{n} {by}" for n, join in enumerate(joins)]
+    read = f"({first} {others[0]}) {' '.join(others[1:])}" if nested else f"{first} {' '.join(others)}"
+    given = ", ".join(f"s{n}.day AS d{n}, s{n}.product AS p{n}" for n in range(len(joins)))
+    sql = f"SELECT s.product AS product, {given} FROM {read} WHERE {_of_sales(where)}"
+    assert _rows(database, sql) == _rows(database, _restricted_as_written(sql))
+
+
+def _of_sales(condition: str) -> str:
+    return condition.replace("v.day", "CAST(s.day AS DATE)")
+
+
+def _restricted_as_written(sql: str) -> str:
+    """The query before its columns are told, each place of which reads just what it is found to read."""
+    found = needed(query(sql), PARTITIONS, {})
+    tree: Any = sqlglot.parse_one(sql, read="spark")
+    scans_of(Text("query.sql", sql), tree)
+    return _with_parts(tree, found)
+
+
 def _restricted(sql: str) -> str:
     """The query, each place of which reads just what it is found to read."""
     asked = query(sql)
-    found = needed(asked, PARTITIONS, {})
-    tree = asked.tree.copy()
+    return _with_parts(asked.tree.copy(), needed(asked, PARTITIONS, {}))
+
+
+def _with_parts(tree: Any, found: Needed) -> str:
     for table in list(tree.find_all(sqlglot.exp.Table)):
         number = table.meta.get("nova_scan")
         if number is not None:

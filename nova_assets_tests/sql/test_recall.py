@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sqlite3
+import time
 import zlib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from pyspark import cloudpickle
 from sqlglot import exp
 
 import nova_assets as nova
@@ -195,14 +198,19 @@ def test_a_damaged_file_is_as_none(kept: Shelf) -> None:
         "UPDATE kept SET said = NULL, used = NULL",
         "UPDATE kept SET tree = NULL",
         "UPDATE kept SET tree = x'00'",
+        "UPDATE kept SET said = CAST(replace(CAST(said AS TEXT), 'string', 'strange') AS BLOB)",
+        "UPDATE kept SET said = (SELECT said FROM kept ORDER BY key LIMIT 1)",
+        "UPDATE kept SET tree = (SELECT tree FROM kept ORDER BY key LIMIT 1)",
+        "UPDATE kept SET tree = (SELECT tree FROM kept ORDER BY key DESC LIMIT 1)",
         "DROP TABLE kept",
+        "DROP TABLE kept; CREATE TABLE kept (other int)",
     ],
 )
 def test_a_damaged_record_is_as_none(kept: Shelf, harm: str) -> None:
     fresh = told(graph(texts(), [TICKETS], FUNCTIONS, kept))
     assert kept.file is not None
     with sqlite3.connect(kept.file) as db:
-        db.execute(harm)
+        db.executescript(harm)
     assert told(graph(texts(), [TICKETS], FUNCTIONS, kept)) == fresh
 
 
@@ -231,6 +239,63 @@ def test_a_folder_that_cannot_be_written_is_read(kept: Shelf, tmp_path: Path) ->
         kept.file.parent.chmod(0o755)
 
 
+def test_a_file_that_somebody_holds_makes_nobody_wait_long(kept: Shelf) -> None:
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert kept.file is not None
+    holder = sqlite3.connect(kept.file)
+    holder.execute("BEGIN EXCLUSIVE")
+    began = time.monotonic()
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 0
+    assert time.monotonic() - began < 10, "one look, and one try to write"
+    holder.close()
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+
+
+def test_whoever_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def homeless(name: str) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("NOVA_CACHE")
+    monkeypatch.setattr(shelf, "user_cache_path", homeless)
+    assert Shelf.default().file is None
+    forbidden = Shelf(tmp_path / "kept.db")
+    monkeypatch.setattr(Path, "is_file", lambda self: (_ for _ in ()).throw(PermissionError("not yours")))
+    assert forbidden.tree(b"key") is None
+    with forbidden.opened() as look:
+        assert look.said(b"key") is None
+
+
+def test_what_was_found_out_is_kept_whatever_is_wrong_with_others(kept: Shelf) -> None:
+    wrong = {**SOME, "plain": "SELECT nothing FROM weeks"}
+    with pytest.raises(SqlError):
+        graph(texts(wrong), [TICKETS], FUNCTIONS, kept)
+    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME) - 1
+
+
+def test_what_is_recalled_can_be_copied_and_sent(kept: Shelf) -> None:
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
+    query_ = InScope(found, "sales")
+    sent = pickle.loads(cloudpickle.dumps(query_))
+    assert sent.runnable == query_.runnable and sent.head.said == query_.head.said
+
+
+def test_a_name_that_is_no_text_is_a_name(kept: Shelf) -> None:
+    some = [Text("caf\udce9.sql", "INSERT OVERWRITE coffee SELECT 1 AS a")]
+    assert list(graph(some, shelf=kept).datasets) == list(graph(some, shelf=kept).datasets) == ["coffee"]
+
+
+def test_functions_that_nobody_calls_cost_nothing(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
+    asked: list[bytes] = []
+    tree = Shelf.tree
+    monkeypatch.setattr(Shelf, "tree", lambda self, key: asked.append(key) or tree(self, key))
+    for name in found.datasets:
+        InScope(found, name)
+    assert len(asked) == 1, "the one that calls slug"
+
+
 def test_what_nobody_asks_for_is_forgotten(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     graph(texts(), [TICKETS], FUNCTIONS, kept)
     now = shelf.time.time()
@@ -252,7 +317,10 @@ def test_a_tree_that_is_packed_is_what_it_was(sales: str, join: str, compared: s
     assert [(type(a), a.meta) for a in found.walk()] == [(type(a), a.meta) for a in tree.walk()]
 
 
-@pytest.mark.parametrize("kind", ["os.system", "subprocess.Popen", "maybe_parse", "sqlglot.expressions.sys", "Nothing"])
+HARMFUL = ("os.system", "subprocess.Popen", "maybe_parse", "sqlglot.expressions.sys", "sqlglot.expressions.no.Thing")
+
+
+@pytest.mark.parametrize("kind", HARMFUL)
 def test_nothing_but_parts_of_queries_is_ever_made(kind: str) -> None:
     """What lies in a file is not trusted."""
     whole = [{"c": "Paren"}, {"i": 0, "k": "this", "c": kind}]
@@ -279,6 +347,7 @@ def test_many_files_are_kept_where_it_is_said(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("NOVA_CACHE", str(home))
     assert nova.datasets(folder).graph.recalled == 0
     assert nova.datasets(folder).graph.recalled == MANY
-    assert os.listdir(home) == ["definitions.db"]
+    assert os.listdir(home) == ["definitions-1.db"]
+    assert (home / "definitions-1.db").stat().st_mode & 0o077 == 0, "it is nobody else's"
     (folder / "d1.sql").unlink()
     assert nova.datasets(folder).graph.recalled == 0, "of few it is found out sooner than looked up"
