@@ -26,7 +26,6 @@ from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.external import Content, Found, News, found, news
 from nova_assets.runtime import Runtime
-from nova_assets.sql.datasets import queries_of
 
 log = logging.getLogger("nova_assets.external")
 
@@ -160,11 +159,9 @@ class Refreshing:
 
     def _expected(self, channel: Channel) -> frozenset[str] | None:
         """The partitions that there should be, where a head before its statement says so."""
-        for query in queries_of(self.runtime.project).values():
-            view = query.graph.views.get(channel.name)
-            if view is not None and view.head is not None:
-                return frozenset(query.graph.partitions(channel.name, self.catalog.now()).names)
-        return None
+        assert channel.external is not None
+        expected = channel.external.expected
+        return None if expected is None else frozenset(expected(self.catalog.now()))
 
     def _described(
         self, looked: _Looked, some: Mapping[str, Content], bad: dict[str, str], columns: set[str]

@@ -6,8 +6,9 @@ there were when it last looked; each look commits a base of the partitions whose
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ class External:
         format: of all files.
         done: a file, such as ``_SUCCESS``, without which a partition's folder is not complete, and not looked at.
             Without one, a folder is read as it is: its writer should put it there whole.
+        expected: gives the partitions that there should be, as of a moment, where the dimensions do not say it all.
     """
 
     location: str
     format: Form = "parquet"
     done: str | None = None
+    expected: Callable[[datetime], Iterable[str]] | None = field(default=None, compare=False, repr=False)
 
     def problems(self) -> list[str]:
         """What is wrong with it."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -217,9 +217,12 @@ def _hash(*parts: str) -> bytes:
 @cache
 def _readers() -> bytes:
     """What reads statements: another version of it may find out something else."""
-    made = sha256("".join(map(version, ("sqlglot", "nova-assets"))).encode())
+    try:
+        made = sha256(version("sqlglot").encode())
+    except PackageNotFoundError:  # put there without being installed
+        made = sha256()
     for room in (files("nova_assets.sql"), files("nova_assets.model")):
         for file in sorted(room.iterdir(), key=lambda f: f.name):
-            if file.name.endswith(".py"):
+            if file.is_file():
                 made.update(file.read_bytes())
     return made.digest()

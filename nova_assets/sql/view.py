@@ -83,7 +83,12 @@ def viewed(text: Text, statement: exp.Expr) -> View:
             check_name(create.this.this.name, f"the view of {text.name}"),
             schema=schema,
             partitions=_dimensions(text, head, names, schema, _name(create)),
-            external=External(properties[exp.LocationProperty].this.name, _format(properties), _done(text, create)),
+            external=External(
+                properties[exp.LocationProperty].this.name,
+                _format(properties),
+                _done(text, create),
+                None if head is None else head.tasks,
+            ),
             description=description or (comment.this.name if comment is not None else None) or None,
             owners=[owner] if owner else (),
         )

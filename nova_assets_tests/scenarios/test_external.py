@@ -370,7 +370,6 @@ def test_a_partition_that_should_not_be_there_any_more_is_kept_current(
     """Its readers may still be there; one that never was known is none of the channel's."""
     scopes = VIEW.replace("'2022-03-30', '2022-03-31'", "last => 2")
     (tmp_path / "tickets.sql").write_text(scopes.format(location=tills.root, format="parquet", more=""))
-    (tmp_path / "sales.sql").write_text("SELECT SUM(price) AS revenue FROM tickets")
     for day in DAYS:
         tills.sell(day, "Paris", "1.00")
     with World(nova.Project(nova.datasets(tmp_path)), spark) as store:
