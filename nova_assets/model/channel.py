@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +13,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.external import External
 from nova_assets.model.merge import Append, Custom, MergeModel, model_from_json
-from nova_assets.model.names import check_name
+from nova_assets.model.names import check_name, twice
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.schema import Schema, schema_of
@@ -187,7 +186,7 @@ class Channel:
         ]
         found += self._cluster_problems() + self._source_problems() + self._seal_problems() + self._external_problems()
         found += [p for t in self.publish for p in t.problems()]
-        found += [f"it is published twice in {t}" for t in _twice(t.id for t in self.publish)]
+        found += [f"it is published twice in {t}" for t in twice(t.id for t in self.publish)]
         columns = self.partition_columns
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
@@ -304,10 +303,6 @@ class Channel:
             cluster_by=data.get("cluster_by", ()),
             external=External.from_json(data["external"]) if data.get("external") else None,
         )
-
-
-def _twice(names: Iterable[str]) -> list[str]:
-    return [name for name, n in Counter(names).items() if n > 1]
 
 
 def _derivation_problems(d: Dimension, schema: Schema) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 
 from nova_assets.errors import DefinitionError
 
@@ -23,3 +25,8 @@ def check_name(name: object, what: str) -> str:
             next="rename it",
         )
     return name
+
+
+def twice(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once, in order."""
+    return sorted(name for name, n in Counter(names).items() if n > 1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
+from nova_assets.model.names import twice
 from nova_assets.model.quarantine import quarantine_of
 from nova_assets.model.trigger import After, OnData, OnSealed, Trigger
 
@@ -76,10 +76,10 @@ class Project:
         )
 
     def _name_problems(self) -> list[str]:
-        found = [f"two bindings are called {n!r}; give one a name=" for n in _twice(b.name for b in self.bindings)]
-        found += [f"two different channels are called {n!r}" for n in _twice(c.name for c in self.channels)]
+        found = [f"two bindings are called {n!r}; give one a name=" for n in twice(b.name for b in self.bindings)]
+        found += [f"two different channels are called {n!r}" for n in twice(c.name for c in self.channels)]
         tables = (t.id for c in self.channels for t in c.publish)
-        return found + [f"two channels are published in {t}" for t in _twice(tables)]
+        return found + [f"two channels are published in {t}" for t in twice(tables)]
 
     def _writer_problems(self) -> list[str]:
         writers: dict[str, list[str]] = {}
@@ -163,7 +163,3 @@ def _cycle(graph: Mapping[str, set[str]]) -> str:
     except CycleError as error:
         return " → ".join(error.args[1])
     return ""
-
-
-def _twice(names: Iterable[str]) -> list[str]:
-    return sorted(n for n, times in Counter(names).items() if times > 1)

@@ -24,6 +24,9 @@ VARIABLE = "NOVA_CACHE"
 UNUSED = 30 * 86400
 """Seconds after which is forgotten what nobody asked for."""
 
+PATIENCE = 1.0, 5.0
+"""Seconds for which a file that somebody holds is waited for: once to read it, once to write it."""
+
 _DAY = 86400
 _SEAL = 32
 _VERSION = 1
@@ -86,7 +89,7 @@ class Shelf:
         try:
             if self.file is None or not self.file.is_file():
                 return None
-            return sqlite3.connect(f"{self.file.absolute().as_uri()}?mode=ro", uri=True, timeout=1)
+            return sqlite3.connect(f"{self.file.absolute().as_uri()}?mode=ro", uri=True, timeout=PATIENCE[0])
         except (sqlite3.Error, OSError, ValueError) as error:
             _log.debug("%s is not read: %s", self.file, error)
             return None
@@ -99,7 +102,7 @@ class Shelf:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self.file, os.O_CREAT, 0o600))
-            with closing(sqlite3.connect(self.file, timeout=5)) as db, db:
+            with closing(sqlite3.connect(self.file, timeout=PATIENCE[1])) as db, db:
                 db.execute(_SCHEMA)
                 db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
                 db.executemany("UPDATE kept SET used = ? WHERE key = ?", [(now, key) for key in look.used])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.request import Request, urlopen
 
+import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+
+from nova_assets.engine import disk
 
 
 @pytest.fixture
@@ -27,3 +31,11 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     urlopen(Request(f"{found}/moto-api/reset", method="POST")).close()  # what servers before it had is kept otherwise
     yield found
     server.stop()
+
+
+@pytest.fixture
+def s3(endpoint: str) -> Iterator[Any]:
+    """A client of it, while no other is remembered."""
+    disk._s3.cache_clear()
+    yield boto3.client("s3", endpoint_url=endpoint)
+    disk._s3.cache_clear()

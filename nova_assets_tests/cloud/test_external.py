@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine import disk
 from nova_assets.errors import SourceUnavailable
 from nova_assets.store import Store
 
@@ -26,12 +24,9 @@ VIEW = (
 
 
 @pytest.fixture
-def theirs(endpoint: str) -> Iterator[Any]:
-    disk._s3.cache_clear()
-    client = boto3.client("s3", endpoint_url=endpoint)
-    client.create_bucket(Bucket="theirs")
-    yield client
-    disk._s3.cache_clear()
+def theirs(s3: Any) -> Any:
+    s3.create_bucket(Bucket="theirs")
+    return s3
 
 
 @pytest.fixture

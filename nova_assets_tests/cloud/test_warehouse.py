@@ -7,11 +7,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine import disk
 from nova_assets.store import Store
 
 pytestmark = pytest.mark.slow
@@ -20,12 +18,9 @@ DDL = "id bigint NOT NULL, dt date, n bigint"
 
 
 @pytest.fixture
-def bucket(endpoint: str) -> Iterator[Any]:
-    disk._s3.cache_clear()
-    client = boto3.client("s3", endpoint_url=endpoint)
-    client.create_bucket(Bucket="lake")
-    yield client
-    disk._s3.cache_clear()
+def bucket(s3: Any) -> Any:
+    s3.create_bucket(Bucket="lake")
+    return s3
 
 
 @pytest.fixture

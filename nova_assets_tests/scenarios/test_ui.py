@@ -8,23 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import nova_assets as nova
 from nova_assets_tests.dagster_dev import dagster_dev, waited_for
 from nova_assets_tests.scenarios import ui_shop
-from nova_assets_tests.scenarios.ui import Deployment, Person, at_the_pages, chromium
+from nova_assets_tests.scenarios.ui import MARKS, Deployment, Person
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.dagster,
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +30,6 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         store.insert("orders", [{"day": f"2024-01-0{d}", "id": d, "amount": a} for d, a in amounts.items()])
         with dagster_dev(place / "home", ["-f", str(Path(ui_shop.__file__))], environment=environment) as url:
             yield Deployment(store, url)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def person(browser: Any, deployed: Deployment) -> Iterator[Person]:
-    with at_the_pages(browser, deployed.url) as here:
-        yield here
 
 
 def test_one_partition_is_materialized_and_everything_about_it_is_seen(deployed: Deployment, person: Person) -> None:

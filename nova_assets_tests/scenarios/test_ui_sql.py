@@ -15,16 +15,9 @@ import nova_assets as nova
 from nova_assets.examples.sales.pipeline import project
 from nova_assets_tests.dagster_dev import dagster_dev, waited_for
 from nova_assets_tests.scenarios import ui_sales
-from nova_assets_tests.scenarios.ui import Deployment, Person, at_the_pages, chromium
+from nova_assets_tests.scenarios.ui import MARKS, Deployment, Person
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.dagster,
-    pytest.mark.slow,
-    pytest.mark.browser,
-    pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = MARKS
 
 STORES = ("Detroit", "Paris")
 DAYS = ("2022-03-30", "2022-03-31")
@@ -44,18 +37,6 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         store.insert("tickets", [row for d in DAYS for s in STORES for row in sold(d, s, "1.50", "2.00")])
         with dagster_dev(place / "home", ["-f", str(Path(ui_sales.__file__))], environment=environment) as url:
             yield Deployment(store, url)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def person(browser: Any, deployed: Deployment) -> Iterator[Person]:
-    with at_the_pages(browser, deployed.url) as here:
-        yield here
 
 
 def there(deployed: Deployment, dataset: str) -> dict[str, int]:

@@ -10,9 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from nova_assets.store import Store
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.dagster_dev import ROOT, waited_for
+
+MARKS = [
+    pytest.mark.spark,
+    pytest.mark.dagster,
+    pytest.mark.slow,
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 PICTURES = ROOT / "build" / "screenshots"
 RUNS = "{ runsOrError { ... on Runs { results { runId status } } } }"

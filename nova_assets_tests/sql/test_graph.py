@@ -241,3 +241,14 @@ def test_what_was_found_out_is_asked_for_once() -> None:
     assert (found.kept.hits, found.kept.misses) == (2, 1)
     assert found.read_by("products_sales", "store_sales", ["day=2022-03-31/store=Paris"], NOW) == ("day=2022-03-31",)
     assert found.read_by("store_sales", "tickets", ["day=2022-03-31/store=Oslo"], NOW) == ()
+
+
+def test_heads_that_are_alike_are_wrong_each_in_its_own_file() -> None:
+    head = (
+        "FOR a IN ('1', 'x'), b IN ('1', '2') LET n = CAST(CONCAT(a, b) AS INT)\n"
+        "INSERT OVERWRITE {} PARTITION (n) SELECT 1 AS one"
+    )
+    found = graph([Text(f"{name}.sql", head.format(name)) for name in ("sold", "bought")])
+    for name in ("sold", "bought"):
+        with pytest.raises(SqlError, match=f"{name}.sql:1:"):
+            found.tasks(name, NOW)
