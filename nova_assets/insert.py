@@ -120,7 +120,8 @@ class Inserts:
         return self.catalog.history(channel, state.head, scope, state.head)
 
     def _once(self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin) -> Commit:
-        execution = self.runtime.begin_insert(channel, scope=scope)
+        purpose = "restore" if origin == "restore" else "commit"
+        execution = self.runtime.begin_insert(channel, scope=scope, purpose=purpose)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 request = self._stage(execution, channel, frame, kind, key, origin)

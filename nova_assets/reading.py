@@ -57,6 +57,7 @@ class Reading:
                 heads=tuple(channels),
                 owner=self.runtime.owner,
                 lease=self.runtime.lease,
+                purpose="read",
                 at={} if at is None else {c: at for c in channels},
                 since={} if since is None else {c: since for c in channels},
             )

@@ -320,11 +320,12 @@ class Runtime:
                 raise
             return self.catalog.begin(replace(request, dead=frozenset({holder})))
 
-    def begin_insert(self, *channels: str, scope: str = WHOLE) -> Execution:
+    def begin_insert(self, *channels: str, scope: str = WHOLE, purpose: str = "commit") -> Execution:
         """Open an execution for an insert: it pins the heads, holds no lock, and is swept like any other.
 
         Args:
             scope: of the first of the channels.
+            purpose: what is about to be done to it, as its timeline tells.
         """
         crash_point("begin.before")
         execution = self.catalog.begin(
@@ -335,6 +336,7 @@ class Runtime:
                 owner=self.owner,
                 lease=self.lease,
                 scopes={channels[0]: scope},
+                purpose=purpose,
             )
         )
         crash_point("begin.after")

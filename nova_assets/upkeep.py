@@ -82,7 +82,7 @@ class Upkeep:
         wanted = self._wanted(history, asked)
         if not wanted:
             return None
-        execution = self.runtime.begin_insert(channel, scope=asked.scope)
+        execution = self.runtime.begin_insert(channel, scope=asked.scope, purpose="compact")
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 head = execution.pins[channel].head
@@ -122,7 +122,7 @@ class Upkeep:
         raise AssertionError("unreachable")
 
     def _drop(self, channel: str, partitions: Sequence[str]) -> Commit | None:
-        execution = self.runtime.begin_insert(channel)
+        execution = self.runtime.begin_insert(channel, purpose="drop")
         try:
             history = self.catalog.history(channel, execution.pins[channel].head)
             gone = droppable(history, frozenset(partitions))

@@ -16,6 +16,7 @@ from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.editions import Editions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
+from nova_assets.catalog.following import Following
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.marks import Marks
 from nova_assets.catalog.outlines import Outlines
@@ -53,6 +54,10 @@ class SqlCatalog:
         self.positions = histories.positions
         self.lagging = histories.lagging
         self.has_consumers = histories.has_consumers
+        known = Following(database, definitions, histories)
+        self.standing = known.standing
+        self.steps = known.steps
+        self.bootstrap = known.bootstrap
         self.outlines = Outlines(database, histories).outlines
 
         self.begin = executions.begin

@@ -16,6 +16,7 @@ from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_s
 from nova_assets.catalog.history import consumers
 from nova_assets.catalog.marks import forget_marks
 from nova_assets.catalog.seals import put_seals, reopen_or_refuse
+from nova_assets.catalog.steps import put_steps
 from nova_assets.catalog.tables import (
     blocks,
     channels,
@@ -33,6 +34,7 @@ from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, MoveCursor, Publish
 from nova_assets.model.partitions import within
 from nova_assets.model.schema import Schema
+from nova_assets.model.timeline import Action, action_of
 
 _AT_ONCE = 300
 """Blocks asked for by one query."""
@@ -122,6 +124,7 @@ class Commits:
         reopen_or_refuse(c, request, state)
         taken = self._number(c, request, state)
         self._publish(c, request, taken)
+        put_steps(c, request.id, _actions(request), state, self.database.clock())
         self._move(c, request, taken)
         take(c, request.takes, request.id)
         put_seals(c, request, self.database.clock())
@@ -289,6 +292,15 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     for name in sorted(names - set(found)):
         raise ChannelNotFound(f"no channel is called {name!r}", next="nova channels", channel=name)
     return found
+
+
+def _actions(request: CommitRequest) -> dict[str, Action]:
+    """Channel -> what the commit does to it; those that get no block are left out."""
+    origins: dict[str, set[str]] = {}
+    for p in request.publish:
+        if p.is_added:
+            origins.setdefault(p.channel, set()).add(p.origin)
+    return {channel: action_of(found) for channel, found in sorted(origins.items())}
 
 
 def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:

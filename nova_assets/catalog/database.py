@@ -49,6 +49,8 @@ class Database:
         self.clock = clock
         self.engine = _engine(url, self.shown)
         # A database in memory is one connection, whose transactions must not mix.
+        # What is read in one transaction is of one moment, as it is in SQLite.
+        self._reads = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         self._one_at_a_time: Any = RLock() if isinstance(self.engine.pool, StaticPool) else nullcontext()
 
     @property
@@ -92,7 +94,8 @@ class Database:
                 time.sleep(random.uniform(0.005, 0.05) * (1 + lost * 5))
 
     def _once(self, work: Callable[[Connection], T], write: bool, before_commit: Callable[[], None] | None) -> T:
-        with self._one_at_a_time, self.engine.connect().execution_options(nova_write=write) as connection:
+        options: dict[str, Any] = {"nova_write": write, **({} if write else self._reads)}
+        with self._one_at_a_time, self.engine.connect().execution_options(**options) as connection:
             transaction = connection.begin()
             try:
                 result = work(connection)

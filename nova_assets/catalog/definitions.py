@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace as _replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, and_, func, insert, select, updat
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.database import Database, pairs
+from nova_assets.catalog.steps import put_step
 from nova_assets.catalog.tables import bindings, blocks, channels, commits, numbers
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
@@ -19,6 +21,7 @@ from nova_assets.model.evolution import redeclare
 from nova_assets.model.ports import ChannelState
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
+from nova_assets.model.timeline import Position
 
 
 class Definitions:
@@ -141,6 +144,7 @@ class Definitions:
             raise _conflict(name, known["definition"], definition)
         changed = {"definition": definition, "fingerprint": mark, "schema": _redeclared(name, known, definition)}
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
+        put_step(c, name, "define", uuid.uuid4().hex, now)
 
     def _states(self, c: Connection) -> list[ChannelState]:
         sizes = (
@@ -185,6 +189,7 @@ def _state(row: RowMapping) -> ChannelState:
         keep=kept.get("keep", {}),
         since=row["registered_at"],
         looked=row["looked_at"],
+        position=Position(row["step"], row["prefix"]),
         seal=None if kept.get("seal") is None else Sealing.from_json(kept["seal"]),
     )
 

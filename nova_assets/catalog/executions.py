@@ -155,6 +155,7 @@ class Executions:
                 lease_until=now + timedelta(seconds=request.lease),
                 run_id=request.run_id,
                 firing_id=request.firing_id,
+                purpose=request.purpose,
             )
         )
         at = self._cursors(c, request)
@@ -317,6 +318,7 @@ def _execution(c: Connection, row: RowMapping) -> Execution:
         commit_id=row["commit_id"],
         run_id=row["run_id"],
         firing_id=row["firing_id"],
+        purpose=row["purpose"],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, case, func, or_, select
 
@@ -18,7 +18,7 @@ from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
 from nova_assets.model.ports import Cursor, PartitionState, Unread
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import Action, History, Instant
+from nova_assets.model.timeline import History, Instant, action_of
 
 
 class Histories:
@@ -164,7 +164,7 @@ class Histories:
             definition.merge,
             numbers={p: tuple(sorted(n)) for p, n in found.numbers.items()},
             since=since or min(oldest, head),
-            last_merge=self._last_merge(c, channel, head),
+            last_merge=last_merge(c, channel, head),
             floors=found.floors,
             earlier=found.earlier,
         )
@@ -181,12 +181,6 @@ class Histories:
                     return Schema.from_json(schema)
         return None
 
-    def _last_merge(self, c: Connection, channel: str, head: int) -> MergeModel | None:
-        given = blocks.c.origin.not_in(("compact", "drop"))
-        query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, given)
-        found = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
-        return None if found is None else model_from_json(found)
-
     def _completed(self, c: Connection, channel: str) -> list[Instant]:
         query = select(commits, numbers.c.seq).join(numbers, numbers.c.commit_id == commits.c.id)
         rows = c.execute(query.where(numbers.c.channel == channel).order_by(numbers.c.seq)).mappings().all()
@@ -195,7 +189,7 @@ class Histories:
             by_commit.setdefault(block.commit_id, []).append(block)
         given = [
             Instant(
-                _action(by_commit.get(r["id"], ())),
+                action_of(b.origin for b in by_commit.get(r["id"], ())),
                 "complete",
                 r["seq"],
                 r["at"],
@@ -230,14 +224,9 @@ class Histories:
             executions.c.started_at
         )
         return [
-            Instant("commit", "requested", None, r["started_at"], "", r["binding"]) for r in c.execute(query).mappings()
+            Instant(r["purpose"], "requested", None, r["started_at"], "", r["binding"])
+            for r in c.execute(query).mappings()
         ]
-
-
-def _action(added: Iterable[Block]) -> Action:
-    """What a commit did that took a number."""
-    origins = {b.origin for b in added}
-    return "drop" if origins == {"drop"} else "restore" if "restore" in origins else "commit"
 
 
 def _excerpt(c: Connection, part: Part, since: int, oldest: int) -> Excerpt:
@@ -255,6 +244,14 @@ def _heads(c: Connection, channel: str, columns: set[tuple[str, ...]]) -> dict[s
             scope = scope_of(some, partition)
             found[scope] = max(found.get(scope, 0), hi)
     return found
+
+
+def last_merge(c: Connection, channel: str, head: int) -> MergeModel | None:
+    """The model of the newest block that was given up to a number."""
+    given = blocks.c.origin.not_in(("compact", "drop"))
+    query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, given)
+    found = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
+    return None if found is None else model_from_json(found)
 
 
 def consumers(c: Connection, channel: str, own_execution: str | None) -> bool:

@@ -10,7 +10,7 @@ from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import VERSION_TABLE
 from nova_assets.errors import CatalogVersion
 
-HEAD = "0012"
+HEAD = "0013"
 """The version that this package works with: the newest in ``migrations/versions``."""
 
 _KNOWN = tuple(f"{n:04}" for n in range(1, int(HEAD) + 1))

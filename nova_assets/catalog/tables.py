@@ -82,6 +82,9 @@ channels = Table(
     Column("looked_at", Moment),
     # The newest number at which there was news: a partition dropped by retention takes one, and is none (R19).
     Column("news", Integer, nullable=False, server_default="0"),
+    # Of its newest step.
+    Column("step", Integer, nullable=False, server_default="0"),
+    Column("prefix", String(64), nullable=False, server_default=""),
 )
 
 bindings = Table(
@@ -111,6 +114,8 @@ executions = Table(
     Column("firing_id", String(64)),
     # How often it failed. Only grows, whatever becomes of it: cascades count by it.
     Column("failures", Integer, nullable=False, server_default="0"),
+    # What it is about to do to a channel, where it does not execute a binding.
+    Column("purpose", String(16), nullable=False, server_default="commit"),
     Index("ix_nova_executions_binding_started_at", "binding", "started_at"),
     Index("ix_nova_executions_state_lease_until", "state", "lease_until"),
     Index("ix_nova_executions_binding_partition_state", "binding", "partition", "state"),
@@ -180,8 +185,22 @@ numbers = Table(
     UniqueConstraint("channel", "seq"),  # R1
 )
 
+steps = Table(
+    "nova_steps",
+    metadata,
+    Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
+    # Counts everything that happens to a channel: compactions and collections, too, which take no number.
+    Column("n", Integer, primary_key=True),
+    # Of all steps up to this one: who knows it knows them.
+    Column("prefix", String(64), nullable=False),
+    Column("action", String(16), nullable=False),
+    Column("commit_id", String(64), nullable=False),
+    Column("at", Moment, nullable=False),
+)
+
 _LIVE = text("collected_at IS NULL")
 _BASES = text("kind = 'base' AND collected_at IS NULL")
+_GONE = text("collected_by IS NOT NULL")
 
 blocks = Table(
     "nova_blocks",
@@ -211,6 +230,7 @@ blocks = Table(
     # What a plan looks for is there still, and begins with a base.
     Index("ix_nova_blocks_live", "channel", "hi", sqlite_where=_LIVE, postgresql_where=_LIVE),
     Index("ix_nova_blocks_bases", "channel", "partition", "hi", sqlite_where=_BASES, postgresql_where=_BASES),
+    Index("ix_nova_blocks_gone", "collected_by", sqlite_where=_GONE, postgresql_where=_GONE),
 )
 
 files = Table(
@@ -356,6 +376,19 @@ firings = Table(
     Column("at", Moment, nullable=False),
     Column("why", Text),
     UniqueConstraint("binding", "partition", "n"),
+)
+
+tokens = Table(
+    "nova_tokens",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(128), nullable=False, unique=True),
+    # Of its secret part, which is kept nowhere.
+    Column("digest", String(64), nullable=False),
+    Column("grants", JSON, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment),
+    Column("revoked_at", Moment),
 )
 
 identity = Table("nova_identity", metadata, Column("id", String(64), primary_key=True))

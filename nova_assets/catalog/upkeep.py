@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.history import Histories
+from nova_assets.catalog.steps import put_step
 from nova_assets.catalog.tables import (
     bindings,
     blocks,
@@ -156,6 +157,7 @@ def mark_collected(
     c.execute(insert(commits).values(id=commit, execution_id=commit, binding=None, at=now, **of))
     for some in _parts([b.id for b in found]):
         c.execute(update(blocks).where(blocks.c.id.in_(some)).values(collected_at=now, collected_by=commit))
+    put_step(c, channel, "collect", commit, now)
     return Collection(channel, tuple(found), commit)
 
 

@@ -154,6 +154,7 @@ def pinned(store: Store, consumer: Consumer, run_id: str, instance: DagsterInsta
             run_id=run_id,
             dead=frozenset(dead),
             scopes=consumer.scopes,
+            purpose="read",
         )
     )
 

@@ -48,6 +48,8 @@ class Begin:
         dead: owners that are known to be gone, whose leases need not be waited for.
         at: channel -> the number that is pinned, instead of its head.
         since: channel -> the number at which its changes begin, of a reader that has no cursor.
+        purpose: what it is about to do to a channel, where it does not execute a binding: an action of the timeline, or
+            ``read``.
     """
 
     execution_id: str
@@ -63,6 +65,7 @@ class Begin:
     scopes: Mapping[str, str] = field(default_factory=dict, hash=False)
     at: Mapping[str, int] = field(default_factory=dict, hash=False)
     since: Mapping[str, int] = field(default_factory=dict, hash=False)
+    purpose: str = "commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class Execution:
         lease_until: when others may take over, if it is not renewed.
         error: why it failed or was aborted.
         commit_id: of the commit that ended it.
+        purpose: what it does to a channel.
         commit, tasks, checks: that commit, what each task did and each check found, where this process carried them
             out.
     """
@@ -170,6 +174,7 @@ class Execution:
     commit_id: str | None = None
     run_id: str | None = None
     firing_id: str | None = None
+    purpose: str = "commit"
     commit: Commit | None = None
     tasks: tuple[TaskReport, ...] = ()
     checks: tuple[CheckReport, ...] = ()

@@ -27,7 +27,7 @@ from nova_assets.model.outline import Outline
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Seal, Sealing
-from nova_assets.model.timeline import History, Instant
+from nova_assets.model.timeline import History, Instant, Position, Standing, Step
 from nova_assets.model.upkeep import Collection, Facts
 from nova_assets.model.warehouse import Entry, Known
 from nova_assets.model.way import Way
@@ -51,6 +51,7 @@ class ChannelState:
         since: when it was registered.
         looked: when the last look for files that were never announced began.
         seal: when its days or hours are complete.
+        position: in its timeline.
     """
 
     channel: Channel
@@ -67,6 +68,7 @@ class ChannelState:
     since: datetime | None = None
     looked: datetime | None = None
     seal: Sealing | None = None
+    position: Position = field(default_factory=Position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,9 @@ class Catalog(Protocol):
         *,
         back_to: int | None = None,
     ) -> History: ...
+    def standing(self, channel: str) -> Standing: ...
+    def steps(self, channel: str, since: Position, limit: int = 1000) -> tuple[Standing, list[Step] | None]: ...
+    def bootstrap(self, channel: str, scopes: Sequence[str]) -> tuple[Standing, dict[str, History]]: ...
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]: ...
     def unread(self, channel: str, after: int, scope: str = WHOLE) -> Unread: ...
     def timeline(self, channel: str) -> list[Instant]: ...

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -11,7 +12,41 @@ from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
 
-Action = Literal["commit", "compact", "collect", "drop", "restore"]
+Action = Literal["commit", "compact", "collect", "drop", "restore", "define"]
+"""What happens to a channel; ``define`` is another definition of it, and the only one that touches no block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How much of a timeline somebody knows: its instants up to one, and a hash of them all.
+
+    Two who are at one position have seen the same; a timeline that was set back, as by a backup that was played in, is
+    told from the one before by the hash.
+
+    Args:
+        step: counts the instants of the channel from 1, those that take no sequence number among them. 0 for none.
+        prefix: the hash; of each instant and that of those before it.
+    """
+
+    step: int = 0
+    prefix: str = ""
+
+    def after(self, action: str, commit_id: str) -> Position:
+        """Where one instant more leads."""
+        step = self.step + 1
+        return Position(step, hashlib.sha256(f"{self.prefix} {step} {action} {commit_id}".encode()).hexdigest())
+
+    def __str__(self) -> str:
+        return f"{self.step}-{self.prefix}"
+
+    @staticmethod
+    def parse(text: str) -> Position:
+        """As ``str`` wrote it. Raises ValueError."""
+        step, sep, prefix = text.partition("-")
+        right = step.isascii() and step.isdigit() and len(step) < 10 and len(prefix) in (0, 64)
+        if not sep or not right or not set(prefix) <= set("0123456789abcdef"):
+            raise ValueError(text[:100])
+        return Position(int(step), prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +73,52 @@ class Instant:
     binding: str | None
     blocks: tuple[Block, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A block that was collected."""
+
+    id: str
+    partition: str
+    kind: str
+    hi: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One complete instant, as who follows a timeline applies it.
+
+    Args:
+        position: after it.
+        added, gone: blocks; a compaction that replaces another one has both.
+    """
+
+    position: Position
+    action: Action
+    commit_id: str
+    at: datetime
+    added: tuple[Block, ...] = ()
+    gone: tuple[Gone, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a channel stands, and what of it belongs to no partition.
+
+    Args:
+        columns: its partition columns.
+        last_merge: the model of the newest block that was given; None where there is none.
+    """
+
+    channel: str
+    position: Position
+    head: int
+    schema: Schema | None
+    merge: MergeModel
+    columns: tuple[str, ...] = ()
+    last_merge: MergeModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +192,13 @@ class History:
             )
             for p, blocks in sorted(found.items())
         )
+
+
+def action_of(origins: Iterable[str]) -> Action:
+    """What a commit did to a channel, by the origins of the blocks that it added."""
+    found = set(origins)
+    if found == {"drop"}:
+        return "drop"
+    if found == {"compact"}:
+        return "compact"
+    return "restore" if "restore" in found else "commit"

@@ -365,7 +365,7 @@ class CuttingProxy:
         swallow = False
         try:
             while data := source.recv(65536):
-                if outward and self.cut and b"COMMIT" in data:
+                if outward and self.cut and b"COMMIT\x00" in data:
                     if self.cut == "after":
                         self.mute = True
                         sink.sendall(data)
