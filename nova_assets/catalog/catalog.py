@@ -54,9 +54,11 @@ class SqlCatalog:
         self.positions = histories.positions
         self.lagging = histories.lagging
         self.has_consumers = histories.has_consumers
-        known = Following(database, definitions, histories)
+        known = Following(database, definitions)
         self.standing = known.standing
         self.steps = known.steps
+        self.passed = known.passed
+        self.named = known.named
         self.bootstrap = known.bootstrap
         self.outlines = Outlines(database, histories).outlines
 
