@@ -5,23 +5,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Track
 from nova_assets.plan.modes import is_told, path, replaces, schema_at
 
 
-def excerpt(whole: History, since: int = 0, back_to: int = 0) -> History:
-    """Of a whole history what is asked for.
+class NotEnough(Exception):
+    """What was given begins with bases, and more is needed."""
+
+
+def excerpt(
+    given: History, since: int = 0, back_to: int = 0, earlier: Callable[[int], Schema | None] | None = None
+) -> History:
+    """Of a history what is asked for.
 
     Args:
+        given: all of it; or of each partition what came from the newest base on that is no later than the number.
         since: only the changes after this number.
         back_to: only snapshots at this number and later, and changes after it.
+        earlier: what the schema was at a number, where not all of the history is given.
+
+    Raises:
+        NotEnough: not all of it was given, and is needed.
     """
+    told = earlier or (lambda at: schema_at(given, at) if any(b.hi <= at for b in given.blocks) else None)
     if since:
-        return _after(whole, since)
-    return _back_to(whole, min(back_to, whole.head)) if back_to else whole
+        return _after(given, since, told)
+    return _back_to(given, min(back_to, given.head), told) if back_to else given
 
 
 def is_compared(track: Track, since: int, head: int) -> bool:
@@ -49,13 +62,12 @@ def is_enough(track: Track, oldest: int, head: int, dropped: bool) -> bool:
     return not ends and is_told(track, oldest) and is_told(track, head)
 
 
-def _back_to(whole: History, oldest: int) -> History:
+def _back_to(whole: History, oldest: int, told: Callable[[int], Schema | None]) -> History:
     found = _reaching(whole, whole.tracks, oldest)
-    earlier = schema_at(whole, oldest) if oldest < whole.head and _has_blocks(whole, oldest) else None
-    return _of(whole, found, oldest, earlier=earlier)
+    return _of(whole, found, oldest, earlier=told(oldest) if oldest < whole.head else None)
 
 
-def _after(whole: History, since: int) -> History:
+def _after(whole: History, since: int, told: Callable[[int], Schema | None]) -> History:
     later = [_from(t, since + 1) for t in whole.tracks]
     later = [replace(t, floor=0) for t in later if t.numbers]
     dropped = {t.partition for t in later if any(b.origin == "drop" for b in t.blocks)}
@@ -64,8 +76,8 @@ def _after(whole: History, since: int) -> History:
     if not compared:
         return _of(whole, kept, since)
     again = [t for t in whole.tracks if t.partition in compared]
-    again = again if dropped else _reaching(whole, again, since)
-    return _of(whole, [*kept, *again], since, earlier=schema_at(whole, since) if _has_blocks(whole, since) else None)
+    again = [_all_of(whole, t) for t in again] if dropped else _reaching(whole, again, since)
+    return _of(whole, [*kept, *again], since, earlier=told(since))
 
 
 def _reaching(whole: History, tracks: Iterable[Track], oldest: int) -> list[Track]:
@@ -73,8 +85,15 @@ def _reaching(whole: History, tracks: Iterable[Track], oldest: int) -> list[Trac
     pairs = [(t, _from(t, _floor(t, oldest))) for t in tracks]
     dropped = any(b.origin == "drop" and b.hi > oldest for _, short in pairs for b in short.blocks)
     return [
-        track if short.floor and not is_enough(short, oldest, whole.head, dropped) else short for track, short in pairs
+        _all_of(whole, track) if short.floor and not is_enough(short, oldest, whole.head, dropped) else short
+        for track, short in pairs
     ]
+
+
+def _all_of(given: History, track: Track) -> Track:
+    if given.floors.get(track.partition):
+        raise NotEnough
+    return track
 
 
 def _floor(track: Track, oldest: int) -> int:
@@ -86,10 +105,6 @@ def _from(track: Track, floor: int) -> Track:
         return track
     blocks = tuple(b for b in track.blocks if b.hi >= floor)
     return Track(track.partition, blocks, tuple(n for n in track.numbers if n >= floor), floor)
-
-
-def _has_blocks(whole: History, at: int) -> bool:
-    return any(b.hi <= at for b in whole.blocks)
 
 
 def _of(whole: History, tracks: Iterable[Track], since: int, **more: object) -> History:

@@ -44,15 +44,16 @@ class Descriptions:
         self._find = find
 
     def schema(self, mark: str | None) -> Schema | None:
-        return None if mark is None else _schema(mark, self._bytes(mark))
+        return None if mark is None else _schema(mark, self.text(mark))
 
     def merge(self, mark: str | None) -> MergeModel | None:
-        return None if mark is None else _merge(mark, self._bytes(mark))
+        return None if mark is None else _merge(mark, self.text(mark))
 
     def layout(self, mark: str | None) -> Layout | None:
-        return None if mark is None else _layout(mark, self._bytes(mark))
+        return None if mark is None else _layout(mark, self.text(mark))
 
-    def _bytes(self, mark: str) -> bytes:
+    def text(self, mark: str) -> bytes:
+        """A description, as JSON. Raises Damaged where it is not there."""
         found = self._find(mark)
         if found is None:
             raise Damaged(f"the description {mark} is not there")

@@ -109,24 +109,18 @@ class Edit:
     def apply(self, step: Step) -> None:
         """Apply one instant to the partitions that are loaded. Where that is not safe, they are ``unsafe``."""
         n = step.position.step
-        touched: dict[str, None] = {}
         for gone in step.gone:
-            touched[gone.partition] = None
             if self._has(gone.partition, n):
                 self._take(gone)
         for block in step.added:
-            touched[block.partition] = None
             self._learn(block)
             if self._has(block.partition, n) or self._creates(block.partition, n):
                 self._add(block)
-        for partition in touched:
+        instant = Instant.of(step)
+        for partition in instant.partitions:
             if self._has(partition, n):
                 self._mine |= entries(Partition(partition, n))
-        numbers = [*(b.hi for b in step.added), *(g.hi for g in step.gone)]
-        seq = max(numbers, default=None)
-        self._put_instant(
-            Instant(n, step.position.prefix, step.action, step.commit_id, step.at.isoformat(), seq, tuple(touched))
-        )
+        self._put_instant(instant)
         if n > INSTANTS:
             self._mine[instant_key(n - INSTANTS)] = None
         self.applied += 1

@@ -128,6 +128,13 @@ class _Seen:
                 yield key[DRAWER:], cursor.value()
                 there = cursor.next()
 
+    def back(self, drawer: bytes, before: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with self._transaction.cursor() as cursor:
+            there = cursor.prev() if cursor.set_range(drawer + before) else cursor.last()
+            while there and (key := cursor.key()).startswith(drawer):
+                yield key[DRAWER:], cursor.value()
+                there = cursor.prev()
+
     def drawers(self) -> Iterator[bytes]:
         with self._transaction.cursor() as cursor:
             there = cursor.first()

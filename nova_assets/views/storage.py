@@ -31,6 +31,9 @@ class Look(Protocol):
     def scan(self, drawer: bytes, start: bytes = b"") -> Iterator[Entry]:
         """What is in a drawer, in the order of its keys, from one on."""
 
+    def back(self, drawer: bytes, before: bytes) -> Iterator[Entry]:
+        """The same the other way: from the last key that is less than one."""
+
     def drawers(self) -> Iterator[bytes]:
         """The names of all that hold something."""
 
@@ -140,6 +143,10 @@ class _State:
         entries = self._state.get(drawer, ())
         first = bisect_left(entries, (start,)) if start else 0
         return iter(entries[first:] if first else entries)
+
+    def back(self, drawer: bytes, before: bytes) -> Iterator[Entry]:
+        entries = self._state.get(drawer, ())
+        return (entries[n] for n in range(bisect_left(entries, (before,)) - 1, -1, -1))
 
     def drawers(self) -> Iterator[bytes]:
         return iter(self._state)

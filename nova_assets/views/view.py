@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,14 +18,16 @@ import orjson
 
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import WHOLE, single_in, within
-from nova_assets.model.timeline import History, Position
+from nova_assets.model.schema import Schema
+from nova_assets.model.timeline import History, Position, Step
+from nova_assets.plan.excerpt import NotEnough, excerpt
 from nova_assets.views.coding import Descriptions, Kept, decode, loads
 from nova_assets.views.storage import Look
 
 HEAD = b"!"
 DESCRIPTION, INSTANT, PARTITION = b"d", b"i", b"p"
 _NUMBER = struct.Struct(">Q")
-_GONE = b"-"
+_GONE, _BASE = b"-", b"b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,13 @@ class Instant:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @staticmethod
+    def of(step: Step) -> Instant:
+        numbers = [*(b.hi for b in step.added), *(g.hi for g in step.gone)]
+        touched = dict.fromkeys([*(g.partition for g in step.gone), *(b.partition for b in step.added)])
+        at, seq = step.at.isoformat(), max(numbers, default=None)
+        return Instant(step.position.step, step.position.prefix, step.action, step.commit_id, at, seq, tuple(touched))
 
     @staticmethod
     def decode(text: bytes) -> Instant:
@@ -177,10 +187,10 @@ class View:
             found.append(Partition(**loads(text)))
         return sorted((p for p in found if within(p.name, scope)), key=lambda p: p.name)
 
-    def blocks(self, partition: str) -> tuple[list[Kept], list[int]]:
-        """Of a partition the blocks, by (hi, kind, id), and the numbers whose blocks were collected."""
+    def blocks(self, partition: str, floor: int = 0) -> tuple[list[Kept], list[int]]:
+        """Of a partition the blocks, by (hi, kind, id), and the numbers whose blocks were collected; from one on."""
         kept, gone = [], []
-        for key, text in self._looked.scan(part_drawer(self.head.channel, partition)):
+        for key, text in self._looked.scan(part_drawer(self.head.channel, partition), _NUMBER.pack(floor)):
             if key[8:9] == _GONE:
                 gone.append(_NUMBER.unpack(key[:8])[0])
             else:
@@ -191,17 +201,57 @@ class View:
         """Whether it is known what the schema was at a number."""
         return at >= self.head.head or (bool(self.head.versions) and self.head.versions[0].number <= at)
 
-    def history(self, scope: str = WHOLE, at: int | None = None) -> tuple[History, dict[str, Kept]]:
+    def floor(self, partition: str, number: int) -> int:
+        """The newest base of a partition that is no later than a number; 0 where there is none."""
+        for key, _ in self._looked.back(part_drawer(self.head.channel, partition), _NUMBER.pack(number + 1)):
+            if key[8:9] == _BASE:
+                return int(_NUMBER.unpack(key[:8])[0])
+        return 0
+
+    def schema_at(self, scope: str, number: int) -> Schema | None:
+        """The schema of a number, as the partitions of a scope tell it (R18)."""
+        newest: list[tuple[bool, int, Kept]] = []
+        for partition in self.partitions(scope):
+            older = self._looked.back(part_drawer(self.head.channel, partition.name), _NUMBER.pack(number + 1))
+            kept = (decode(self.head.channel, text, self.known) for key, text in older if key[8:9] != _GONE)
+            for n, one in enumerate(kept):
+                given = one.block.origin != "compact"
+                if given or n == 0:
+                    newest.append((given, one.block.hi, one))
+                if given:
+                    break
+        found = max(newest, key=lambda k: k[:2], default=None)
+        return None if found is None else found[2].block.manifest.schema.without("_deleted")
+
+    def excerpt(
+        self, scope: str = WHOLE, at: int | None = None, since: int = 0, back_to: int = 0
+    ) -> tuple[History, dict[str, Kept]]:
+        """What of a history is asked for (``plan/excerpt``); of long ones little else is looked at."""
+        at = self.head.head if at is None else at
+        oldest = since or min(back_to, at)
+        if oldest:
+            with suppress(NotEnough):
+                short, kept = self.history(scope, at, oldest)
+                return excerpt(short, since, back_to, lambda n: self.schema_at(scope, n)), kept
+        whole, kept = self.history(scope, at)
+        return excerpt(whole, since, back_to), kept
+
+    def history(self, scope: str = WHOLE, at: int | None = None, oldest: int = 0) -> tuple[History, dict[str, Kept]]:
         """The history of a scope that is covered, of blocks without their files; and these, by their blocks' ids.
 
         Args:
             at: up to this number, of which it ``tells``.
+            oldest: of each partition only what came from the newest base on that is no later than this.
         """
         at = self.head.head if at is None else at
         blocks: list[Kept] = []
         numbers: dict[str, tuple[int, ...]] = {}
+        floors: dict[str, int] = {}
         for partition in self.partitions(scope):
-            kept, gone = self.blocks(partition.name)
+            floor = self.floor(partition.name, oldest) if oldest else 0
+            if floor:
+                floors[partition.name] = floor
+            kept, gone = self.blocks(partition.name, floor)
             blocks += [k for k in kept if k.block.hi <= at]
             if before := tuple(n for n in gone if n <= at):
                 numbers[partition.name] = before
@@ -218,6 +268,7 @@ class View:
             merge,
             numbers,
             last_merge=self.known.merge(last),
+            floors=floors,
         )
         return history, {k.block.id: k for k in blocks}
 
@@ -229,8 +280,8 @@ class View:
     def _at(self, at: int) -> tuple[str | None, str | None]:
         if at >= self.head.head:
             return self.head.schema, self.head.last_merge
-        version = [v for v in self.head.versions if v.number <= at][-1]
-        return version.schema or self.head.schema, version.merge
+        version = next((v for v in reversed(self.head.versions) if v.number <= at), None)
+        return (self.head.schema, None) if version is None else (version.schema or self.head.schema, version.merge)
 
 
 def channel_drawer(channel: str) -> bytes:
@@ -260,8 +311,3 @@ def gone_key(number: int) -> bytes:
 
 def entries(partition: Partition) -> Mapping[bytes, bytes | None]:
     return {partition_key(partition.name): orjson.dumps(asdict(partition))}
-
-
-def touched(instants: Iterator[Instant] | list[Instant]) -> dict[str, Instant]:
-    """Partition -> the newest of some instants that touched it."""
-    return {p: i for i in instants for p in i.partitions}

@@ -1,4 +1,4 @@
-"""Views that follow timelines: whatever happens to a channel, they are what the catalog would load, for each storage."""
+"""Views that follow timelines: whatever happens, they are what the catalog would load; for each storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
@@ -30,6 +29,11 @@ STORAGES: dict[str, Make] = {"memory": lambda folder: InMemory(), "disk": lambda
 def whole(view: View, scope: str = "", at: int | None = None) -> History:
     """The view's history, its blocks with their files."""
     history, kept = view.history(scope, at)
+    return replace(history, blocks=tuple(kept[b.id].whole() for b in history.blocks))
+
+
+def excerpted(view: View, scope: str, at: int, **asked: int) -> History:
+    history, kept = view.excerpt(scope, at, **asked)
     return replace(history, blocks=tuple(kept[b.id].whole() for b in history.blocks))
 
 
@@ -82,15 +86,17 @@ class FollowedHistories(PartitionHistories):
             return
         then = follower.ask(channel, lambda v: whole(v, scope, at), [scope])
         assert said(then) == said(self.catalog.history(channel, at, scope))
-        assert said(excerpt(then, since=since)) == said(self.catalog.history(channel, at, scope, since))
-        assert said(excerpt(then, back_to=since)) == said(self.catalog.history(channel, at, scope, back_to=since))
+        for asked in ({"since": since}, {"back_to": since}):
+            found = said(self.catalog.history(channel, at, scope, **asked))
+            assert said(excerpt(then, **asked)) == found
+            assert said(follower.ask(channel, lambda v, a=asked: excerpted(v, scope, at, **a), [scope])) == found
 
     @rule(who=st.sampled_from(["one", "two"]))
     def ask_with_a_position(self, who: str) -> None:
         """Who knows where it is gets what is there or later, and can see that what it knows is part of it."""
         follower = self.followers[who]
         for known in self.known[-3:]:
-            there, chain = follower.ask("table", lambda v: (v.position, v.instants(known.step)), known=known)
+            there, chain = follower.ask("table", lambda v, k=known: (v.position, v.instants(k.step)), known=known)
             assert there.step >= known.step
             if len(chain) == there.step - known.step:
                 for instant in chain:
