@@ -65,6 +65,7 @@ class SqlCatalog:
         self.begin = executions.begin
         self.execution = executions.execution
         self.executions = executions.executions
+        self.at_work = executions.at_work
         self.finished = executions.finished
         self.renew = executions.renew
         self.resume = executions.resume
@@ -135,6 +136,7 @@ class SqlCatalog:
         self.forget_editions = published.forget_editions
 
         self.firing = firings.firing
+        self.firings = firings.firings
         self.requested = firings.requested
         self.last_firing = firings.last_firing
         self.fire = firings.fire
