@@ -317,3 +317,51 @@ class NotSupported(NovaError):
     """Legal, but not built yet, or not possible on this engine; the message says which way round there is."""
 
     code = "NOVA-NOT-SUPPORTED"
+
+
+class ServiceRefused(NovaError):
+    """The service may not listen as it is asked to: others could reach it without a token, or read what is sent."""
+
+    code = "NOVA-SERVICE-REFUSED"
+
+
+class PortTaken(NovaError):
+    """Another process listens on the port already."""
+
+    code = "NOVA-PORT-TAKEN"
+
+
+class ServiceUnavailable(NovaError):
+    """The service does not answer, or is about to stop."""
+
+    code = "NOVA-SERVICE-UNAVAILABLE"
+
+
+class ServiceBusy(NovaError):
+    """The service has as many requests at work as it may; ask again in a moment."""
+
+    code = "NOVA-SERVICE-BUSY"
+
+
+class BadToken(NovaError):
+    """A request has no token, or none that is valid."""
+
+    code = "NOVA-BAD-TOKEN"
+
+
+class NotAllowed(NovaError):
+    """The token does not give this right."""
+
+    code = "NOVA-NOT-ALLOWED"
+
+
+class RequestRefused(NovaError):
+    """The service does not take a request like this: ``status`` says of which kind it is."""
+
+    code = "NOVA-REQUEST-REFUSED"
+
+
+class RequestTimedOut(NovaError):
+    """A request took longer than it may. What it was to change may have been changed all the same."""
+
+    code = "NOVA-REQUEST-TIMED-OUT"

@@ -23,6 +23,7 @@ from nova_assets.catalog.outlines import Outlines
 from nova_assets.catalog.repair import Repairs
 from nova_assets.catalog.seals import Seals
 from nova_assets.catalog.staging import StagingArea
+from nova_assets.catalog.tokens import Tokens
 from nova_assets.catalog.upkeep import Upkeep
 
 
@@ -142,6 +143,12 @@ class SqlCatalog:
         self.fire = firings.fire
         self.retry_firing = firings.retry_firing
         self.end_firing = firings.end_firing
+
+        tokens = Tokens(database)
+        self.add_token = tokens.add_token
+        self.token = tokens.token
+        self.tokens = tokens.tokens
+        self.revoke_token = tokens.revoke_token
 
     def now(self) -> datetime:
         """What time it is, by the clock that leases and firings go by."""

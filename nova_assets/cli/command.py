@@ -52,8 +52,7 @@ class NovaCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         as_json = ctx.params.pop("as_json")
-        before = ctx.parent.params if ctx.parent is not None else {}
-        given = {name: ctx.params.pop(name) or before.get(name) for name in DEPLOYMENT}
+        given = {name: ctx.params.pop(name) or _given_before(ctx.parent, name) for name in DEPLOYMENT}
         ctx.obj = Deployment(**given, quiet=as_json)
         ctx.exit(self._as_json(ctx) if as_json else self._for_a_person(ctx))
 
@@ -76,6 +75,15 @@ class NovaCommand(click.Command):
             click.echo(_fitted(_error_as_text(_ours(error))), err=True)
             return 1
         return answer.code
+
+
+def _given_before(ctx: click.Context | None, name: str) -> str | None:
+    """An option of the deployment that was given before the command's name."""
+    while ctx is not None:
+        if ctx.params.get(name):
+            return str(ctx.params[name])
+        ctx = ctx.parent
+    return None
 
 
 def remark(text: str) -> None:

@@ -15,7 +15,10 @@ from nova_assets.cli.main import COMMANDS
 from nova_assets_tests.cli.conftest import Nova
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("dagster", "pyspark", "sqlalchemy", "pyarrow", "pandas", "numpy")
+HEAVY = (
+    *("dagster", "pyspark", "sqlalchemy", "pyarrow", "pandas", "numpy"),
+    *("fastapi", "httpx", "prometheus_client", "pythonjsonlogger", "starlette", "uvicorn"),
+)
 
 
 def loaded_by(code: str) -> set[str]:
@@ -25,7 +28,9 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["insert", "--help"], ["doctor", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["insert", "--help"], ["doctor", "--help"], ["token", "add", "--help"]]
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = f"""
 from nova_assets.cli.main import cli
@@ -86,6 +91,7 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
         "tick",
         "backfill",
         "refresh",
+        "token",
         *upkeep,
     )
     assert ("--dry-run" in said.out) == (command in changes)
