@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
+import anyio.to_thread
+from fastapi import FastAPI, Security
 from fastapi.security import HTTPBearer
 
 from nova_assets.service import problems
 from nova_assets.service.deployment import Service
-from nova_assets.service.routes import data, looking, upkeep, views
+from nova_assets.service.routes import data, health, looking, upkeep, views
 
 _ABOUT = """Channels of one deployment: their files from views that follow their timelines, their rows as Arrow streams,
 and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives one is answered
 from there on, or later."""
 
 
-def make_app(service: Service, is_ready: Callable[[], bool] = lambda: True) -> FastAPI:
+def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     """The routes, over a deployment.
 
     Args:
-        is_ready: whether more requests are welcome; not so while the service is told to stop.
+        views_only: which files there are, and nothing else.
     """
     import nova_assets
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        # As many handlers as there may be requests: none waits for another one's thread.
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 2 * service.config.max_requests
+        yield
 
     app = FastAPI(
         title="nova_assets",
@@ -33,10 +40,12 @@ def make_app(service: Service, is_ready: Callable[[], bool] = lambda: True) -> F
         # Their pages would load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
+        lifespan=lifespan,
     )
     app.state.service = service
     problems.install(app)
-    for module in (views, looking, data, upkeep):
-        app.include_router(module.router)
-    _ = HTTPBearer, Request, JSONResponse, PlainTextResponse
+    app.include_router(health.router)
+    bearer = [Security(HTTPBearer(auto_error=False, description="A token, as nova token add has printed it."))]
+    for module in (views,) if views_only else (views, looking, data, upkeep):
+        app.include_router(module.router, dependencies=bearer)
     return app

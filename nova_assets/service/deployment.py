@@ -15,7 +15,9 @@ from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import Position
 from nova_assets.service.caller import Caller
 from nova_assets.service.config import ServiceConfig
+from nova_assets.service.observe import Observed
 from nova_assets.service.shapes import Problem
+from nova_assets.service.work import Work
 from nova_assets.store import Store
 from nova_assets.views.desk import Desk
 
@@ -34,12 +36,16 @@ class Service:
 
     Args:
         identity: of its catalog: clients see by it that they ask the right one.
+        observed: what is counted of it.
+        work: what is at work, where it stops in good order.
     """
 
     store: Store
     desk: Desk
     config: ServiceConfig
     identity: str
+    observed: Observed | None = None
+    work: Work | None = None
     _defined: dict[str, tuple[float, Channel]] = field(default_factory=dict)
 
     def definition(self, channel: str) -> Channel:
@@ -85,7 +91,7 @@ def known_of(
         str | None,
         Query(
             max_length=80,
-            pattern=r"^[0-9]{1,9}-([0-9a-f]{64})?\Z",
+            pattern=r"^[0-9]{1,9}-([0-9a-f]{64})?$",
             description="The position up to which the asker knows the timeline: what is answered goes on from there.",
         ),
     ] = None,
@@ -94,7 +100,7 @@ def known_of(
 
 
 ChannelName = Annotated[
-    str, Path(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="The name of a channel.")
+    str, Path(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The name of a channel.")
 ]
 Served = Annotated[Service, Depends(service_of)]
 Asking = Annotated[Caller, Depends(caller_of)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -335,7 +334,9 @@ class ExecutionShape(Shape):
 
     @staticmethod
     def of(e: Execution) -> ExecutionShape:
-        pins = [PinShape(channel=p.channel, head=p.head, cursor=p.cursor, partition=p.partition) for p in e.pins.values()]
+        pins = [
+            PinShape(channel=p.channel, head=p.head, cursor=p.cursor, partition=p.partition) for p in e.pins.values()
+        ]
         return ExecutionShape(
             id=e.id,
             binding=e.binding,
@@ -583,6 +584,12 @@ class HistoryShape(BaseModel):
     blocks: list[KeptBlock]
 
 
+class HealthShape(Shape):
+    """How the service is."""
+
+    status: Literal["alive", "ready"]
+
+
 class SchemaShape(Shape):
     """The columns of a channel at a number; null where nothing has given them yet."""
 
@@ -629,6 +636,3 @@ class RestoreRequest(Shape):
 
     at: int = Field(ge=0, le=2**31 - 1)
     dry_run: bool = False
-
-
-Details = Mapping[str, Any]

@@ -237,6 +237,13 @@ class Follower:
         self.counts.rebuilt += 1
         self.storage.write({channel_drawer(channel): None})
 
+    def size(self) -> int:
+        """How many bytes the views take; 0 where that cannot be told."""
+        try:
+            return self.storage.size()
+        except StorageFailed:
+            return 0
+
     def close(self) -> None:
         """Save the views, and let go."""
         self.storage.close()

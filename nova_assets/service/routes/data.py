@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from nova_assets.errors import DefinitionError
+from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
@@ -28,10 +30,9 @@ from nova_assets.service.deployment import (
     caller_of,
     problems,
 )
-from nova_assets.service.shapes import CheckedShape, CommitShape, ReadRequest
+from nova_assets.service.shapes import CheckedShape, CommitShape, ReadRequest, columns
 from nova_assets.service.streaming import Streamed, rows
 from nova_assets.service.uploads import EXPANDS, data_of, kind_of, spooled
-from nova_assets.store import InsertCheck
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problems(409, 410, 422))
 
@@ -66,7 +67,7 @@ def data(
     compression: Compression = "none",
 ) -> StreamingResponse:
     """The rows of a channel, or with ``since`` what changed, pinned for the length of the read."""
-    wanted = ReadRequest(at=at, since=since, partition=partition, columns=column)
+    wanted = ReadRequest(at=at, since=since, partition=partition, columns=column, keys=None)
     return _streamed(service, channel, wanted, compression)
 
 
@@ -114,14 +115,18 @@ async def insert(
 
 
 def _inserted(
-    service: Service, channel: str, body: Any, kind: Kind, partition: str | None, key: str | None, dry_run: bool
+    service: Service,
+    channel: str,
+    body: tuple[Path, str],
+    kind: Kind,
+    partition: str | None,
+    key: str | None,
+    dry_run: bool,
 ) -> Commit | CheckedShape:
-    given = data_of(*body, most=EXPANDS * service.config.max_body)
+    given = data_of(*body, EXPANDS * service.config.max_body)
     if not dry_run:
         return service.store.insert(channel, given, kind, key, partition)
-    found: InsertCheck = service.store.check_insert(channel, given, kind, partition)
-    from nova_assets.service.shapes import columns
-
+    found = service.store.check_insert(channel, given, kind, partition)
     return CheckedShape(channel=channel, kind=found.kind, head=found.head, columns=columns(found.schema) or [])
 
 
@@ -147,8 +152,6 @@ def _keys(service: Service, channel: str, keys: list[dict[str, Any]]) -> pa.Tabl
         return pa.Table.from_pylist(keys)
     schema = Schema(tuple(state.schema.field(k) for k in on))
     if not keys:
-        from nova_assets.model.arrow_types import to_arrow
-
         return to_arrow(schema).empty_table()
-    table: pa.Table = service.store.engine.frame_of_rows(keys, schema)
+    table: pa.Table = service.store.engine.take(keys, schema)
     return table

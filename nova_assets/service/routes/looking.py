@@ -127,7 +127,7 @@ def executions(
 
 @router.get("/executions/{execution}")
 def execution(
-    caller: Asking, service: Served, execution: Annotated[str, Path(pattern=r"^[0-9a-f]{32}\Z")]
+    caller: Asking, service: Served, execution: Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")]
 ) -> ExecutionShape:
     """One execution."""
     try:

@@ -50,9 +50,11 @@ def upkeep(channel: ChannelName, caller: Reading, service: Served) -> PlanShape:
 @router.post("/compact")
 def compact(channel: ChannelName, caller: Operating, service: Served, wanted: CompactRequest) -> CompactedShape:
     """Add bases, or chained deltas, at numbers that exist. No answer changes, and nothing is deleted."""
-    how = {"force": wanted.force, "chained": wanted.chained}
-    found = service.store.compactable(channel, partitions=wanted.partitions, **how)
-    done = None if wanted.dry_run else service.store.compact(channel, partitions=wanted.partitions, **how)
+    force, chained, partitions = wanted.force, wanted.chained, wanted.partitions
+    found = service.store.compactable(channel, force=force, chained=chained, partitions=partitions)
+    done = None
+    if not wanted.dry_run:
+        done = service.store.compact(channel, force=force, chained=chained, partitions=partitions)
     return CompactedShape(
         channel=channel,
         wanted=[CompactShape.of(c) for c in found],
