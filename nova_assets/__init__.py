@@ -53,11 +53,15 @@ if TYPE_CHECKING:
     from nova_assets.model.workflowette import Workflowette as Workflowette
     from nova_assets.opening import open as open
     from nova_assets.plan.run import RunPlan as RunPlan
+    from nova_assets.service.connection import Connection as Connection
+    from nova_assets.service.connection import connect as connect
     from nova_assets.sql.datasets import Datasets as Datasets
     from nova_assets.sql.datasets import datasets as datasets
     from nova_assets.sql.function import sql_function as sql_function
     from nova_assets.sql.task import sql_task as sql_task
     from nova_assets.store import Store as Store
+    from nova_assets.views.files import FileView as FileView
+    from nova_assets.views.files import Views as Views
 
 __version__ = "0.1.0"
 
@@ -83,11 +87,13 @@ _HOMES = {
     "model.view": ("View",),
     "model.workflowette": ("Workflowette",),
     "opening": ("open",),
+    "service.connection": ("Connection", "connect"),
     "plan.run": ("RunPlan",),
     "sql.datasets": ("Datasets", "datasets"),
     "sql.function": ("sql_function",),
     "sql.task": ("sql_task",),
     "store": ("Store",),
+    "views.files": ("FileView", "Views"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

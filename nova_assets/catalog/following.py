@@ -135,6 +135,12 @@ def _standing(c: Connection, channel: str) -> Standing | None:
     )
 
 
+def whole_in(c: Connection, channel: str, partitions: Collection[str]) -> History | None:
+    """Everything that is known of some partitions; None where there is no such channel."""
+    standing = _standing(c, channel)
+    return None if standing is None else _history(c, standing, partitions)
+
+
 def _history(c: Connection, standing: Standing, partitions: Collection[str]) -> History:
     found = whole_of(c, Part(standing.channel, standing.head, WHOLE, standing.columns), partitions)
     return History(

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
 from nova_assets.catalog.database import Database, pairs
+from nova_assets.catalog.following import whole_in
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.steps import put_step
 from nova_assets.catalog.tables import (
@@ -39,26 +40,31 @@ class Upkeep:
         self.database = database
         self.histories = histories
 
-    def upkeep(self, channel: str, retain: float = 0.0) -> Facts:
+    def upkeep(self, channel: str, retain: float = 0.0, partitions: Sequence[str] | None = None) -> Facts:
         """Everything that decides what of a channel is held.
 
         Args:
             retain: seconds for which old versions are kept for time travel.
+            partitions: with the blocks of these alone.
 
         Raises:
             ChannelNotFound.
         """
         self.histories.definitions.channel(channel)
-        return self.database.read(lambda c: self.facts_in(c, channel, retain))
+        return self.database.read(lambda c: self.facts_in(c, channel, retain, partitions))
 
-    def collect(self, channel: str, retain: float = 0.0) -> Collection:
+    def collect(self, channel: str, retain: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
         """Mark every block that nobody holds: from now on no plan uses it. What is held is judged under the channel's
-        lock, so that no base comes in between."""
+        lock, so that no base comes in between.
+
+        Args:
+            partitions: in these alone; others are not looked at.
+        """
         self.histories.definitions.channel(channel)
 
         def work(c: Connection) -> Collection:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
-            found = collectable(judge(self.facts_in(c, channel, retain)))
+            found = collectable(judge(self.facts_in(c, channel, retain, partitions)))
             if not found:
                 return Collection(channel, ())
             return mark_collected(c, channel, found, {"collected": len(found)}, self.database.clock())
@@ -126,9 +132,9 @@ class Upkeep:
 
         return self.database.read(work)
 
-    def facts_in(self, c: Connection, channel: str, retain: float) -> Facts:
+    def facts_in(self, c: Connection, channel: str, retain: float, partitions: Sequence[str] | None = None) -> Facts:
         """The same within a transaction."""
-        history = self.histories.history_in(c, channel)
+        history = self.histories.history_in(c, channel) if partitions is None else whole_in(c, channel, partitions)
         assert history is not None
         bases = bool(c.execute(select(channels.c.bases).where(channels.c.name == channel)).scalar())
         keep = self._kept_from(c, channel, self.database.clock() - timedelta(seconds=retain)) if retain > 0 else None

@@ -117,6 +117,15 @@ def scoped(history: History, scope: str) -> History:
     )
 
 
+def oldest_retained(facts: Facts) -> int:
+    """The oldest number that somebody may still ask for, beside the newest snapshot. A partition that has not changed
+    since then answers everything by its newest snapshot."""
+    cursors = [r.cursor for r in facts.readers if r.cursor]
+    pinned = [n for p in facts.pins for n in (p.head, p.cursor) if n]
+    kept = [] if facts.keep_from is None else [facts.keep_from]
+    return min([facts.history.head, *cursors, *pinned, *kept])
+
+
 def collectable(verdicts: Sequence[Verdict]) -> tuple[Block, ...]:
     """The blocks that nobody holds."""
     return tuple(v.block for v in verdicts if not v.held_by)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from nova_assets.errors import TimelineDiffers, VersionNotFound
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import Position
+from nova_assets.model.upkeep import Collection
+from nova_assets.plan.collect import collectable, judge, oldest_retained
 from nova_assets.views import answers
 from nova_assets.views.answers import Known, Link
 from nova_assets.views.follower import Follower
@@ -84,6 +87,23 @@ class Desk:
             return position, found
         steps = self.catalog.steps(channel, Position(), limit=10**9)[1] or []
         return steps[-1].position if steps else position, [Instant.of(s) for s in steps if s.position.step > since]
+
+    def collect(self, channel: str, retain: float) -> Collection:
+        """Collect what nobody holds (R15). Where there may be any of that the view tells, from the oldest instant on
+        that somebody retains; what is taken of it the catalog judges, under its lock.
+        """
+        facts = self.catalog.upkeep(channel, retain, ())
+        oldest = oldest_retained(facts)
+
+        def work(view: View) -> tuple[int, list[str]]:
+            touched = [p.name for p in view.partitions() if p.step > view.head.cleaned]
+            gone = collectable(judge(replace(facts, history=view.history_of(touched))))
+            return view.last_step_at(oldest), sorted({b.partition for b in gone})
+
+        step, partitions = self.follower.ask(channel, work)
+        done = self.catalog.collect(channel, retain, partitions) if partitions else Collection(channel, ())
+        self.follower.cleaned(channel, step)
+        return done
 
     def _ask(self, channel: str, scope: str, at: int | None, known: Position | None, work: Callable[[View], T]) -> T:
         """Ask a view that has the number, where there is one."""

@@ -185,6 +185,7 @@ class Edit:
             standing.columns,
             _newest(self._versions),
             scopes,
+            0 if self._view is None else self._view.head.cleaned,
         )
         self._mine[HEAD] = head.encode()
         drawer = channel_drawer(self._channel)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from nova_assets.errors import StorageFailed, TimelineDiffers
@@ -24,7 +24,7 @@ from nova_assets.model.timeline import Position, Standing
 from nova_assets.views.coding import Damaged
 from nova_assets.views.edit import Edit, Loaded
 from nova_assets.views.storage import InMemory, Look, Storage
-from nova_assets.views.view import View, channel_drawer
+from nova_assets.views.view import HEAD, View, channel_drawer
 
 log = logging.getLogger("nova_assets.views")
 
@@ -104,6 +104,16 @@ class Follower:
             self._spare = Follower(self.catalog, InMemory(), self._clock)
             self._again = self._clock() + RETRY
             return self._spare.ask(channel, work, scopes, known)
+
+    def cleaned(self, channel: str, step: int) -> None:
+        """Of partitions that no later instant has touched, nothing is left to be collected."""
+        with self._locks[channel], self.storage.look() as looked:
+            view = self._found(looked, channel)
+            if view is None or view.head.cleaned >= step:
+                return
+            before = view.head.encode()
+            after = replace(view.head, cleaned=step).encode()
+            self.storage.write({channel_drawer(channel): {HEAD: after}}, (channel_drawer(channel), HEAD, before))
 
     def _ask(self, channel: str, work: Callable[[View], T], scopes: Sequence[str], known: Position | None) -> T:
         since = self._clock()

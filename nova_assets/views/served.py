@@ -3,7 +3,7 @@ do not answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, ChannelState
 from nova_assets.model.timeline import History, Position
+from nova_assets.model.upkeep import Collection
 from nova_assets.views.answers import history_from
 from nova_assets.views.client import Client
 from nova_assets.views.desk import Desk
@@ -68,6 +69,12 @@ class Served:
         if isinstance(self._source, Client) and (asked := self._since()):
             request = replace(request, details={**request.details, "views": asked})
         return self._catalog.commit(request)
+
+    def collect(self, channel: str, retain: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
+        """As the catalog's; a view of this process tells in which partitions there may be something."""
+        if partitions is None and isinstance(self._source, Desk):
+            return self._source.collect(channel, retain)
+        return self._catalog.collect(channel, retain, partitions)
 
     def close(self) -> None:
         if isinstance(self._source, Client):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,6 +28,8 @@ HEAD = b"!"
 DESCRIPTION, INSTANT, PARTITION = b"d", b"i", b"p"
 _NUMBER = struct.Struct(">Q")
 _GONE, _BASE = b"-", b"b"
+_AT_NUMBERS = ("compact", "collect", "define")
+"""Actions that take no sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Head:
         columns: its partition columns.
         versions: what blocks told, from the number on at which the view began.
         scopes: those that are loaded, beside single partitions.
+        cleaned: of partitions that no instant after this one has touched, everything is collected that ever will be.
     """
 
     channel: str
@@ -59,6 +62,7 @@ class Head:
     columns: tuple[str, ...]
     versions: tuple[Version, ...]
     scopes: tuple[str, ...] = ()
+    cleaned: int = 0
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self))
@@ -244,17 +248,32 @@ class View:
             oldest: of each partition only what came from the newest base on that is no later than this.
         """
         at = self.head.head if at is None else at
+        return self._history(scope, [p.name for p in self.partitions(scope)], at, oldest)
+
+    def history_of(self, partitions: Sequence[str]) -> History:
+        """The history of some that are loaded, of blocks without their files."""
+        return self._history(WHOLE, partitions, self.head.head, 0)[0]
+
+    def last_step_at(self, number: int) -> int:
+        """The newest instant before which no later number was given; 0 where that is longer ago than is known."""
+        began = self.head.versions[0].number
+        if number < began:
+            return 0
+        later = (i.n for i in self.instants() if i.action not in _AT_NUMBERS and i.seq is not None and i.seq > number)
+        return min(later, default=self.position.step + 1) - 1
+
+    def _history(self, scope: str, partitions: Sequence[str], at: int, oldest: int) -> tuple[History, dict[str, Kept]]:
         blocks: list[Kept] = []
         numbers: dict[str, tuple[int, ...]] = {}
         floors: dict[str, int] = {}
-        for partition in self.partitions(scope):
-            floor = self.floor(partition.name, oldest) if oldest else 0
+        for partition in partitions:
+            floor = self.floor(partition, oldest) if oldest else 0
             if floor:
-                floors[partition.name] = floor
-            kept, gone = self.blocks(partition.name, floor)
+                floors[partition] = floor
+            kept, gone = self.blocks(partition, floor)
             blocks += [k for k in kept if k.block.hi <= at]
             if before := tuple(n for n in gone if n <= at):
-                numbers[partition.name] = before
+                numbers[partition] = before
         blocks.sort(key=lambda k: (k.block.hi, k.block.kind, k.block.id))
         schema, last = self._at(at)
         merge = self.known.merge(self.head.merge)
