@@ -301,6 +301,18 @@ class EngineUnavailable(NovaError):
     code = "NOVA-ENGINE-UNAVAILABLE"
 
 
+class TimelineDiffers(NovaError):
+    """Somebody knows a channel by another timeline than it has: one of both was set back, or is of another catalog."""
+
+    code = "NOVA-TIMELINE-DIFFERS"
+
+
+class StorageFailed(NovaError):
+    """Views of channels cannot be kept: the disk is full, or what is on it is damaged. No job fails for it."""
+
+    code = "NOVA-STORAGE-FAILED"
+
+
 class NotSupported(NovaError):
     """Legal, but not built yet, or not possible on this engine; the message says which way round there is."""
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import SettingsError
+from nova_assets.model.ports import Catalog
 from nova_assets.model.project import Project
 from nova_assets.model.way import WAYS
 from nova_assets.settings import Settings, load_settings
@@ -55,14 +58,86 @@ def open(
         catalog=catalog, warehouse=warehouse, project=named, lease=lease, grace=grace, spark=where
     )
     loaded = project if isinstance(project, Project) else load_project(settings)
-    made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
+    truth = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
+    made, source = _seen(settings, truth)
     session = (
         spark
         if spark is not None and where is None
         else partial(build, settings.spark, settings.home, settings.spark_config)
     )
     way = next((w for w in WAYS if w == settings.way), None)
-    return Store(settings, loaded, made, SparkEngine(settings.warehouse, session, way))
+    engine = SparkEngine(settings.warehouse, session, way)
+    viewing = Viewed(settings, truth, engine.address, source)
+    store = Store(settings, loaded, made, engine, viewing)
+    viewing.store = store
+    return store
+
+
+def _seen(settings: Settings, catalog: Catalog) -> tuple[Catalog, Any]:
+    """The catalog as the settings say that channels are looked at, and what they are looked at through."""
+    if settings.service is None:
+        return catalog, None
+    try:
+        from nova_assets.views.client import Client
+        from nova_assets.views.desk import Desk
+        from nova_assets.views.follower import Follower
+        from nova_assets.views.served import served
+        from nova_assets.views.storage import InMemory
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"what views of channels need is not installed: {error.name}",
+            found=f"service = {settings.service}",
+            next="pip install 'nova-assets[service]'",
+        ) from error
+    if settings.service == "embedded":
+        source: Client | Desk = Desk(Follower(catalog, InMemory()))
+    else:
+        source = Client(settings.service, settings.service_token, settings.service_timeout, catalog.identity())
+    return served(catalog, source), source
+
+
+class Viewed:
+    """Gives ``Views`` of channels at the numbers that are pinned.
+
+    Args:
+        source: of a service, its client; of an embedded one, its desk, which listens once somebody asks for views.
+    """
+
+    def __init__(self, settings: Settings, catalog: Catalog, warehouse: str, source: Any) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._warehouse = warehouse
+        self._source = source
+        self._stack = ExitStack()
+        self.store: Store | None = None
+
+    def __call__(self, heads: Mapping[str, int]) -> Any:
+        from nova_assets.views.files import Pinned, Views
+
+        known = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
+        return Views(self._warehouse, partial(_reopened, self._settings.catalog), self._client(), known)
+
+    def _client(self) -> Any:
+        from nova_assets.views.client import Client
+        from nova_assets.views.desk import Desk
+
+        if isinstance(self._source, Desk):
+            from nova_assets.service.serving import embedded
+
+            assert self.store is not None
+            url, token = self._stack.enter_context(embedded(self.store, self._source))
+            self._source = Client(url, token, self._settings.service_timeout, self._catalog.identity())
+        return self._source
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _reopened(url: str) -> Catalog:
+    """The catalog, in another process."""
+    from nova_assets.catalog.catalog import open_catalog
+
+    return open_catalog(url)
 
 
 def load_project(settings: Settings) -> Project | None:

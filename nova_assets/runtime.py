@@ -40,7 +40,7 @@ from nova_assets.model.task import Task
 from nova_assets.pins import existing_in, history_of, plan_now
 from nova_assets.plan.run import RunPlan, Step, asked_for, channels_to_pin, scopes
 from nova_assets.staging import Staging
-from nova_assets.tasks import Run, TaskRun
+from nova_assets.tasks import Run, TaskRun, Viewing
 
 log = logging.getLogger("nova_assets.runtime")
 
@@ -62,6 +62,7 @@ class Runtime:
         owner: who signs; this process by default. Dagster signs by run, since its steps may be several processes.
         attempts: how often an execution is planned again after a conflict (R6).
         frames: private rows that are passed on within this process; shared by runtimes that take turns.
+        viewing: gives tasks what tells which files channels have.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Runtime:
         owner: str | None = None,
         attempts: int = 5,
         frames: MutableMapping[tuple[str, str], Any] | None = None,
+        viewing: Viewing | None = None,
     ) -> None:
         self.catalog = catalog
         self.engine = engine
@@ -85,6 +87,7 @@ class Runtime:
         self._owner = owner
         self.staging = Staging(catalog, engine, crash_point)
         self.frames: MutableMapping[tuple[str, str], Any] = {} if frames is None else frames
+        self.viewing = viewing
         self._runs: dict[tuple[str, int], Run] = {}
 
     @property
@@ -232,8 +235,7 @@ class Runtime:
         if not run.binding.checks:
             return ()
         with self._failing(execution), heartbeat(self.catalog, execution, self.lease):
-            task_run = TaskRun(self.engine, self.staging, run, self.frames, crash_point, tell or _tell_nobody)
-            reports = carry_out_checks(task_run)
+            reports = carry_out_checks(self._task_run(run, tell or _tell_nobody))
             if not any(r.blocks for r in reports):
                 self.staging.mark_checked(execution)
         return reports
@@ -379,9 +381,12 @@ class Runtime:
         self.staging.void(run.execution, ports)
         for port in ports:
             self.frames.pop((run.execution.id, port), None)
-        report = TaskRun(self.engine, self.staging, run, self.frames, crash_point, tell).carry_out(step.task)
+        report = self._task_run(run, tell).carry_out(step.task)
         run.reports[step.task] = report
         return report
+
+    def _task_run(self, run: Run, tell: Observer) -> TaskRun:
+        return TaskRun(self.engine, self.staging, run, self.frames, crash_point, tell, self.viewing)
 
     def _with_retries(self, run: Run, step: Step, tell: Observer) -> TaskReport:
         """A task, tried again as often as it says, with the same pins (R4)."""

@@ -37,6 +37,12 @@ class Settings:
         way: how keyed channels are read and compacted: ``auto`` by what costs least, or ``memory``, ``cells`` or
             ``frame`` wherever that leads there.
         dagster_url: where Dagster's webserver is, for runs that are launched at once.
+        service: where views of channels come from: the address of a service (``nova serve``), or ``embedded`` for one
+            of this process; None for the catalog alone.
+        service_token: by which that service knows us.
+        service_timeout: seconds that it may take; then the catalog is asked.
+        views: what ``nova serve`` keeps them in: ``disk`` or ``memory``.
+        views_folder: where it keeps them.
         root: where a relative ``project`` is imported from.
         sources: setting -> where it came from, for ``nova doctor``.
     """
@@ -51,6 +57,11 @@ class Settings:
     spark_config: Mapping[str, str] = field(default_factory=dict)
     way: str = "auto"
     dagster_url: str = "http://localhost:3000"
+    service: str | None = None
+    service_token: str | None = field(default=None, repr=False)
+    service_timeout: float = 2.0
+    views: str = "disk"
+    views_folder: str = ""
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -63,6 +74,7 @@ class Settings:
 _NAMES = (
     *("catalog", "warehouse", "project", "lease", "grace", "collect_grace"),
     *("spark", "spark_config", "way", "dagster_url"),
+    *("service", "service_token", "service_timeout", "views", "views_folder"),
 )
 
 
@@ -92,6 +104,11 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "spark_config": {},
         "way": "auto",
         "dagster_url": "http://localhost:3000",
+        "service": None,
+        "service_token": None,
+        "service_timeout": 2.0,
+        "views": "disk",
+        "views_folder": str(home / "views"),
     }
     sources = dict.fromkeys(values, "default")
     environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _NAMES if os.environ.get(f"NOVA_{n.upper()}")}
@@ -110,8 +127,13 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         collect_grace=_seconds("collect_grace", values["collect_grace"]),
         spark=_spark(values["spark"]),
         spark_config={**_reaching(str(values["warehouse"])), **_spark_config(values["spark_config"])},
-        way=_way(values["way"]),
+        way=_one_of("way", values["way"], ("auto", "memory", "cells", "frame")),
         dagster_url=_url("dagster_url", values["dagster_url"]),
+        service=_service(values["service"]),
+        service_token=values["service_token"],
+        service_timeout=_seconds("service_timeout", values["service_timeout"]),
+        views=_one_of("views", values["views"], ("disk", "memory")),
+        views_folder=str((root / str(values["views_folder"])).absolute()),
         root=root,
         sources=sources,
     )
@@ -171,11 +193,14 @@ def _url(name: str, value: Any) -> str:
     raise SettingsError(f"setting {name!r} is no address", found=repr(value), expected='"http://host:port"')
 
 
-def _way(value: Any) -> str:
-    known = ("auto", "memory", "cells", "frame")
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if value in known:
         return str(value)
-    raise SettingsError("setting 'way' is none", found=repr(value), expected=", ".join(known))
+    raise SettingsError(f"setting {name!r} is none", found=repr(value), expected=", ".join(known))
+
+
+def _service(value: Any) -> str | None:
+    return None if value in (None, "", "none") else "embedded" if value == "embedded" else _url("service", value)
 
 
 def _spark(value: Any) -> str:

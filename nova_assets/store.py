@@ -31,6 +31,7 @@ from nova_assets.scheduled import Scheduled
 from nova_assets.sealing import Seals
 from nova_assets.selection import Selection
 from nova_assets.settings import Settings
+from nova_assets.tasks import Viewing
 from nova_assets.upkeep import Asked, Upkeep, retained
 
 Observer = Callable[[str, Any], None]
@@ -42,12 +43,21 @@ class Store(Arriving, Published, Scheduled):
     Make one with ``nova.open``. Several processes may share a catalog and warehouse; each opens its own store.
     """
 
-    def __init__(self, settings: Settings, project: Project | None, catalog: Catalog, engine: Engine) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        project: Project | None,
+        catalog: Catalog,
+        engine: Engine,
+        viewing: Viewing | None = None,
+    ) -> None:
         self.settings = settings
         self.project = project or Project()
         self.catalog = catalog
         self.engine = engine
-        self.runtime = Runtime(catalog, engine, self.project, lease=settings.lease, grace=settings.grace)
+        self.runtime = Runtime(
+            catalog, engine, self.project, lease=settings.lease, grace=settings.grace, viewing=viewing
+        )
         self._reading = Reading(self.runtime)
         self._inserts = Inserts(self.runtime)
         self._upkeep = Upkeep(self.runtime, settings.collect_grace)
@@ -64,6 +74,8 @@ class Store(Arriving, Published, Scheduled):
 
     def close(self) -> None:
         """Let go of the catalog. A Spark session that this process made stays warm for the next store."""
+        if self.runtime.viewing is not None:
+            self.runtime.viewing.close()
         self.catalog.close()
 
     # definitions
@@ -192,6 +204,17 @@ class Store(Arriving, Published, Scheduled):
             raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
         with self._reading.pin([self._known(c) for c in channels], at, since) as pinned:
             yield pinned
+
+    def views(self, *channels: Channel | str) -> Any:
+        """What tells which files these channels have, as they are now: for code that opens them itself. It can be sent
+        along to other processes, such as Spark's workers (``Views``). It pins nothing: see ``pin``.
+
+        Raises:
+            ChannelNotFound: no such channel.
+        """
+        if self.runtime.viewing is None:
+            raise DefinitionError("this store has no views", expected="one that nova.open() has given")
+        return self.runtime.viewing({name: self.catalog.channel(name).head for name in map(self._known, channels)})
 
     # executions
 

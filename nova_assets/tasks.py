@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from nova_assets.errors import NovaError, TaskFailed
 from nova_assets.faults import fault
@@ -50,6 +50,15 @@ class Run:
         )
 
 
+class Viewing(Protocol):
+    """Gives what tells which files channels have (``views/files``)."""
+
+    def __call__(self, heads: Mapping[str, int]) -> Any:
+        """Of channels at the numbers that are pinned."""
+
+    def close(self) -> None: ...
+
+
 class TaskRun:
     """Carries out one task.
 
@@ -58,6 +67,7 @@ class TaskRun:
         frames: (execution, port) -> a frame that was passed on without being written.
         crash_point: called at named points.
         tell: the execution's observer; told ("progress", Progress).
+        viewing: gives the task what tells which files channels have.
     """
 
     def __init__(
@@ -68,8 +78,10 @@ class TaskRun:
         frames: MutableMapping[tuple[str, str], Frame],
         crash_point: Callable[[str], None],
         tell: Callable[[str, Any], None] = lambda event, subject: None,
+        viewing: Viewing | None = None,
     ) -> None:
         self.tell = tell
+        self.viewing = viewing
         self.engine = engine
         self.staging = staging
         self.run = run
@@ -165,6 +177,7 @@ class TaskRun:
 
     def _context(self) -> Context:
         execution = self.run.execution
+        heads = {c: p.head for c, p in execution.pins.items()}
         return Context(
             spark=self.engine.session,
             partition=execution.partition,
@@ -172,8 +185,9 @@ class TaskRun:
             params=self.run.binding.params,
             log=log,
             execution_id=execution.id,
-            pins={c: p.head for c, p in execution.pins.items()},
+            pins=heads,
             frame=self.engine.frame,
+            views=None if self.viewing is None else self.viewing(heads),
         )
 
     # the call

@@ -55,15 +55,18 @@ class SqlCatalog:
         self.positions = histories.positions
         self.lagging = histories.lagging
         self.has_consumers = histories.has_consumers
-        known = Following(database, definitions, histories)
+        known = Following(database, definitions)
         self.standing = known.standing
         self.steps = known.steps
+        self.passed = known.passed
+        self.named = known.named
         self.bootstrap = known.bootstrap
         self.outlines = Outlines(database, histories).outlines
 
         self.begin = executions.begin
         self.execution = executions.execution
         self.executions = executions.executions
+        self.at_work = executions.at_work
         self.finished = executions.finished
         self.renew = executions.renew
         self.resume = executions.resume
@@ -134,6 +137,7 @@ class SqlCatalog:
         self.forget_editions = published.forget_editions
 
         self.firing = firings.firing
+        self.firings = firings.firings
         self.requested = firings.requested
         self.last_firing = firings.last_firing
         self.fire = firings.fire

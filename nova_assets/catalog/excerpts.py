@@ -20,7 +20,7 @@ from nova_assets.model.block import Block
 from nova_assets.model.partitions import partition_name, partition_values, within
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Track
-from nova_assets.plan.modes import is_told, path, replaces
+from nova_assets.plan.excerpt import is_compared, is_enough
 
 _AT_ONCE = 500
 """Partitions asked for in one statement."""
@@ -113,20 +113,12 @@ def after(c: Connection, part: Part, since: int) -> Excerpt:
     found = _above(c, part, since)
     tracks = list(found.tracks())
     dropped = {b.partition for b in found.blocks if b.origin == "drop"}
-    compared = {t.partition for t in tracks if _is_compared(t, since, part.head)} | dropped
+    compared = {t.partition for t in tracks if is_compared(t, since, part.head)} | dropped
     if compared:
         found = found.without(compared)
-        found.add(_of(c, part, compared) if dropped else _reaching(c, part, since, compared))
+        found.add(whole_of(c, part, compared) if dropped else _reaching(c, part, since, compared))
         found.earlier = _schema(c, part, since)
     return found
-
-
-def _is_compared(track: Track, since: int, head: int) -> bool:
-    """Whether what came to a partition after a number cannot be told by that alone: a base was given, a delta begins
-    earlier, or some are gone."""
-    if any(replaces(b) or (b.kind == "delta" and b.lo < since) for b in track.blocks):
-        return True
-    return path(track, since, head) is None
 
 
 def _above(c: Connection, part: Part, since: int) -> Excerpt:
@@ -153,30 +145,17 @@ def _reaching(c: Connection, part: Part, oldest: int, names: Collection[str] | N
     else:
         for some in _some(names):
             found.add(_from(c, part, _floors_of(part, oldest, some)))
-        found.add(_of(c, part, set(names) - set(found.floors)))
+        found.add(whole_of(c, part, set(names) - set(found.floors)))
     found.floors = {p: n for p, n in found.floors.items() if n}
     dropped = any(b.origin == "drop" and b.hi > oldest for b in found.blocks)
-    astray = {t.partition for t in found.tracks() if t.floor and not _is_enough(t, oldest, part.head, dropped)}
+    astray = {t.partition for t in found.tracks() if t.floor and not is_enough(t, oldest, part.head, dropped)}
     if astray:
         found = found.without(astray)
-        found.add(_of(c, part, astray))
+        found.add(whole_of(c, part, astray))
     return found
 
 
-def _is_enough(track: Track, oldest: int, head: int, dropped: bool) -> bool:
-    """Whether what is asked for at two numbers, and between them, does not need what is older than a floor.
-
-    Args:
-        dropped: a partition was, after the first. That is told of as if it had not been (R19): without bases that would
-            do otherwise, and at numbers in between.
-    """
-    if dropped and path(track, oldest, head) is None:
-        return False
-    ends = any(b.origin == "drop" and b.hi > oldest for b in track.blocks)
-    return not ends and is_told(track, oldest) and is_told(track, head)
-
-
-def _of(c: Connection, part: Part, names: Collection[str]) -> Excerpt:
+def whole_of(c: Connection, part: Part, names: Collection[str]) -> Excerpt:
     """All of some partitions."""
     found = Excerpt()
     for some in _some(names):

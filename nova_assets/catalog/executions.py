@@ -59,6 +59,10 @@ class Executions:
         query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
         return self.database.read(lambda c: [_execution(c, r) for r in c.execute(query).mappings().all()])
 
+    def at_work(self) -> list[Execution]:
+        """The executions that run, oldest first."""
+        return self.database.read(lambda c: read_executions(c, executions.c.state == "running"))
+
     def finished(self) -> dict[tuple[str, str, str], int]:
         """(binding, partition, status) -> how often one was launched, has succeeded or has failed; it only grows."""
         query = select(

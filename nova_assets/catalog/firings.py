@@ -27,6 +27,13 @@ class Firings:
         row = self.database.read(lambda c: c.execute(query).mappings().first())
         return None if row is None else _firing(row)
 
+    def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
+        """What has fired, latest first; of one binding, where one is named."""
+        query = select(firings).order_by(firings.c.at.desc(), firings.c.id).limit(limit)
+        if binding is not None:
+            query = query.where(firings.c.binding == binding)
+        return [_firing(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:
         """The latest firing of a binding, in one of its partitions."""
         return self.database.read(lambda c: _last(c, binding, partition))

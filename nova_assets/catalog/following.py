@@ -3,7 +3,7 @@ with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
 from sqlalchemy import Connection, RowMapping, select
@@ -11,10 +11,12 @@ from sqlalchemy import Connection, RowMapping, select
 from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.history import Histories, last_merge
+from nova_assets.catalog.excerpts import Part, narrowed, whole_of
+from nova_assets.catalog.history import last_merge, schema_told
 from nova_assets.catalog.tables import blocks, channels, steps
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import WHOLE, within
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Gone, History, Position, Standing, Step
 
@@ -27,10 +29,9 @@ _AT_ONCE = 300
 class Following:
     """Timelines, from some instant on. Every answer is of one moment."""
 
-    def __init__(self, database: Database, definitions: Definitions, histories: Histories) -> None:
+    def __init__(self, database: Database, definitions: Definitions) -> None:
         self.database = database
         self.definitions = definitions
-        self.histories = histories
 
     def standing(self, channel: str) -> Standing:
         """Where a channel stands. Raises ChannelNotFound."""
@@ -59,19 +60,55 @@ class Following:
 
         return self._found(channel, self.database.read(work))
 
-    def bootstrap(self, channel: str, scopes: Sequence[str]) -> tuple[Standing, dict[str, History]]:
-        """Where a channel stands, and scope -> everything that is known of the partitions in it.
+    def passed(self, channel: str, since: Position) -> list[Step] | None:
+        """The complete instants after a position, oldest first, without their blocks; None where the channel never was
+        there.
 
         Raises:
             ChannelNotFound.
         """
 
-        def work(c: Connection) -> tuple[Standing, dict[str, History]] | None:
+        def work(c: Connection) -> tuple[list[Step] | None] | None:
             standing = _standing(c, channel)
             if standing is None:
                 return None
-            found = {scope: self.histories.history_in(c, channel, None, scope) for scope in scopes}
-            return standing, {scope: history for scope, history in found.items() if history is not None}
+            if not _is_on(c, channel, since):
+                return (None,)
+            query = select(steps).where(steps.c.channel == channel, steps.c.n > since.step).order_by(steps.c.n)
+            rows = c.execute(query).mappings()
+            return ([Step(Position(r["n"], r["prefix"]), r["action"], r["commit_id"], r["at"]) for r in rows],)
+
+        return self._found(channel, self.database.read(work))[0]
+
+    def named(self, channel: str, scope: str = WHOLE) -> tuple[Standing, list[str]]:
+        """Where a channel stands, and the partitions within a scope of which anything was ever known, by name.
+
+        Raises:
+            ChannelNotFound.
+        """
+
+        def work(c: Connection) -> tuple[Standing, list[str]] | None:
+            standing = _standing(c, channel)
+            if standing is None:
+                return None
+            query = select(blocks.c.partition).where(blocks.c.channel == channel, *narrowed(scope)).distinct()
+            return standing, sorted(p for p in c.execute(query).scalars() if within(p, scope))
+
+        return self._found(channel, self.database.read(work))
+
+    def bootstrap(self, channel: str, partitions: Collection[str]) -> tuple[Standing, History]:
+        """Where a channel stands, and everything that is known of some of its partitions.
+
+        Args:
+            partitions: their names; ``""`` is that of a channel without any.
+
+        Raises:
+            ChannelNotFound.
+        """
+
+        def work(c: Connection) -> tuple[Standing, History] | None:
+            standing = _standing(c, channel)
+            return None if standing is None else (standing, _history(c, standing, partitions))
 
         return self._found(channel, self.database.read(work))
 
@@ -94,6 +131,21 @@ def _standing(c: Connection, channel: str) -> Standing | None:
         definition.merge,
         definition.partition_columns,
         last_merge(c, channel, row["head"]),
+        schema_told(c, channel, row["head"]),
+    )
+
+
+def _history(c: Connection, standing: Standing, partitions: Collection[str]) -> History:
+    found = whole_of(c, Part(standing.channel, standing.head, WHOLE, standing.columns), partitions)
+    return History(
+        standing.channel,
+        WHOLE,
+        standing.head,
+        tuple(sorted(found.blocks, key=lambda b: (b.hi, b.kind, b.id))),
+        standing.schema,
+        standing.merge,
+        numbers={p: tuple(sorted(n)) for p, n in found.numbers.items()},
+        last_merge=standing.last_merge,
     )
 
 

@@ -151,7 +151,7 @@ class Histories:
         head = row["head"] if at is None else at
         schema = None if row["schema"] is None else Schema.from_json(row["schema"])
         if at is not None and at < row["head"] and schema is not None:
-            schema = self._schema_at(c, channel, at) or schema
+            schema = schema_told(c, channel, at) or schema
         definition = Channel.from_json(row["definition"])
         part = Part(channel, head, scope, definition.partition_columns)
         found = _excerpt(c, part, since, min(oldest, head))
@@ -168,18 +168,6 @@ class Histories:
             floors=found.floors,
             earlier=found.earlier,
         )
-
-    def _schema_at(self, c: Connection, channel: str, at: int) -> Schema | None:
-        """The schema of that number (R18): that of the newest block, where a delta tells it."""
-        newest = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
-            blocks.c.channel == channel, blocks.c.hi <= at, blocks.c.origin != "compact"
-        )
-        newest = newest.order_by(blocks.c.hi.desc())
-        for some in (newest.limit(20), newest):
-            for schema, kind, merge in c.execute(some):
-                if kind == "base" or merge["kind"] != "custom":
-                    return Schema.from_json(schema)
-        return None
 
     def _completed(self, c: Connection, channel: str) -> list[Instant]:
         query = select(commits, numbers.c.seq).join(numbers, numbers.c.commit_id == commits.c.id)
@@ -244,6 +232,19 @@ def _heads(c: Connection, channel: str, columns: set[tuple[str, ...]]) -> dict[s
             scope = scope_of(some, partition)
             found[scope] = max(found.get(scope, 0), hi)
     return found
+
+
+def schema_told(c: Connection, channel: str, at: int) -> Schema | None:
+    """The schema of a number (R18): that of the newest block up to it, where a delta tells one."""
+    newest = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
+        blocks.c.channel == channel, blocks.c.hi <= at, blocks.c.origin != "compact"
+    )
+    newest = newest.order_by(blocks.c.hi.desc())
+    for some in (newest.limit(20), newest):
+        for schema, kind, merge in c.execute(some):
+            if kind == "base" or merge["kind"] != "custom":
+                return Schema.from_json(schema)
+    return None
 
 
 def last_merge(c: Connection, channel: str, head: int) -> MergeModel | None:

@@ -47,6 +47,10 @@ class Deployment:
         """
         return self._open(self.settings, with_project)
 
+    def open_as(self, settings: Settings) -> Store:
+        """The same, by other settings."""
+        return self._open(settings, with_project=True)
+
     def look(self, with_project: bool = False) -> Store:
         """The store, for commands that change nothing. Where no catalog is, it looks at an empty one and makes none."""
         return self._open(self.settings, with_project) if self.catalog_is_there else self.scratch(with_project)

@@ -38,6 +38,7 @@ COMMANDS = {
     "drop": ("upkeep", "Drop partitions of a channel."),
     "restore": ("upkeep", "Make a channel what it was at a number."),
     "spark": ("spark", "Start, stop or look at a Spark server that is kept warm."),
+    "serve": ("serve", "Serve channels to tasks and other systems, over HTTP."),
     "token": ("token", "Who may do what through the service: add, list and revoke tokens."),
     "doctor": ("doctor", "Which Java, Spark, catalog and warehouse are used; what is wrong."),
 }

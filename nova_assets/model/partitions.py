@@ -264,6 +264,13 @@ def scope_of(columns: Sequence[str], partition: str) -> str:
     return partition_name([c for c in columns if c in values], values)
 
 
+def single_in(columns: Sequence[str], scope: str) -> str | None:
+    """The one partition that is in a scope, where it names all of a channel's dimensions: ``""`` where there are
+    none."""
+    values = partition_values(scope)
+    return partition_name(columns, values) if set(values) == set(columns) else None
+
+
 def parse_partition(dimensions: Sequence[Dimension], given: str | Mapping[str, object], *, partly: bool = False) -> str:
     """The name of the partition that a person means.
 

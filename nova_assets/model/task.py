@@ -30,6 +30,8 @@ class Context:
         execution_id: of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
         frame: makes a frame of what ``store.insert`` takes, such as rows or an Arrow table, of a schema.
+        views: tells which files the channels have that are read (``Views``): for code that opens them itself, in
+            Spark's workers, too.
     """
 
     spark: Any = None
@@ -40,6 +42,7 @@ class Context:
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
+    views: Any = None
 
 
 @dataclass(frozen=True)

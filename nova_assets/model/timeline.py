@@ -110,6 +110,7 @@ class Standing:
     Args:
         columns: its partition columns.
         last_merge: the model of the newest block that was given; None where there is none.
+        told: the schema of the newest block, where it tells one: that of the head, once there are later numbers.
     """
 
     channel: str
@@ -119,6 +120,7 @@ class Standing:
     merge: MergeModel
     columns: tuple[str, ...] = ()
     last_merge: MergeModel | None = None
+    told: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)

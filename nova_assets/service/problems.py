@@ -91,6 +91,8 @@ def problem_of(error: BaseException, request_id: str | None = None) -> tuple[int
     }
     if told and isinstance(error, NovaError):
         parts = {"found": error.found, "expected": error.expected, "next": error.next}
+        if isinstance(error, errors.ChannelNotFound):  # its own words name channels that who asks may not know of
+            parts |= {"expected": None, "next": "GET /v1/channels lists those that may be read"}
         body |= {name: without_paths(str(part)) for name, part in parts.items() if part is not None}
         body |= {n: _plain(error.fields[n]) for n in _TOLD if n in error.fields}
     else:

@@ -1,0 +1,51 @@
+"""The routes of a service, as one FastAPI app; what stands around them is in ``shell``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI, Security
+from fastapi.security import HTTPBearer
+
+from nova_assets.service import problems
+from nova_assets.service.deployment import Service
+from nova_assets.service.routes import data, health, looking, upkeep, views
+
+_ABOUT = """Channels of one deployment: their files from views that follow their timelines, their rows as Arrow streams,
+and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives one is answered
+from there on, or later."""
+
+
+def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
+    """The routes, over a deployment.
+
+    Args:
+        views_only: which files there are, and nothing else.
+    """
+    import nova_assets
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        # As many handlers as there may be requests: none waits for another one's thread.
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 2 * service.config.max_requests
+        yield
+
+    app = FastAPI(
+        title="nova_assets",
+        version=nova_assets.__version__,
+        description=_ABOUT,
+        openapi_url="/v1/openapi.json",
+        # Their pages would load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    problems.install(app)
+    app.include_router(health.router)
+    bearer = [Security(HTTPBearer(auto_error=False, description="A token, as nova token add has printed it."))]
+    for module in (views,) if views_only else (views, looking, data, upkeep):
+        app.include_router(module.router, dependencies=bearer)
+    return app

@@ -1,0 +1,147 @@
+"""What the routes stand on: a store, and the views of its channels."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Path, Query, Request
+from fastapi.responses import Response
+
+from nova_assets.model.channel import Channel
+from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.timeline import Position
+from nova_assets.service.caller import Caller
+from nova_assets.service.config import ServiceConfig
+from nova_assets.service.observe import Observed
+from nova_assets.service.shapes import Problem
+from nova_assets.service.work import Work
+from nova_assets.store import Store
+from nova_assets.views.desk import Desk
+
+_DEFINED = 5.0
+"""Seconds for which a channel's definition is not looked up again."""
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+LINES = "application/x-ndjson"
+
+
+@dataclass
+class Service:
+    """One deployment, served.
+
+    Args:
+        identity: of its catalog: clients see by it that they ask the right one.
+        observed: what is counted of it.
+        work: what is at work, where it stops in good order.
+    """
+
+    store: Store
+    desk: Desk
+    config: ServiceConfig
+    identity: str
+    observed: Observed | None = None
+    work: Work | None = None
+    _defined: dict[str, tuple[float, Channel]] = field(default_factory=dict)
+
+    def definition(self, channel: str) -> Channel:
+        """A channel as it was defined a moment ago. Raises ChannelNotFound."""
+        now = time.monotonic()
+        kept = self._defined.get(channel)
+        if kept is None or kept[0] < now - _DEFINED:
+            kept = self._defined[channel] = now, self.store.catalog.channel(channel).channel
+        return kept[1]
+
+    def scope(self, channel: str, partition: str | None) -> str:
+        """The scope that is meant. Raises ChannelNotFound, PartitionError."""
+        dimensions = self.definition(channel).partitions
+        return parse_partition(dimensions, partition, partly=True) if partition else WHOLE
+
+    def answer(self, text: bytes) -> Response:
+        return Response(text, media_type=JSON, headers={"nova-catalog": self.identity})
+
+    def said(self, data: Any) -> Response:
+        return self.answer(orjson.dumps(data))
+
+
+def service_of(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def caller_of(request: Request) -> Caller:
+    found: Caller = request.state.caller
+    return found
+
+
+def _reading(request: Request, channel: ChannelName) -> Caller:
+    """Whoever asks, who may read the channel."""
+    request.state.channel = channel
+    caller = caller_of(request)
+    caller.require("read", channel)
+    return caller
+
+
+def known_of(
+    known: Annotated[
+        str | None,
+        Query(
+            max_length=80,
+            pattern=r"^[0-9]{1,9}-([0-9a-f]{64})?$",
+            description="The position up to which the asker knows the timeline: what is answered goes on from there.",
+        ),
+    ] = None,
+) -> Position | None:
+    return None if known is None else Position.parse(known)
+
+
+ChannelName = Annotated[
+    str, Path(max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="The name of a channel.")
+]
+Served = Annotated[Service, Depends(service_of)]
+Asking = Annotated[Caller, Depends(caller_of)]
+Reading = Annotated[Caller, Depends(_reading)]
+Known = Annotated[Position | None, Depends(known_of)]
+Number = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+Partition = Annotated[
+    str | None,
+    Query(max_length=2000, description="COLUMN=VALUE, joined by /: this partition, or all that agree with it."),
+]
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """How an OpenAPI description tells of what may go wrong, beside what may go wrong everywhere."""
+    everywhere = (400, 401, 403, 404, 413, 414, 421, 429, 431, 500, 503, 504)
+    return {
+        status: {"model": Problem, "description": _MEANINGS[status], "content": {"application/problem+json": {}}}
+        for status in sorted({*everywhere, *statuses})
+    }
+
+
+_MEANINGS = {
+    400: "The request cannot be read.",
+    401: "A token is needed, and none that is valid was given.",
+    403: "The token gives no right to this, or a page of another site asks.",
+    404: "There is no such channel, version, or address.",
+    405: "This address is asked in another way.",
+    406: "There is no such answer.",
+    408: "The body did not come in time.",
+    409: "It does not go together with what is there.",
+    410: "What was asked for was collected.",
+    413: "The body is too large.",
+    414: "The address is too long.",
+    415: "The body is of an unknown type.",
+    421: "The service is not called by that name.",
+    422: "What was given cannot be taken.",
+    429: "Too much is asked at once: ask again.",
+    431: "The headers are too large.",
+    500: "The service failed.",
+    501: "The service cannot do this.",
+    503: "Something that the service stands on does not answer: ask again later.",
+    504: "It took too long.",
+}

@@ -1,0 +1,35 @@
+"""How the service is: alive, ready, and in numbers."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+
+from nova_assets.service.deployment import Served, problems
+from nova_assets.service.shapes import HealthShape
+from nova_assets.service.work import stopping
+
+router = APIRouter(tags=["health"], responses=problems())
+
+
+@router.get("/healthz")
+async def healthz() -> HealthShape:
+    """The process is alive."""
+    return HealthShape(status="alive")
+
+
+@router.get("/readyz")
+def readyz(service: Served) -> HealthShape:
+    """The catalog answers, and requests are welcome."""
+    if service.work is not None and service.work.draining:
+        raise stopping()
+    service.store.catalog.heads()
+    return HealthShape(status="ready")
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request, service: Served) -> Response:
+    """Counters and gauges, as Prometheus reads them."""
+    if service.observed is None:
+        return PlainTextResponse("")
+    return await service.observed.metrics(request)

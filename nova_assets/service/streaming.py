@@ -1,0 +1,90 @@
+"""Rows as an Arrow IPC stream: read while they are sent, and pinned until they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+from starlette.concurrency import run_in_threadpool
+
+Opened = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
+
+
+class Streamed:
+    """A stream of rows that is open: its first bytes are there, so whatever was wrong with it has been said.
+
+    Args:
+        opened: the rows, for as long as its block lasts.
+        compression: of the buffers; None for none.
+    """
+
+    def __init__(self, opened: Opened, compression: str | None = None) -> None:
+        self._stack = ExitStack()
+        try:
+            reader = self._stack.enter_context(opened())
+            self._chunks = _encoded(reader, compression)
+            self._first = next(self._chunks)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The bytes. However this ends, the pin is let go of."""
+        try:
+            yield self._first
+            while (chunk := await run_in_threadpool(next, self._chunks, None)) is not None:
+                yield chunk
+        finally:
+            # Also where the caller has gone, and this is cancelled.
+            await asyncio.shield(run_in_threadpool(self.close))
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@contextmanager
+def rows(pinned: AbstractContextManager[Any], selected: Callable[[Any], Any]) -> Iterator[pa.RecordBatchReader]:
+    """Rows that are selected from what is pinned.
+
+    Args:
+        selected: gives a ``Selection`` of what was pinned.
+    """
+    with pinned as held, selected(held).to_batches() as reader:
+        yield reader
+
+
+def _encoded(reader: pa.RecordBatchReader, compression: str | None) -> Iterator[bytes]:
+    sink = _Sink()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema, options=options) as writer:
+        # The first batch goes with the schema: what is wrong with the rows shows before a status is sent.
+        for batch in reader:
+            writer.write_batch(batch)
+            yield sink.taken()
+    yield sink.taken()
+
+
+class _Sink:
+    """What a writer has written since it was looked at last."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def taken(self) -> bytes:
+        found, self._parts = b"".join(self._parts), []
+        return found

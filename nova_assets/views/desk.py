@@ -1,0 +1,117 @@
+"""The desk: asks the followed views, and proves to whoever asks that what it knows is part of what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from nova_assets.errors import TimelineDiffers, VersionNotFound
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.timeline import Position
+from nova_assets.views import answers
+from nova_assets.views.answers import Known, Link
+from nova_assets.views.follower import Follower
+from nova_assets.views.view import Instant, Partition, View
+
+T = TypeVar("T")
+
+LINKS = 1000
+"""An asker that is further behind gets no proof, and asks the catalog where it is."""
+
+
+class Desk:
+    """Answers as bytes, for a service and its clients.
+
+    Every answer may raise ChannelNotFound; VersionNotFound and BlockCollected, where it is of a number; and
+    TimelineDiffers, where what the asker knows is not of the channel's timeline.
+
+    Args:
+        follower: what keeps the views.
+    """
+
+    def __init__(self, follower: Follower) -> None:
+        self.follower = follower
+        self.catalog = follower.catalog
+
+    def history(
+        self, channel: str, scope: str, at: int | None, since: int, back_to: int, known: Position | None
+    ) -> bytes:
+        """What a plan needs of a channel (``answers.history``)."""
+
+        def work(view: View) -> bytes | None:
+            if at is not None and not view.tells(at):
+                return None
+            return answers.history(view, scope, at, since, back_to, self._known(view, known))
+
+        found = self._ask(channel, scope, at, known, work)
+        if found is not None:
+            return found
+        # What the schema was, before the view began, the catalog alone can tell.
+        standing = self.catalog.standing(channel)
+        told = self.catalog.history(channel, at, scope, since or None, back_to=back_to or None)
+        return answers.history_told(told, Known(standing.position, self._passed(channel, known, standing.position)))
+
+    def files(self, channel: str, scope: str, at: int | None, known: Position | None) -> bytes:
+        """The files of a snapshot (``answers.files``)."""
+        return self._ask(
+            channel, scope, at, known, lambda view: answers.files(view, scope, at, self._known(view, known))
+        )
+
+    def changed_files(self, channel: str, scope: str, since: int, at: int | None, known: Position | None) -> bytes:
+        """The files that tell what changed (``answers.changed_files``)."""
+        return self._ask(
+            channel,
+            scope,
+            at,
+            known,
+            lambda view: answers.changed_files(view, scope, since, at, self._known(view, known)),
+        )
+
+    def partitions(self, channel: str, scope: str = WHOLE) -> tuple[Position, list[Partition]]:
+        """The partitions in a scope, each with the newest instant that touched it since the view began."""
+        return self.follower.ask(channel, lambda view: (view.position, view.partitions(scope)), [scope])
+
+    def instants(self, channel: str, since: int, known: Position | None = None) -> tuple[Position, list[Instant]]:
+        """The complete instants after one, oldest first; with the partitions that each touched."""
+
+        def work(view: View) -> tuple[Position, list[Instant] | None]:
+            found = view.instants(since)
+            return view.position, found if len(found) >= view.position.step - since else None
+
+        # Of no partition: whatever happens to the channel is told.
+        position, found = self.follower.ask(channel, work, [], known)
+        if found is not None:
+            return position, found
+        steps = self.catalog.steps(channel, Position(), limit=10**9)[1] or []
+        return steps[-1].position if steps else position, [Instant.of(s) for s in steps if s.position.step > since]
+
+    def _ask(self, channel: str, scope: str, at: int | None, known: Position | None, work: Callable[[View], T]) -> T:
+        """Ask a view that has the number, where there is one."""
+
+        def asked(view: View) -> tuple[int, T | None]:
+            head = view.head.head
+            return (head, None) if at is not None and at > head else (head, work(view))
+
+        head, found = self.follower.ask(channel, asked, [scope], known)
+        if at is not None and at > head and known is not None:
+            head, found = self.follower.ask(channel, asked, [scope])
+        if at is not None and not 0 <= at <= head:
+            raise VersionNotFound.of(channel, at, head)
+        return found  # type: ignore[return-value]
+
+    def _known(self, view: View, known: Position | None) -> Known:
+        """Where the view is, and how one gets there."""
+        if known is None or known == view.position:
+            return Known(view.position)
+        found = view.instants(known.step)
+        if len(found) == view.position.step - known.step:
+            return Known(view.position, tuple((i.action, i.commit) for i in found[:LINKS]))
+        return Known(view.position, self._passed(view.head.channel, known, view.position))
+
+    def _passed(self, channel: str, known: Position | None, position: Position) -> tuple[Link, ...]:
+        if known is None or known == position:
+            return ()
+        steps = self.catalog.passed(channel, known)
+        if steps is None:
+            raise TimelineDiffers(f"the timeline of channel {channel!r} is another one", channel=channel)
+        return tuple((s.action, s.commit_id) for s in steps[:LINKS] if s.position.step <= position.step)

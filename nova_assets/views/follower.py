@@ -1,0 +1,259 @@
+"""Following timelines: views that are loaded where they are asked for, and go on by what has happened since.
+
+    ask ─► is the view where the asker is, or further? ─► answer
+             └ no ─► instants since ─► edit ─► written at once ─► answer
+
+An instant is applied whole or not at all, and an answer is of one state. What cannot be kept (a full disk) is answered
+all the same, from memory; what was damaged is loaded again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nova_assets.errors import StorageFailed, TimelineDiffers
+from nova_assets.model.partitions import WHOLE, single_in
+from nova_assets.model.ports import Catalog
+from nova_assets.model.timeline import Position, Standing
+from nova_assets.views.coding import Damaged
+from nova_assets.views.edit import Edit, Loaded
+from nova_assets.views.storage import InMemory, Look, Storage
+from nova_assets.views.view import View, channel_drawer
+
+log = logging.getLogger("nova_assets.views")
+
+T = TypeVar("T")
+
+AT_ONCE = 200
+"""Partitions that are loaded by one transaction: what is in memory of a channel while it is loaded."""
+
+RETRY = 30.0
+"""Seconds after which a storage that failed is tried again."""
+
+_ROUNDS = 100_000
+
+
+@dataclass
+class Counts:
+    """What a follower has done, since it began.
+
+    Args:
+        asked: questions.
+        met: of these, those that the view answered as it was, without a look at the catalog.
+        applied: instants.
+        loaded: partitions, from the catalog.
+        rebuilt: of these, those that had been loaded, and to which an instant could not be applied.
+        restarted: timelines that were another one, or too far ahead.
+        failed: times that the storage failed.
+    """
+
+    asked: int = 0
+    met: int = 0
+    applied: int = 0
+    loaded: int = 0
+    rebuilt: int = 0
+    restarted: int = 0
+    failed: int = 0
+
+
+class Follower:
+    """Answers from views, and keeps them current.
+
+    Args:
+        catalog: the truth.
+        storage: where the views are kept.
+    """
+
+    def __init__(self, catalog: Catalog, storage: Storage, clock: Callable[[], float] = time.monotonic) -> None:
+        self.catalog = catalog
+        self.storage = storage
+        self.counts = Counts()
+        self._clock = clock
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._looked: dict[str, float] = {}
+        self._spare: Follower | None = None
+        self._again = 0.0
+
+    def ask(
+        self, channel: str, work: Callable[[View], T], scopes: Sequence[str] = (WHOLE,), known: Position | None = None
+    ) -> T:
+        """What ``work`` makes of a view of these scopes, that is at least where the asker is; or now, where none.
+
+        Args:
+            work: reads the view, and may be called again.
+            known: what the asker knows of the timeline.
+
+        Raises:
+            ChannelNotFound.
+            TimelineDiffers: what the asker knows is not of the channel's timeline.
+        """
+        self.counts.asked += 1
+        if self._spare is not None and self._clock() < self._again:
+            return self._spare.ask(channel, work, scopes, known)
+        try:
+            return self._ask(channel, work, scopes, known)
+        except StorageFailed as error:
+            self.counts.failed += 1
+            log.error("views are answered from memory: %s", error)
+            self._spare = Follower(self.catalog, InMemory(), self._clock)
+            self._again = self._clock() + RETRY
+            return self._spare.ask(channel, work, scopes, known)
+
+    def _ask(self, channel: str, work: Callable[[View], T], scopes: Sequence[str], known: Position | None) -> T:
+        since = self._clock()
+        if known is not None:
+            with self.storage.look() as looked:
+                view = self._found(looked, channel)
+                if view is not None and view.knows(known) and all(map(view.covers, scopes)):
+                    try:
+                        answer = work(view)
+                        self.counts.met += 1
+                        return answer
+                    except Damaged as error:
+                        self._forget(channel, error)
+        for attempt in (1, 2):
+            self._catch_up(channel, scopes, since)
+            with self.storage.look() as looked:
+                view = self._found(looked, channel)
+                if view is None or not all(map(view.covers, scopes)):
+                    continue  # forgotten meanwhile
+                if known is not None and not self._is_past(view, known):
+                    raise _differs(channel, known, view.position)
+                try:
+                    return work(view)
+                except Damaged as error:
+                    if attempt == 2:
+                        raise
+                    self._forget(channel, error)
+                    since = self._clock()
+        raise StorageFailed(f"the view of channel {channel!r} does not stay", next="nova serve --views FOLDER")
+
+    def _is_past(self, view: View, known: Position) -> bool:
+        """Whether what an asker knows is part of what the view knows: it may have begun before the view did."""
+        if view.knows(known):
+            return True
+        return known.step < view.position.step and self.catalog.passed(view.head.channel, known) is not None
+
+    def _catch_up(self, channel: str, scopes: Sequence[str], since: float) -> None:
+        """Make the view what the channel was at a moment, or later. One thread does, the others wait for it."""
+        with self._locks[channel]:
+            with self.storage.look() as looked:
+                view = self._found(looked, channel)
+                lacking = view is None or not all(map(view.covers, scopes))
+            if not lacking and self._looked.get(channel, float("-inf")) > since:
+                return
+            began = self._clock()
+            for _ in range(_ROUNDS):
+                if self._round(channel, scopes):
+                    self._looked[channel] = began
+                    return
+
+    def _round(self, channel: str, scopes: Sequence[str]) -> bool:
+        """One transaction's worth of it. Says whether that was all."""
+        with self.storage.look() as looked:
+            view = self._found(looked, channel)
+            edit, standing, complete = self._edited(looked, channel, view, scopes, ())
+            if edit.unsafe:
+                log.warning("partitions of channel %s are loaded again: %s", channel, ", ".join(sorted(edit.unsafe)))
+                self.counts.rebuilt += len(edit.unsafe)
+                edit, standing, complete = self._edited(looked, channel, view, scopes, sorted(edit.unsafe))
+            if edit.is_empty:
+                return complete
+            changes, expect = edit.changes(standing)
+        if not self.storage.write(changes, expect):
+            return False  # another process has gone on with it meanwhile
+        self.counts.applied += edit.applied
+        return complete
+
+    def _edited(
+        self, looked: Look, channel: str, view: View | None, scopes: Sequence[str], again: Sequence[str]
+    ) -> tuple[Edit, Standing, bool]:
+        edit = Edit(looked, channel, view)
+        names, covered, complete = self._lacking(channel, view, scopes)
+        names = [*again, *(n for n in names if n not in again)]
+        loaded = self._load(channel, names) if names or view is None else None
+        if view is None:
+            assert loaded is not None
+            edit.begin(loaded.standing)
+            edit.load(loaded)
+            for scope, standing in covered:
+                if standing.position == loaded.standing.position:
+                    edit.cover(scope, standing)
+                else:
+                    complete = False
+            return edit, loaded.standing, complete
+        standing, steps = self.catalog.steps(channel, view.position)
+        if steps is None:
+            self.counts.restarted += 1
+            edit.begin(standing)
+            return edit, standing, False
+        if loaded is not None:
+            edit.load(loaded)
+        for scope, there in covered:
+            edit.cover(scope, there)
+        for step in steps:
+            edit.apply(step)
+        return edit, standing, complete
+
+    def _lacking(
+        self, channel: str, view: View | None, scopes: Sequence[str]
+    ) -> tuple[list[str], list[tuple[str, Standing]], bool]:
+        """What is to be loaded now; scopes that are covered then; and whether that is all."""
+        names: list[str] = []
+        covered: list[tuple[str, Standing]] = []
+        for scope in scopes:
+            if view is not None and view.covers(scope):
+                continue
+            standing, there = self.catalog.named(channel, scope)
+            single = single_in(standing.columns, scope)
+            wanted = [single] if single is not None else [n for n in there if view is None or not view.has(n)]
+            names += [n for n in wanted if n not in names]
+            if len(names) > AT_ONCE:
+                return names[:AT_ONCE], covered, False
+            if single is None or not standing.columns:
+                covered.append((scope, standing))
+        return names, covered, True
+
+    def _load(self, channel: str, names: Sequence[str]) -> Loaded:
+        standing, history = self.catalog.bootstrap(channel, names)
+        self.counts.loaded += len(names)
+        return Loaded(standing, tuple(names), history)
+
+    def _found(self, looked: Look, channel: str) -> View | None:
+        try:
+            return View.find(looked, channel)
+        except Damaged as error:
+            self._forget(channel, error)
+            return None
+
+    def _forget(self, channel: str, error: Exception) -> None:
+        log.warning("the view of channel %s is damaged, and loaded again: %s: %s", channel, type(error).__name__, error)
+        self.counts.rebuilt += 1
+        self.storage.write({channel_drawer(channel): None})
+
+    def size(self) -> int:
+        """How many bytes the views take; 0 where that cannot be told."""
+        try:
+            return self.storage.size()
+        except StorageFailed:
+            return 0
+
+    def close(self) -> None:
+        """Save the views, and let go."""
+        self.storage.close()
+
+
+def _differs(channel: str, known: Position, found: Position) -> TimelineDiffers:
+    return TimelineDiffers(
+        f"the timeline of channel {channel!r} is another one",
+        found=f"instant {found.step}, {found.prefix[:12] or 'the beginning'}",
+        expected=f"one that goes on from instant {known.step}, {known.prefix[:12] or 'the beginning'}",
+        next="ask again without a position: what was known of it is void",
+        channel=channel,
+    )

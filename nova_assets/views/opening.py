@@ -1,0 +1,28 @@
+"""Where views are kept, as it is asked for."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from nova_assets.errors import StorageFailed
+from nova_assets.views.on_disk import OnDisk
+from nova_assets.views.storage import InMemory, Storage
+
+log = logging.getLogger("nova_assets.views")
+
+
+def open_storage(kind: str, folder: Path, catalog: str) -> Storage:
+    """A storage that outlasts its process, if the folder can be used; otherwise one in memory, so that a service starts
+    whatever is wrong with its disk.
+
+    Args:
+        kind: ``disk`` or ``memory``; what is kept in memory is saved to the folder when the process ends.
+        folder: of the storage alone.
+        catalog: the identity of the catalog that the views are of.
+    """
+    try:
+        return OnDisk(folder, catalog) if kind == "disk" else InMemory(OnDisk(folder, catalog, exclusive=True))
+    except StorageFailed as error:
+        log.warning("views are kept in memory, and forgotten with this process: %s", error)
+        return InMemory()
