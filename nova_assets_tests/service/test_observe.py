@@ -51,6 +51,12 @@ def test_a_request_is_one_line(issuer: Issuer, lines: Any) -> None:
     }
 
 
+def test_a_route_of_a_router_is_named_whole(lines: Any) -> None:
+    asking(shell())("GET", "/v1/apart/orders/rows")
+    [line] = lines()
+    assert line["route"] == "/v1/apart/{channel}/rows" and line["channel"] == "orders"
+
+
 def test_neither_tokens_nor_queries_nor_what_is_sent_are_logged(issuer: Issuer, lines: Any) -> None:
     ask, headers = asking(shell(issuer, auth="tokens")), issuer.issue("ann")
     token = headers["authorization"].removeprefix("Bearer ")

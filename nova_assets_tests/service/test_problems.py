@@ -18,10 +18,10 @@ STATUSES = {
     **dict.fromkeys(("SCHEMA-MISMATCH", "TOO-MANY-BAD-RECORDS"), 422),
     **dict.fromkeys(("COMMIT-CONFLICT", "EXECUTION-IN-PROGRESS", "EXECUTION-NOT-LIVE", "DEFINITION-CONFLICT"), 409),
     **dict.fromkeys(("UNREPRESENTABLE-CHANGE", "MODEL-CHANGED", "IDEMPOTENCY-CONFLICT", "GROUP-SEALED"), 409),
-    **dict.fromkeys(("INPUTS-MISSING", "TABLE-TAKEN"), 409),
+    **dict.fromkeys(("INPUTS-MISSING", "TABLE-TAKEN", "TIMELINE-DIFFERS"), 409),
     **dict.fromkeys(("CATALOG-UNAVAILABLE", "CATALOG-VERSION", "ENGINE-UNAVAILABLE", "WAREHOUSE-UNAVAILABLE"), 503),
     **dict.fromkeys(("SOURCE-UNAVAILABLE", "TABLE-UNAVAILABLE", "DAGSTER-UNAVAILABLE", "SERVICE-UNAVAILABLE"), 503),
-    **dict.fromkeys(("COMMIT-OUTCOME-UNKNOWN",), 503),
+    **dict.fromkeys(("COMMIT-OUTCOME-UNKNOWN", "STORAGE-FAILED"), 503),
     **dict.fromkeys(("ERROR", "SETTINGS", "FILE-MISSING", "TASK-FAILED", "SERVICE-REFUSED", "PORT-TAKEN"), 500),
     **{"BAD-TOKEN": 401, "NOT-ALLOWED": 403, "REQUEST-REFUSED": 400, "SERVICE-BUSY": 429},
     **{"NOT-SUPPORTED": 501, "REQUEST-TIMED-OUT": 504},
@@ -80,6 +80,11 @@ def test_who_asks_is_told_of_what_they_asked_for() -> None:
 def test_places_of_the_services_own_machine_are_not_told(text: str, told: str) -> None:
     assert without_paths(text) == told
     assert problem_of(errors.BadRecord(text))[1]["detail"] == told
+
+
+def test_channels_that_who_asks_may_not_know_of_are_not_named() -> None:
+    _, body = problem_of(errors.ChannelNotFound("there is no channel 'ordres'", expected="orders, salaries"))
+    assert "salaries" not in str(body) and "ordres" in body["detail"]
 
 
 def test_a_client_gets_the_error_back() -> None:
