@@ -35,7 +35,8 @@ class Limits:
         exchange = Exchange(scope, receive, send, self.config)
         refusal = self._refusal(scope)
         if refusal is not None:
-            await exchange.answer(refusal, close=not isinstance(refusal, ServiceBusy))
+            leaves = self.work.draining and scope["path"] not in HEALTH
+            await exchange.answer(refusal, close=leaves or isinstance(refusal, RequestRefused))
             return
         self.work.exchanges.add(exchange)
         try:
@@ -46,10 +47,12 @@ class Limits:
     def _refusal(self, scope: Scope) -> NovaError | None:
         """Why a request is not begun with."""
         wrong = malformed(scope, self.config)
-        if wrong is not None or scope["path"] in HEALTH:
+        if wrong is not None or scope["path"] == "/healthz":
             return wrong
         if self.work.draining:
             return stopping()
+        if scope["path"] in HEALTH:
+            return None
         if self.work.handlers >= self.config.max_requests:
             return ServiceBusy(
                 f"{self.config.max_requests} requests are at work, which is as many as may be",

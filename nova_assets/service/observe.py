@@ -27,7 +27,7 @@ LOGGER = logging.getLogger("nova_assets.service")
 NO_ROUTE = "(none)"
 """The route of requests that no route takes, or that were refused before."""
 
-_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_ID = re.compile(r"(?!.*nova_)[A-Za-z0-9._:-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 

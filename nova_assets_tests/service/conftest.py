@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from nova_assets.errors import CatalogUnavailable, ChannelNotFound
@@ -121,6 +121,14 @@ def small_app(observed: Observed) -> FastAPI:
                 yield b"x" * 65536
 
         return StreamingResponse(rows())
+
+    apart = APIRouter(prefix="/v1/apart")
+
+    @apart.get("/{channel}/rows")
+    async def rows_of(channel: str) -> dict[str, str]:
+        return {"channel": channel}
+
+    app.include_router(apart)
 
     @app.get("/v1/broken")
     async def broken() -> None:

@@ -325,7 +325,6 @@ def test_an_answer_that_has_begun_may_take_longer(small: str) -> None:
         ("content-length: 5", "transfer-encoding: chunked"),
         ("transfer-encoding: chunked", "content-length: 5"),
         ("content-length: 5", "content-length: 6"),
-        ("content-length: 5", "content-length: 5"),
         ("content-length: 5, 6",),
         ("content-length: -5",),
         ("content-length: +5",),
@@ -338,9 +337,11 @@ def test_an_answer_that_has_begun_may_take_longer(small: str) -> None:
 )
 def test_a_request_that_could_hide_another_one_is_refused_and_hung_up_on(small: str, lines: tuple[str, ...]) -> None:
     hidden = head(small, start="GET /v1/whoami HTTP/1.1")
-    answer = raw(small, head(small, *lines) + b"0\r\n\r\n" + hidden + hidden, timeout=5)
-    assert status_of(answer) == 400, answer
-    assert answer.count(b"HTTP/1.1 ") == 1 and b"connection: close" in answer.lower()
+    for path in ("/v1/insert", "/healthz"):
+        asked = head(small, *lines, start=f"POST {path} HTTP/1.1")
+        answer = raw(small, asked + b"0\r\n\r\n" + hidden + hidden, timeout=5)
+        assert status_of(answer) == 400, answer
+        assert answer.count(b"HTTP/1.1 ") == 1 and b"connection: close" in answer.lower()
 
 
 @pytest.mark.parametrize("hosts", [[], ["127.0.0.1", "evil.example.org"], ["evil.example.org", "127.0.0.1"], ["a b"]])
