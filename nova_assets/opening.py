@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ def open(
     lease: float | None = None,
     grace: float | None = None,
     settings: Settings | None = None,
+    storage: Callable[[str], Any] | None = None,
 ) -> Store:
     """Open a deployment. Everything is optional: arguments, then ``NOVA_*``, then ``[tool.nova]`` in pyproject.toml.
 
@@ -40,6 +41,7 @@ def open(
         spark: a session, or a function that gives one when it is needed; or where one is had from, as in
             ``Settings.spark``: ``local`` (the default), ``server`` or ``sc://host:port``.
         lease, grace: seconds; see ``Settings``.
+        storage: given the catalog's identity, where views of this process are kept; in its memory by default.
 
     Raises:
         SettingsError: a setting is wrong, or the project cannot be loaded.
@@ -59,7 +61,7 @@ def open(
     )
     loaded = project if isinstance(project, Project) else load_project(settings)
     truth = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
-    made, source = _seen(settings, truth)
+    made, source = _seen(settings, truth, storage)
     session = (
         spark
         if spark is not None and where is None
@@ -73,7 +75,7 @@ def open(
     return store
 
 
-def _seen(settings: Settings, catalog: Catalog) -> tuple[Catalog, Any]:
+def _seen(settings: Settings, catalog: Catalog, storage: Callable[[str], Any] | None) -> tuple[Catalog, Any]:
     """The catalog as the settings say that channels are looked at, and what they are looked at through."""
     if settings.service is None:
         return catalog, None
@@ -90,7 +92,8 @@ def _seen(settings: Settings, catalog: Catalog) -> tuple[Catalog, Any]:
             next="pip install 'nova-assets[service]'",
         ) from error
     if settings.service == "embedded":
-        source: Client | Desk = Desk(Follower(catalog, InMemory()))
+        kept = InMemory() if storage is None else storage(catalog.identity())
+        source: Client | Desk = Desk(Follower(catalog, kept))
     else:
         source = Client(settings.service, settings.service_token, settings.service_timeout, catalog.identity())
     return served(catalog, source), source

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from nova_assets import opening
 from nova_assets.errors import NovaError, SettingsError
@@ -47,9 +49,9 @@ class Deployment:
         """
         return self._open(self.settings, with_project)
 
-    def open_as(self, settings: Settings) -> Store:
-        """The same, by other settings."""
-        return self._open(settings, with_project=True)
+    def open_as(self, settings: Settings, storage: Callable[[str], Any]) -> Store:
+        """The same, by other settings, with views that are kept."""
+        return opening.open(project=self.load_project() or Project(), settings=settings, storage=storage)
 
     def look(self, with_project: bool = False) -> Store:
         """The store, for commands that change nothing. Where no catalog is, it looks at an empty one and makes none."""

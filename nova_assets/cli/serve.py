@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -55,15 +57,19 @@ def serve(
         from nova_assets.service import serving
         from nova_assets.service.config import ServiceConfig
         from nova_assets.service.observe import log_as_json
+        from nova_assets.views.opening import open_storage
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"what a service needs is not installed: {error.name}", next="pip install 'nova-assets[service]'"
         ) from error
     config = ServiceConfig(max_body=max_body * 2**20, proxies=proxies, public_names=public_names, **options)
     asked = deployment.settings
-    settings = replace(asked, service=None, views=views or asked.views, views_folder=views_folder or asked.views_folder)
-    with deployment.open_as(settings) as store, serving.service(store, config) as service:
-        server = serving.server(service)
+    settings = replace(
+        asked, service="embedded", views=views or asked.views, views_folder=views_folder or asked.views_folder
+    )
+    kept = partial(open_storage, settings.views, Path(settings.views_folder))
+    with deployment.open_as(settings, kept) as store:
+        server = serving.server(serving.service_of(store, config))
         url = server.listen()
         log_as_json()
         remark(f"listening on {url}")

@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from nova_assets.errors import SettingsError
 from nova_assets.model.token import Token, mint
 from nova_assets.service.app import make_app
 from nova_assets.service.config import ServiceConfig
@@ -21,19 +21,14 @@ from nova_assets.service.shell import Shell
 from nova_assets.store import Store
 from nova_assets.views.desk import Desk
 from nova_assets.views.follower import Counts, Follower
-from nova_assets.views.opening import open_storage
 
 
-@contextmanager
-def service(store: Store, config: ServiceConfig) -> Iterator[Service]:
-    """A service of a store, with views as its settings say. They are saved at the end."""
-    settings = store.settings
-    identity = store.catalog.identity()
-    follower = Follower(store.catalog, open_storage(settings.views, Path(settings.views_folder), identity))
-    try:
-        yield Service(store, Desk(follower), config, identity)
-    finally:
-        follower.close()
+def service_of(store: Store, config: ServiceConfig) -> Service:
+    """A service of a store that has views of its own (``service = "embedded"``)."""
+    desk = getattr(store.catalog, "views", None)
+    if not isinstance(desk, Desk):
+        raise SettingsError("the store has no views of its own", expected='nova.open with service = "embedded"')
+    return Service(store, desk, config, store.catalog.identity())
 
 
 def server(service: Service) -> Server:
