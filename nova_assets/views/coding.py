@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -29,12 +30,19 @@ class Damaged(Exception):
     """What was kept is not what was written."""
 
 
+@contextmanager
+def understood() -> Iterator[None]:
+    """What in there turns out not to be what was written is Damaged."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from error
+
+
 def loads(text: bytes) -> Any:
     """What JSON says. Raises Damaged."""
-    try:
+    with understood():
         return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise Damaged(str(error)) from error
 
 
 class Descriptions:
@@ -97,7 +105,8 @@ class Kept:
 
     def whole(self) -> Block:
         """The block with its files."""
-        files = tuple(DataFile.from_json(f) for f in loads(self.files))
+        with understood():
+            files = tuple(DataFile.from_json(f) for f in loads(self.files))
         return replace(self.block, manifest=replace(self.block.manifest, files=files))
 
 
@@ -143,10 +152,8 @@ def _is_said(value: Any) -> bool:
 def decode(channel: str, text: bytes, known: Descriptions) -> Kept:
     """A block, as ``encode`` wrote it."""
     about, _, files = text.partition(b"\n")
-    try:
+    with understood():
         return Kept(block_of(channel, loads(about), known), about, files)
-    except (KeyError, TypeError) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from error
 
 
 def block_of(channel: str, about: Mapping[str, Any], known: Descriptions) -> Block:

@@ -21,7 +21,7 @@ from nova_assets.model.partitions import WHOLE, single_in, within
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Position, Step
 from nova_assets.plan.excerpt import NotEnough, excerpt
-from nova_assets.views.coding import Descriptions, Kept, decode, loads
+from nova_assets.views.coding import Descriptions, Kept, decode, loads, understood
 from nova_assets.views.storage import Look
 
 HEAD = b"!"
@@ -69,11 +69,12 @@ class Head:
 
     @staticmethod
     def decode(text: bytes) -> Head:
-        found = loads(text)
-        position = Position(**found.pop("position"))
-        versions = tuple(Version(**v) for v in found.pop("versions"))
-        columns, scopes = tuple(found.pop("columns")), tuple(found.pop("scopes"))
-        return Head(position=position, versions=versions, columns=columns, scopes=scopes, **found)
+        with understood():
+            found = loads(text)
+            position = Position(**found.pop("position"))
+            versions = tuple(Version(**v) for v in found.pop("versions"))
+            columns, scopes = tuple(found.pop("columns")), tuple(found.pop("scopes"))
+            return Head(position=position, versions=versions, columns=columns, scopes=scopes, **found)
 
     def single(self, scope: str) -> str | None:
         """The one partition that is in a scope, where it names all dimensions."""
@@ -112,8 +113,9 @@ class Instant:
 
     @staticmethod
     def decode(text: bytes) -> Instant:
-        found = loads(text)
-        return Instant(**{**found, "partitions": tuple(found["partitions"])})
+        with understood():
+            found = loads(text)
+            return Instant(**{**found, "partitions": tuple(found["partitions"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,11 @@ class Partition:
 
     name: str
     step: int
+
+    @staticmethod
+    def decode(text: bytes) -> Partition:
+        with understood():
+            return Partition(**loads(text))
 
 
 class View:
@@ -176,7 +183,7 @@ class View:
 
     def partition(self, name: str) -> Partition | None:
         found = self._looked.get(self._drawer, partition_key(name))
-        return None if found is None else Partition(**loads(found))
+        return None if found is None else Partition.decode(found)
 
     def partitions(self, scope: str = WHOLE) -> list[Partition]:
         """The loaded ones in a scope, by name."""
@@ -188,7 +195,7 @@ class View:
         for key, text in self._looked.scan(self._drawer, PARTITION):
             if not key.startswith(PARTITION):
                 break
-            found.append(Partition(**loads(text)))
+            found.append(Partition.decode(text))
         return sorted((p for p in found if within(p.name, scope)), key=lambda p: p.name)
 
     def blocks(self, partition: str, floor: int = 0) -> tuple[list[Kept], list[int]]:
