@@ -45,6 +45,26 @@ class Selection:
         table: pa.Table = self._engine.to_arrow(self._frame(here=True))
         return table
 
+    def to_batches(self) -> pa.RecordBatchReader:
+        """The same rows as ``to_arrow`` gives, a piece at a time, for tables that are larger than memory.
+
+        Batches have at most 65,536 rows, and about 16 MiB. What is in memory at once is a row group, or a cell of a
+        keyed channel, without Spark; where only Spark knows how rows are put together, some partitions; and where
+        nothing else is possible, the whole: under ``Custom``, for instance, and of ``keys=`` the rows that were found.
+
+            with store.pin(["orders"]) as pinned, pinned.read("orders").to_batches() as reader:
+                for batch in reader: ...
+
+        Files are opened as their rows are asked for, so a reader has to be used while what it reads is pinned
+        (``store.pin``); between two batches none is open, and a reader can be left at any time.
+        """
+        if self._keys is not None:
+            from nova_assets.formats.batches import reader_of
+
+            return reader_of(self.to_arrow())
+        reader: pa.RecordBatchReader = self._engine.batches(self.plan, self._columns)
+        return reader
+
     def to_pandas(self) -> pd.DataFrame:
         """All rows, as a pandas DataFrame in memory."""
         table: pa.Table = self.to_arrow()

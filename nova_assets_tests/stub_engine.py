@@ -16,6 +16,7 @@ from typing import Any
 from nova_assets.engine import outside
 from nova_assets.engine.files import Warehouse
 from nova_assets.errors import BadKey, FileMissing, PartitionError, UnrepresentableChange
+from nova_assets.formats.batches import reader_of
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.external import Described, Seen
@@ -127,6 +128,10 @@ class StubEngine:
 
     def fetch(self, read: Read) -> list[Row]:
         return self.read(read)
+
+    def batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
+        rows = self.read(read)
+        return reader_of(self.to_arrow(rows if columns is None else self.select(rows, columns)))
 
     def matching(
         self, snapshot: Snapshot | list[Row], keys: list[Row], on: Sequence[str], *, here: bool = False

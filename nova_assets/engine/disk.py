@@ -34,10 +34,15 @@ def is_remote(address: str) -> bool:
     return "://" in address
 
 
-def opened(address: str) -> pq.ParquetFile:
-    """A Parquet file, to read some of."""
+def opened(address: str, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """A Parquet file, to read some of.
+
+    Args:
+        footer: of the file, where it was read before.
+    """
     files, path = _found(address)
-    return pq.ParquetFile(path, filesystem=files) if files is not None else pq.ParquetFile(path)
+    more = {} if files is None else {"filesystem": files}
+    return pq.ParquetFile(path, metadata=footer, **more)
 
 
 def footer_of(address: str) -> pq.FileMetaData:

@@ -16,6 +16,7 @@ from nova_assets.engine.remote import open_warehouse
 from nova_assets.engine.rewrite import Rewriter
 from nova_assets.engine.session import READING, Session, using
 from nova_assets.engine.shipping import ship_by_value
+from nova_assets.engine.streaming import Streaming
 from nova_assets.engine.take import LargeParquet, take
 from nova_assets.engine.ways import Ways
 from nova_assets.engine.write import Writer
@@ -78,6 +79,9 @@ class SparkEngine:
     def fetch(self, read: Read) -> Any:
         table = self._ways.here(read)
         return self.read(read) if table is None else table
+
+    def batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        return Streaming(self, self._ways).reader(read, columns)
 
     def matching(self, snapshot: Any, keys: Any, on: Sequence[str], *, here: bool = False) -> Any:
         have = keys.column_names if isinstance(keys, pa.Table) else keys.columns

@@ -26,7 +26,7 @@ from nova_assets.errors import NotSupported
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.function import FunctionRef
 from nova_assets.model.merge import Custom, MergeModel
-from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source, Together
+from nova_assets.model.reads import Chain, Diff, Empty, FromPort, Inserts, Read, Snapshot, Source, Together, model_of
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.plan.layout import apart, changed_range
 
@@ -131,7 +131,7 @@ class Reader:
 
     def _chain(self, read: Chain) -> DataFrame:
         deltas, schema = _blocks(read.deltas), read.schema or _NO_COLUMNS
-        model = deltas[-1].merge if deltas else read.merge
+        model = model_of(read)
         if isinstance(model, Custom):
             return _call(model.chain_ref, self._custom_deltas(deltas))
         if not model.keyed:
@@ -303,12 +303,6 @@ def load(reader: DataFrameReader, spark: SparkSession, paths: list[str]) -> Data
     if is_connect(spark):  # which takes every path for a pattern
         return reader.load([_GLOB.sub(r"\\\g<0>", p) for p in paths])
     return reader.option("__globPaths__", "false").load(paths)
-
-
-def model_of(snapshot: Snapshot) -> MergeModel:
-    """The model that a snapshot's blocks were written under; a changed one takes effect by a base (R18)."""
-    blocks = _blocks([*snapshot.bases, *snapshot.deltas])
-    return blocks[-1].merge if blocks else snapshot.merge
 
 
 def _call(reference: str, frames: Sequence[DataFrame]) -> DataFrame:

@@ -15,11 +15,13 @@ from nova_assets.engine.cellwise import Cellwise, Pieces
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.memory import compute
 from nova_assets.engine.session import Session
+from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Block
-from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together, sources
+from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together, is_empty, sources
 from nova_assets.model.schema import DELETED
 from nova_assets.model.way import Way
 from nova_assets.plan.layout import laid
+from nova_assets.plan.portions import columns_of
 from nova_assets.plan.way import chosen
 
 if TYPE_CHECKING:
@@ -65,9 +67,11 @@ class Ways:
 
     def here(self, read: Read) -> pa.Table | None:
         """The rows as a table, where that takes no Spark."""
+        if is_empty(read) and (columns := columns_of(read)) is not None:
+            return to_arrow(columns.relaxed()).empty_table()
         if isinstance(read, Inserts):
             rows = self.here(read.snapshot)
-            return rows if rows is None or not read.snapshot.merge.keyed else _as_inserts(rows)
+            return rows if rows is None or not read.snapshot.merge.keyed else as_inserts(rows)
         if isinstance(read, Together):
             parts = [self.here(p) for p in read.parts]
             known = [p for p in parts if p is not None]
@@ -118,11 +122,13 @@ class Ways:
 
     def _computed(self, read: Snapshot | Chain | Diff) -> pa.Table | None:
         try:
-            return compute(read, self.warehouse)
+            rows = compute(read, self.warehouse)
         except OverflowError as error:  # of a combined value: Spark says it as it does elsewhere
             log.info("computed by Spark: %s", error)
             return None
+        return None if rows is None else rows.cast(pa.schema([f.with_nullable(True) for f in rows.schema]))
 
 
-def _as_inserts(rows: pa.Table) -> pa.Table:
-    return rows.append_column(pa.field(DELETED, pa.bool_(), False), pa.repeat(pa.scalar(False), rows.num_rows))
+def as_inserts(rows: pa.Table) -> pa.Table:
+    """Rows as a change that brings all of them."""
+    return rows.append_column(DELETED, pa.repeat(pa.scalar(False), rows.num_rows))

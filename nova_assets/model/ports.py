@@ -326,6 +326,16 @@ class Engine(Protocol):
     def fetch(self, read: Read) -> Frame:
         """The same, of which all rows are wanted in this process: computed now, where they are few."""
 
+    def batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
+        """The same as a ``pyarrow.RecordBatchReader``, a piece at a time: what is in memory at once is a row group, a
+        cell, a portion of the partitions, or, where nothing else is possible, the whole.
+
+        Its schema is that of ``to_arrow``. While nobody asks it for more, it has no file open.
+
+        Args:
+            columns: those of the rows that are wanted. Raises SchemaMismatch for one that they lack.
+        """
+
     def matching(self, snapshot: Snapshot | Frame, keys: Frame, on: Sequence[str], *, here: bool = False) -> Frame:
         """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``.
 

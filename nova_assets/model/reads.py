@@ -117,6 +117,14 @@ def sources(read: Read) -> tuple[Source, ...]:
     return ()
 
 
+def model_of(read: Snapshot | Chain | Diff | Empty) -> MergeModel:
+    """The model that the blocks of a read were written under; a changed one takes effect by a base (R18)."""
+    if isinstance(read, Diff):
+        return model_of(read.new)
+    blocks = [s for s in sources(read) if isinstance(s, Block)]
+    return blocks[-1].merge if blocks else read.merge
+
+
 ReadT = TypeVar("ReadT", bound=Read)
 
 
