@@ -1,0 +1,170 @@
+"""A service that is killed, slow or wrong costs a moment: what is answered is right, the counter tells, and it is asked
+again."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.service.serving import embedded
+from nova_assets.store import Store
+from nova_assets.views import client as clients
+from nova_assets.views.client import Client
+from nova_assets.views.desk import Desk
+from nova_assets.views.files import Pinned, Views
+from nova_assets.views.follower import Follower
+from nova_assets.views.served import served
+from nova_assets.views.storage import InMemory
+from nova_assets_tests.service.faulty import Faulty, faulty
+from nova_assets_tests.views.conftest import put
+
+FAULTS = {
+    "dead": "unreachable",
+    "slow": "slow",
+    "dripping": "slow",
+    "stale": "wrong",
+    "wrong hash": "wrong",
+    "other catalog": "wrong",
+    "garbage": "wrong",
+    "busy": "busy",
+    "failing": "refused",
+    "cut": "unreachable",
+}
+"""How a service goes wrong -> what is counted."""
+
+
+@pytest.fixture
+def service(store: Store) -> Iterator[tuple[Faulty, str]]:
+    """A service of the store's views that can be made to go wrong, and a token for it."""
+    put(store, 0)
+    desk = Desk(Follower(store.catalog, InMemory()))
+    with embedded(store, desk) as (url, token), faulty(url) as before:
+        yield before, token
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is asked again after a quarter of a second."""
+    monkeypatch.setattr(clients, "PAUSE", 0.25)
+    monkeypatch.setattr(clients, "LONGEST_PAUSE", 0.5)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_answered_is_right_whatever_the_service_does(
+    store: Store, service: tuple[Faulty, str], fault: str
+) -> None:
+    before, token = service
+    client = Client(before.url, token, timeout=0.5, catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+
+    def right() -> bool:
+        return seen.history("t").blocks == store.catalog.history("t").blocks and len(seen.history("t", 1).blocks) == 3
+
+    assert right() and client.counts.fell_back == {} and client.counts.served == 2
+    put(store, 1)
+    before.go(fault)
+    started = time.monotonic()
+    for k in range(2, 8):
+        put(store, k)
+        assert right()
+    assert client.counts.served == 2
+    assert client.counts.fell_back[FAULTS[fault]] >= 1
+    assert time.monotonic() - started < 6, "it costs a timeout now and then"
+    before.go("well")
+    time.sleep(0.8)
+    assert right() and client.counts.served == 4, "it is asked again, and answers"
+    asked = before.asked
+    assert right() and before.asked == asked + 2, "and from then on each time"
+
+
+def test_client_stuck_on_its_fallback(store: Store, service: tuple[Faulty, str]) -> None:
+    """However often it failed, and however long, it is asked again within the longest pause."""
+    before, token = service
+    client = Client(before.url, token, timeout=0.3, catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+    for how in ("dead", "garbage", "busy", "dead") * 2:
+        before.go(how)
+        until = time.monotonic() + 0.7
+        while time.monotonic() < until:
+            seen.history("t")
+            time.sleep(0.05)
+        before.go("well")
+        until, counted = time.monotonic() + 2, client.counts.served
+        while client.counts.served == counted and time.monotonic() < until:
+            seen.history("t")
+            time.sleep(0.05)
+        assert client.counts.served > counted, how
+    asked = before.asked
+    before.go("dead")
+    started = time.monotonic()
+    for _ in range(200):
+        seen.history("t")
+    assert before.asked == asked and time.monotonic() - started < 4, "nor is it asked at every turn"
+
+
+def test_a_fixed_port_taken(store: Store) -> None:
+    """A service beside a job takes a port that is free: two jobs on one machine are two services."""
+    desks = [Desk(Follower(store.catalog, InMemory())) for _ in range(2)]
+    with embedded(store, desks[0]) as (one, _), embedded(store, desks[1]) as (two, _):
+        assert one != two
+
+
+def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[Faulty, str]) -> None:
+    before, token = service
+    store.runtime.catalog = store._inserts.catalog = seen = served(
+        store.catalog, Client(before.url, token, timeout=0.5, catalog=store.catalog.identity())
+    )
+    put(store, 1)
+    assert seen.timeline("t")[-1].details["views"]["served"] > 0
+    before.go("dead")
+    put(store, 2)
+    told = seen.timeline("t")[-1].details["views"]
+    assert told["unreachable"] == 1 and "served" not in told
+
+
+def views(store: Store, url: str, folder: Path, client: Client | None) -> Views:
+    state = store.catalog.channel("t")
+    opener: Any = partial(open_catalog, url)
+    return Views(str(folder / "wh"), opener, client, {"t": Pinned(state.head, state.position)})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_files_of_a_partition_in_another_process(
+    store: Store, url: str, tmp_path: Path, service: tuple[Faulty, str], fault: str
+) -> None:
+    """As a worker of Spark asks: what was sent along makes its own connections, and its own view where it has to."""
+    before, token = service
+    put(store, 1)
+    client = Client(before.url, token, timeout=0.5, catalog=store.catalog.identity())
+    sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
+    put(store, 2)  # later than what was pinned
+    right = [f for b in store.catalog.history("t", 2, "p=b").blocks for f in b.manifest.files]
+    assert [f.path for f in sent.files("t", "p=b")] == [str(tmp_path / "wh" / f.path) for f in right]
+    assert sent.counts.served == 1
+    before.first = {path: before.first[path].replace(b'"at":2', b'"at":1') for path in before.first}
+    before.go(fault)
+    assert [f.rows for f in sent.files("t", "p=b")] == [f.rows for f in right]
+    assert [f.lo for f in sent.files("t", "p=b")] == [0, 1], "and again, while the service is left alone"
+    assert sent.counts.served == 1 and sum(sent.counts.fell_back.values()) == 2
+    before.go("well")
+    time.sleep(0.8)
+    assert len(sent.files("t", "p=b")) == 2 and sent.counts.served == 2
+
+
+def test_views_without_a_service_make_their_own(store: Store, url: str, tmp_path: Path) -> None:
+    put(store, 0)
+    alone = pickle.loads(pickle.dumps(views(store, url, tmp_path, None)))
+    assert [f.partition for f in alone.files("t")] == ["p=a", "p=b", "p=c"]
+    assert alone.counts.as_json() == {"served": 0, "fell_back": {"no service": 1}}
+    with pytest.raises(nova.VersionNotFound):
+        alone.files("t", at=9)
+    with pytest.raises(nova.ChannelNotFound):
+        alone.files("nope")
