@@ -35,6 +35,7 @@ CHAPTERS = {
     "SQL": ("sql.datasets", "sql.function", "sql.task"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
     "Running": ("opening", "store", "model.execution", "plan.run"),
+    "Views and the service": ("views.files", "service.connection"),
 }
 FURTHER = {
     "What is read": {"selection": ("Selection",), "reading": ("Pinned",)},

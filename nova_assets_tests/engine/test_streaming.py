@@ -47,6 +47,10 @@ CHANNELS = {
 }
 
 
+POOLS: list[pa.MemoryPool] = []
+"""Kept to the end: what Arrow's threads hold longest goes back to where it is from."""
+
+
 def never() -> Any:
     raise AssertionError("Spark was started")
 
@@ -241,6 +245,7 @@ def test_memory_is_that_of_a_row_group_or_a_cell(merge: Any, store: Store, monke
     there = store.read("c")
     whole = there.to_arrow().nbytes
     pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    POOLS.append(pool)
     pa.set_memory_pool(pool)
     try:
         rows = sum(b.num_rows for b in there.to_batches())
