@@ -135,8 +135,14 @@ class Client:
     def _get(self, path: str, parameters: Mapping[str, Any]) -> bytes:
         import httpx
 
+        until = time.monotonic() + self.timeout
         try:
-            response = self._connected().get(path, params=parameters)
+            with self._connected().stream("GET", path, params=parameters) as response:
+                found = bytearray()
+                for part in response.iter_bytes():
+                    found += part
+                    if time.monotonic() > until:  # httpx counts from part to part
+                        raise Unserved("slow", f"no answer within {self.timeout:g} s")
         except httpx.TimeoutException as error:
             raise Unserved("slow", f"no answer within {self.timeout:g} s") from error
         except httpx.HTTPError as error:
@@ -149,8 +155,7 @@ class Client:
             raise Unserved("refused", f"status {response.status_code}")
         if self.catalog is not None and response.headers.get("nova-catalog") != self.catalog:
             raise Unserved("wrong", "it answers for another catalog")
-        found: bytes = response.content
-        return found
+        return bytes(found)
 
     def _connected(self) -> Any:
         if self._http is None:
