@@ -305,9 +305,14 @@ class Connection:
                     response.read()
                     _good(response)
                 source = _Source(response.iter_bytes())
-                with pa.ipc.open_stream(pa.PythonFile(source, mode="r")) as reader:
-                    yield reader
-                    source.see_its_end()
+                try:
+                    with pa.ipc.open_stream(pa.PythonFile(source, mode="r")) as reader:
+                        yield reader
+                        source.see_its_end()
+                except (pa.ArrowException, OSError) as error:
+                    if source.is_cut_off:
+                        raise _cut_off() from error
+                    raise
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
 
@@ -353,6 +358,7 @@ class _Source(io.RawIOBase):
         self._chunks = chunks
         self._rest = b""
         self._last = b""
+        self._ended = False
 
     def readable(self) -> bool:
         return True
@@ -362,6 +368,7 @@ class _Source(io.RawIOBase):
         while size < 0 or length < size:
             chunk = next(self._chunks, None)
             if chunk is None:
+                self._ended = True
                 break
             parts.append(chunk)
             length += len(chunk)
@@ -370,10 +377,21 @@ class _Source(io.RawIOBase):
         found, self._rest = (joined, b"") if size < 0 else (joined[:size], joined[size:])
         return found
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing more comes, and what has come is not all."""
+        return self._ended and self._last != _END
+
     def see_its_end(self) -> None:
         """Raises ServiceUnavailable where the stream was cut off. One that is not read to its end is of no interest."""
-        if self._rest == b"" and next(self._chunks, None) is None and self._last != _END:
-            raise ServiceUnavailable("the rows ended too early", next="read them again: they are not all there")
+        if self._rest == b"" and next(self._chunks, None) is None:
+            self._ended = True
+        if self.is_cut_off:
+            raise _cut_off()
+
+
+def _cut_off() -> ServiceUnavailable:
+    return ServiceUnavailable("the rows ended too early", next="read them again: they are not all there")
 
 
 def _path(channel: Channel | str) -> str:

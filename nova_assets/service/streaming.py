@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+import anyio
 import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 Opened = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
 
@@ -32,17 +34,29 @@ class Streamed:
             raise
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The bytes. However this ends, the pin is let go of."""
-        try:
-            yield self._first
-            while (chunk := await run_in_threadpool(next, self._chunks, None)) is not None:
-                yield chunk
-        finally:
-            # Also where the caller has gone, and this is cancelled.
-            await asyncio.shield(run_in_threadpool(self.close))
+        """The bytes."""
+        yield self._first
+        while (chunk := await run_in_threadpool(next, self._chunks, None)) is not None:
+            yield chunk
 
     def close(self) -> None:
+        """Let go of the pin."""
         self._stack.close()
+
+
+class StreamedResponse(StreamingResponse):
+    """Sends a stream. However that ends, its pin is let go of."""
+
+    def __init__(self, stream: Streamed, **options: Any) -> None:
+        super().__init__(stream.body(), **options)
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            with anyio.CancelScope(shield=True):  # the caller may have gone
+                await run_in_threadpool(self._stream.close)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from nova_assets.errors import DefinitionError
@@ -31,7 +30,7 @@ from nova_assets.service.deployment import (
     problems,
 )
 from nova_assets.service.shapes import CheckedShape, CommitShape, ReadRequest, columns
-from nova_assets.service.streaming import Streamed, rows
+from nova_assets.service.streaming import Streamed, StreamedResponse, rows
 from nova_assets.service.uploads import EXPANDS, data_of, kind_of, spooled
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problems(409, 410, 422))
@@ -55,7 +54,7 @@ def _writing(request: Request, channel: ChannelName) -> Caller:
 Writing = Annotated[Caller, Depends(_writing)]
 
 
-@router.get("/data", response_class=StreamingResponse, responses=_STREAM)
+@router.get("/data", response_class=StreamedResponse, responses=_STREAM)
 def data(
     channel: ChannelName,
     caller: Reading,
@@ -65,16 +64,16 @@ def data(
     partition: Partition = None,
     column: Annotated[list[str] | None, Query(max_length=1000, description="These columns only.")] = None,
     compression: Compression = "none",
-) -> StreamingResponse:
+) -> StreamedResponse:
     """The rows of a channel, or with ``since`` what changed, pinned for the length of the read."""
     wanted = ReadRequest(at=at, since=since, partition=partition, columns=column, keys=None)
     return _streamed(service, channel, wanted, compression)
 
 
-@router.post("/read", response_class=StreamingResponse, responses=_STREAM | problems(409, 410, 415, 422))
+@router.post("/read", response_class=StreamedResponse, responses=_STREAM | problems(409, 410, 415, 422))
 def read(
     channel: ChannelName, caller: Reading, service: Served, wanted: ReadRequest, compression: Compression = "none"
-) -> StreamingResponse:
+) -> StreamedResponse:
     """The same; and with ``keys`` only their rows."""
     return _streamed(service, channel, wanted, compression)
 
@@ -130,7 +129,7 @@ def _inserted(
     return CheckedShape(channel=channel, kind=found.kind, head=found.head, columns=columns(found.schema) or [])
 
 
-def _streamed(service: Service, channel: str, wanted: ReadRequest, compression: str) -> StreamingResponse:
+def _streamed(service: Service, channel: str, wanted: ReadRequest, compression: str) -> StreamedResponse:
     how = {"partition": wanted.partition, "columns": wanted.columns}
     keys = None if wanted.keys is None else _keys(service, channel, wanted.keys)
 
@@ -139,7 +138,7 @@ def _streamed(service: Service, channel: str, wanted: ReadRequest, compression: 
         return rows(pinned, lambda held: held.read(channel, since=wanted.since, keys=keys, **how))
 
     stream = Streamed(opened, None if compression == "none" else compression)
-    return StreamingResponse(stream.body(), media_type=ARROW, headers={"nova-catalog": service.identity})
+    return StreamedResponse(stream, media_type=ARROW, headers={"nova-catalog": service.identity})
 
 
 def _keys(service: Service, channel: str, keys: list[dict[str, Any]]) -> pa.Table:

@@ -1,0 +1,252 @@
+"""``nova.connect``: what a store answers, a connection answers; over a real server, with a real warehouse."""
+
+from __future__ import annotations
+
+import datetime as d
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import nova_assets as nova
+from nova_assets.service import serving, streaming
+from nova_assets.service.config import ServiceConfig
+from nova_assets.settings import load_settings
+
+ORDERS = nova.Channel(
+    "orders", merge=nova.Upsert(key=["id", "on"]), schema="id bigint, on date, what string, price decimal(10,2)"
+)
+VISITS = nova.Channel(
+    "visits",
+    merge=nova.Append(),
+    schema="dt date, region string, n bigint",
+    partitions=[nova.daily("dt", start="2024-01-01"), nova.dynamic("region")],
+)
+
+
+def order(n: int, what: str = "tea", **more: Any) -> dict[str, Any]:
+    return {"id": n, "on": d.date(2024, 1, 1 + n), "what": what, "price": Decimal("1.50"), **more}
+
+
+def visit(day: int, region: str, n: int) -> dict[str, Any]:
+    return {"dt": d.date(2024, 1, day), "region": region, "n": n}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[nova.Store]:
+    settings = replace(load_settings(start=tmp_path), service="embedded")
+    with nova.open(nova.Project(channels=[ORDERS, VISITS]), settings=settings) as store:
+        store.register(store.project)
+        yield store
+
+
+@pytest.fixture
+def url(store: nova.Store) -> Iterator[str]:
+    config = ServiceConfig(port=0, max_body=4 * 2**20)
+    with serving.server(serving.service_of(store, config)).in_background() as url:
+        yield url
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[nova.Connection]:
+    with nova.connect(url) as connection:
+        yield connection
+
+
+def rows(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.to_pylist()))
+
+
+def same(connection: nova.Connection, store: nova.Store, channel: str, **what: Any) -> int:
+    there, here = connection.read(channel, **what).to_arrow(), store.read(channel, **what).to_arrow()
+    assert rows(there) == rows(here) and there.schema.names == here.schema.names
+    return int(there.num_rows)
+
+
+def holds_nothing(store: nova.Store) -> bool:
+    """Whether all pins are let go of, in a moment."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until and store.catalog.at_work():
+        time.sleep(0.05)
+    return store.catalog.at_work() == []
+
+
+def test_what_is_put_in_is_read_back(connection: nova.Connection, store: nova.Store, tmp_path: Path) -> None:
+    """Rows in every form that is taken, as they were, in the channel's types."""
+    first = connection.insert("orders", [order(1), order(2)])
+    assert (first.seq, first.repeated) == (1, False) and first.blocks[0].range == "Δ(0→1)"
+    table = store.read("orders").to_arrow()
+    connection.insert("orders", table.slice(0, 1).set_column(2, "what", pa.array(["mate"])))
+    connection.insert("orders", table.to_pandas().assign(what="cocoa").tail(1))
+    pq.write_table(pa.Table.from_pylist([order(3)], schema=table.schema), tmp_path / "more.parquet")
+    connection.insert("orders", tmp_path / "more.parquet")
+    (tmp_path / "more.jsonl").write_text('{"id": 4, "on": "2024-01-05", "what": "milk", "price": "2.25"}\n')
+    connection.insert("orders", str(tmp_path / "more.jsonl"))
+    connection.insert("orders", [order(1, _deleted=True)])
+    assert {r["id"]: r["what"] for r in store.read("orders").to_arrow().to_pylist()} == {
+        2: "cocoa",
+        3: "tea",
+        4: "milk",
+    }
+    assert same(connection, store, "orders") == 3
+    assert same(connection, store, "orders", at=1) == 2
+    assert same(connection, store, "orders", since=3) == 3
+    assert same(connection, store, "orders", since=1, at=2) == 1
+    assert same(connection, store, "orders", columns=["what", "id"]) == 3
+    assert same(connection, store, "orders", keys=pa.table({"id": [2, 9], "on": [d.date(2024, 1, 3)] * 2})) == 1
+
+
+def test_partitions(connection: nova.Connection, store: nova.Store) -> None:
+    connection.insert("visits", [visit(1, "eu", 1), visit(2, "eu", 2), visit(2, "us", 3)])
+    connection.insert("visits", [{"n": 4, "region": "us"}], partition={"dt": d.date(2024, 1, 3)})
+    assert same(connection, store, "visits", partition={"dt": d.date(2024, 1, 2)}) == 2
+    assert same(connection, store, "visits", partition="region=us") == 2
+    assert connection.partitions("visits") == store.partitions("visits")
+    assert connection.drop("visits", "dt=2024-01-02") is not None
+    assert same(connection, store, "visits") == 2
+    with pytest.raises(nova.PartitionError):
+        connection.read("visits", partition="dt=yesterday").to_arrow()
+
+
+def test_upkeep(connection: nova.Connection, store: nova.Store) -> None:
+    for n in range(4):
+        connection.insert("orders", [order(1, f"v{n}"), order(2 + n)])
+    assert connection.compactable("orders") == store.compactable("orders") != ()
+    assert connection.compact("orders") is not None and connection.compact("orders") is None
+    taken = connection.collect("orders")
+    assert {b.range for b in taken.blocks} == {"Δ(0→1)", "Δ(1→2)", "Δ(2→3)", "Δ(3→4)"}
+    assert connection.timeline("orders") == store.timeline("orders")
+    assert [i.action for i in connection.timeline("orders")] == ["commit"] * 4 + ["compact", "collect"]
+    with pytest.raises(nova.BlockCollected):
+        connection.read("orders", at=2).to_arrow()
+
+
+@pytest.mark.spark
+def test_a_version_is_restored(connection: nova.Connection, store: nova.Store) -> None:
+    connection.insert("orders", [order(1)])
+    connection.insert("orders", [order(2)])
+    assert connection.restore("orders", 1).seq == 3
+    assert same(connection, store, "orders") == 1
+
+
+def test_looking(connection: nova.Connection, store: nova.Store) -> None:
+    connection.insert("visits", [visit(1, "eu", 1)])
+    assert connection.channels() == store.channels()
+    assert connection.channel("visits").head == 1
+    assert connection.cursors() == store.cursors() == []
+    assert connection.executions() == store.executions() == []
+    assert connection.firings() == []
+    assert connection.check_insert("visits", [visit(1, "eu", 1)]) == store.check_insert("visits", [visit(1, "eu", 1)])
+
+
+def test_errors_are_those_of_the_store(connection: nova.Connection) -> None:
+    with pytest.raises(nova.ChannelNotFound):
+        connection.read("nope").to_arrow()
+    with pytest.raises(nova.VersionNotFound):
+        connection.read("orders", at=7).to_arrow()
+    with pytest.raises(nova.SchemaMismatch):
+        connection.insert("orders", pa.table({"id": ["one"]}))
+    with pytest.raises(nova.BadKey):
+        connection.insert("orders", [order(1), order(1, "mate")])
+    with pytest.raises(nova.NovaError) as refused:
+        connection.insert("orders", pa.table({"id": pa.array(range(10**6))}))
+    assert refused.value.fields["status"] == 413
+    assert connection.channel("orders").head == 0
+
+
+def test_the_same_key_is_one_insert(connection: nova.Connection, store: nova.Store) -> None:
+    first = connection.insert("orders", [order(1)], idempotency_key="monday")
+    again = connection.insert("orders", [order(1)], idempotency_key="monday")
+    assert again.repeated and again.id == first.id and store.catalog.channel("orders").head == 1
+
+
+def test_a_read_is_pinned_until_it_is_sent(
+    connection: nova.Connection, store: nova.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is compacted and collected meanwhile, the rows are those of the moment it began."""
+    for n in range(5):
+        store.insert("orders", [order(n, "old")])
+    sent = streaming.Streamed.body
+
+    async def slowly(self: streaming.Streamed) -> Any:
+        store.insert("orders", [order(n, "new") for n in range(5)])
+        store.compact("orders")
+        held = {b.range for b in store.collect("orders").blocks}
+        assert not held & {"Δ(0→1)", "Δ(4→5)"}, "what is being read stays"
+        async for part in sent(self):
+            yield part
+
+    monkeypatch.setattr(streaming.Streamed, "body", slowly)
+    assert {r["what"] for r in connection.read("orders").to_arrow().to_pylist()} == {"old"}
+    monkeypatch.setattr(streaming.Streamed, "body", sent)
+    assert holds_nothing(store), "and the pin is let go of"
+    assert store.collect("orders").blocks
+
+
+def test_who_leaves_in_the_middle_holds_nothing(url: str, store: nova.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        store.insert("visits", [visit(1, "eu", n)])
+    with httpx.stream("GET", f"{url}/v1/channels/visits/data") as response:
+        next(response.iter_raw(10))
+    assert holds_nothing(store)
+
+
+def test_rows_that_end_too_early_are_no_answer(connection: nova.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.insert("visits", [visit(1, "eu", 1)])
+
+    async def cut(self: streaming.Streamed) -> Any:
+        yield self._first[:-8]
+
+    monkeypatch.setattr(streaming.Streamed, "body", cut)
+    with pytest.raises(nova.ServiceUnavailable, match="too early"):
+        connection.read("visits").to_arrow()
+
+
+def test_batches_as_they_come(connection: nova.Connection, store: nova.Store) -> None:
+    for day in range(1, 6):
+        store.insert("visits", [visit(day, "eu", n) for n in range(10)])
+    with connection.read("visits").batches() as reader:
+        assert sum(batch.num_rows for batch in reader) == 50
+
+
+def test_what_the_views_tell(url: str, store: nova.Store) -> None:
+    """Files, changes, instants, touched partitions; what is pending; schemas and blocks."""
+
+    def get(path: str, **parameters: Any) -> Any:
+        answer = httpx.get(f"{url}/v1/{path}", params=parameters)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    store.insert("visits", [visit(1, "eu", 1), visit(2, "us", 2)])
+    store.insert("visits", [visit(2, "us", 3)])
+    listed = {f.path for b in store.catalog.history("visits").blocks for f in b.manifest.files}
+    told = get("channels/visits/files")
+    assert {f["path"] for b in told["blocks"] for f in b["files"]} == listed and told["at"] == 2
+    first = get("channels/visits/files", at=1)
+    assert {b["block"]["hi"] for b in first["blocks"]} == {1}
+    one = get("channels/visits/files", partition="region=us")
+    assert [b["block"]["partition"] for b in one["blocks"]] == ["dt=2024-01-02/region=us"] * 2
+    [part] = get("channels/visits/changes", since=1)["parts"]
+    assert part["how"] == "chain" and [b["block"]["lo"] for b in part["new"]] == [1]
+    instants = get("channels/visits/instants", since=1)
+    assert [(i["action"], i["seq"]) for i in instants["instants"]] == [("commit", 2)] and instants["behind"] == 1
+    known = get("channels/visits")["position"]
+    assert get("channels/visits/instants", known=known)["behind"] == 0
+    assert get("channels/visits/touched", since=1)["partitions"] == ["dt=2024-01-02/region=us"]
+    assert [c["name"] for c in get("channels/visits/schema")["columns"]] == ["dt", "region", "n"]
+    assert len(get("channels/visits/blocks")) == 3
+    assert get("channels/visits/upkeep")["collect"] == []
+    execution = store.runtime.begin_insert("visits", purpose="compact")
+    pending = get("channels/visits/pending")
+    assert [e["id"] for e in pending["compactions"]] == [execution.id] and pending["executions"] == []
+    forged = httpx.get(f"{url}/v1/channels/visits/files", params={"known": f"2-{'0' * 64}"})
+    assert forged.status_code == 409 and forged.json()["code"] == "NOVA-TIMELINE-DIFFERS"
+    assert httpx.get(f"{url}/readyz").json() == {"status": "ready"}
+    assert "nova_views_applied" in httpx.get(f"{url}/metrics").text
