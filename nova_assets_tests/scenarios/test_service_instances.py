@@ -1,0 +1,97 @@
+"""Two services on one PostgreSQL, one of which is killed every few seconds, under inserts that are tried again: each
+insert that was acknowledged is there once, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+
+import nova_assets as nova
+from nova_assets_tests.service.served import Process, serving
+
+SECONDS, EVERY = 30, 5
+CLIENTS = 4
+
+
+class Client(threading.Thread):
+    """Sends rows, each insert until it is acknowledged, now to the one service and now to the other."""
+
+    def __init__(self, number: int, services: list[Process], ended: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.number = number
+        self.services = services
+        self.ended = ended
+        self.acknowledged: list[str] = []
+        self.sent = 0
+        self.wrong: list[str] = []
+
+    def run(self) -> None:
+        rng = random.Random(self.number)
+        while not self.ended.is_set():
+            rows = [{"id": uuid.uuid4().hex, "client": self.number} for _ in range(rng.randint(1, 5))]
+            self.insert(rows, uuid.uuid4().hex, rng)
+
+    def insert(self, rows: list[dict[str, object]], key: str, rng: random.Random) -> None:
+        body = "".join(json.dumps(row) + "\n" for row in rows)
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            self.sent += 1
+            try:
+                url = f"{rng.choice(self.services).url}/v1/channels/events/blocks"
+                answer = httpx.post(url, content=body, headers=headers, timeout=rng.choice([0.2, 5.0, 5.0]))
+            except httpx.HTTPError:
+                time.sleep(0.05)
+                continue
+            if answer.status_code == 200:
+                self.acknowledged += [str(row["id"]) for row in rows]
+                return
+            if answer.status_code not in (429, 503):
+                self.wrong.append(f"{answer.status_code} {answer.text}")
+                return
+            time.sleep(0.05)
+        self.wrong.append("no answer within a minute")
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@pytest.mark.crash
+def test_each_acknowledged_insert_is_there_once_and_nothing_else(tmp_path: Path, postgres_catalog_url: str) -> None:
+    channel = nova.Channel("events", merge=nova.Append(), schema="id string, client int")
+    with nova.open(catalog=postgres_catalog_url, warehouse=tmp_path / "wh") as store:
+        store.register(channel)
+    ended = threading.Event()
+    with serving(tmp_path, postgres_catalog_url, "one") as one, serving(tmp_path, postgres_catalog_url, "two") as two:
+        services = [one, two]
+        clients = [Client(n, services, ended) for n in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        killed = 0
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            time.sleep(EVERY)
+            victim = services[killed % 2]
+            victim.kill()
+            killed += 1
+            victim.start()
+        ended.set()
+        for client in clients:
+            client.join(90)
+        assert one.stop() == 0 and two.stop() == 0
+    assert killed >= SECONDS // EVERY - 1
+    assert [w for c in clients for w in c.wrong] == []
+    acknowledged = Counter(i for c in clients for i in c.acknowledged)
+    assert len(acknowledged) > 100
+    with nova.open(catalog=postgres_catalog_url, warehouse=tmp_path / "wh") as store:
+        there = Counter(store.read("events").to_arrow().column("id").to_pylist())
+    sent = sum(c.sent for c in clients)
+    print(f"{killed} kills, {sent} requests, {len(acknowledged)} rows acknowledged, {sum(there.values())} there")
+    assert there == acknowledged, "each once, and none that nobody was told of"
