@@ -98,7 +98,7 @@ def copy(frame: Any) -> Any:
 
 def fill(bulk: Bulk, size: Size, seed: int = 1) -> None:
     """Write everything. The channels and bindings of ``project`` are registered already."""
-    maker = _Maker(bulk, random.Random(seed))
+    maker = Maker(bulk, random.Random(seed))
     for n in size.lengths:
         maker.channel(keyed(f"facts_{n}"), n, known=True)
         maker.channel(keyed(f"totals_{n}"), n, known=True, binding=f"new_{n}", of=f"facts_{n}")
@@ -125,7 +125,9 @@ def _lengths(count: int, blocks: int, rng: random.Random) -> Iterator[int]:
 
 
 @dataclass
-class _Maker:
+class Maker:
+    """Writes channels with all that belongs to their numbers."""
+
     bulk: Bulk
     rng: random.Random
     commits: dict[str, str] = field(default_factory=lambda: defaultdict(str))
@@ -242,7 +244,7 @@ class _Maker:
         commit, execution, at = self.id(), self.id(), self._at(seq)
         heads, consumed = json.dumps({channel: seq}), json.dumps({c: [seq - 2, seq - 1] for c in reads})
         self.bulk.add("nova_commits", (commit, execution, binding, at, heads, consumed, "{}", at))
-        lived = (at, at + 2 * _MINUTE, at + 1_000_000, None, commit, None, None, 0)
+        lived = (at, at + 2 * _MINUTE, at + 1_000_000, None, commit, None, None, 0, "commit")
         self.bulk.add("nova_executions", (execution, binding, "", "committed", 1, "host/1", *lived))
         self.bulk.add("nova_pins", (execution, channel, "", max(seq - 1, 0), None))
         for other in reads:
@@ -256,6 +258,7 @@ class _Maker:
         else:
             text = (json.dumps(definition), fingerprint(definition))
             row = (channel.name, *text, head, self._constants(channel)["schema"], _START, False, "{}", None, head)
+            self.bulk.add("nova_channels", (*row, 0, ""))  # no steps: as in a catalog from before they were counted
             self.bulk.add("nova_channels", row)
 
     def _constants(self, channel: nova.Channel) -> dict[str, str]:

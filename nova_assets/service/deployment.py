@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from fastapi.responses import Response
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import Position
+from nova_assets.model.token import Right
 from nova_assets.service.caller import Caller
 from nova_assets.service.config import ServiceConfig
 from nova_assets.service.observe import Observed
@@ -68,25 +70,32 @@ class Service:
         return self.answer(orjson.dumps(data))
 
 
-def service_of(request: Request) -> Service:
+# What routes are given is found at once: as plain functions, each would wait for a thread.
+
+
+async def service_of(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
 
 
-def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
     found: Caller = request.state.caller
     return found
 
 
-def _reading(request: Request, channel: ChannelName) -> Caller:
-    """Whoever asks, who may read the channel."""
-    request.state.channel = channel
-    caller = caller_of(request)
-    caller.require("read", channel)
-    return caller
+def with_right(right: Right) -> Callable[..., Awaitable[Caller]]:
+    """Finds whoever asks, who has this right on the channel."""
+
+    async def asking(request: Request, channel: ChannelName) -> Caller:
+        request.state.channel = channel
+        caller = await caller_of(request)
+        caller.require(right, channel)
+        return caller
+
+    return asking
 
 
-def known_of(
+async def known_of(
     known: Annotated[
         str | None,
         Query(
@@ -104,7 +113,7 @@ ChannelName = Annotated[
 ]
 Served = Annotated[Service, Depends(service_of)]
 Asking = Annotated[Caller, Depends(caller_of)]
-Reading = Annotated[Caller, Depends(_reading)]
+Reading = Annotated[Caller, Depends(with_right("read"))]
 Known = Annotated[Position | None, Depends(known_of)]
 Number = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 Partition = Annotated[

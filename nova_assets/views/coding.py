@@ -46,10 +46,11 @@ def loads(text: bytes) -> Any:
 
 
 class Descriptions:
-    """Hash -> what is described, decoded once in a process."""
+    """Hash -> what is described, found once, and decoded once in a process."""
 
     def __init__(self, find: Callable[[str], bytes | None]) -> None:
         self._find = find
+        self._found: dict[str, bytes] = {}
 
     def schema(self, mark: str | None) -> Schema | None:
         return None if mark is None else _schema(mark, self.text(mark))
@@ -62,10 +63,12 @@ class Descriptions:
 
     def text(self, mark: str) -> bytes:
         """A description, as JSON. Raises Damaged where it is not there."""
-        found = self._find(mark)
-        if found is None:
-            raise Damaged(f"the description {mark} is not there")
-        return found
+        if mark not in self._found:
+            found = self._find(mark)
+            if found is None:
+                raise Damaged(f"the description {mark} is not there")
+            self._found[mark] = found
+        return self._found[mark]
 
 
 @lru_cache(maxsize=4096)

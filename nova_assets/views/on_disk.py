@@ -212,8 +212,11 @@ class _Seen:
         self._minding = minding
 
     def get(self, drawer: bytes, key: bytes) -> bytes | None:
-        with self._minding():
+        try:
             return _get(self._connection, drawer + key)
+        except sqlite3.Error:
+            with self._minding():
+                raise
 
     def scan(self, drawer: bytes, start: bytes = b"") -> Iterator[Entry]:
         query = "SELECT key, value FROM kept WHERE key >= ? AND key < ? ORDER BY key"
@@ -236,16 +239,9 @@ class _Seen:
                 yield name
 
     def _entries(self, query: str, first: bytes, after: bytes) -> Iterator[Entry]:
-        with contextlib.closing(self._connection.cursor()) as cursor:
-            with self._minding():
-                cursor.execute(query, (first, after))
-            while True:
-                with self._minding():
-                    row = cursor.fetchone()
-                    value = None if row is None else _checked(row[1])
-                if value is None:
-                    return
-                yield row[0][DRAWER:], value
+        with contextlib.closing(self._connection.cursor()) as cursor, self._minding():
+            for key, sealed in cursor.execute(query, (first, after)):
+                yield key[DRAWER:], _checked(sealed)
 
 
 def _get(connection: sqlite3.Connection, key: bytes) -> bytes | None:

@@ -26,8 +26,8 @@ from nova_assets.service.deployment import (
     Reading,
     Served,
     Service,
-    caller_of,
     problems,
+    with_right,
 )
 from nova_assets.service.shapes import CheckedShape, CommitShape, ReadRequest, columns
 from nova_assets.service.streaming import Streamed, StreamedResponse, rows
@@ -44,14 +44,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _writing(request: Request, channel: ChannelName) -> Caller:
-    request.state.channel = channel
-    caller = caller_of(request)
-    caller.require("write", channel)
-    return caller
-
-
-Writing = Annotated[Caller, Depends(_writing)]
+Writing = Annotated[Caller, Depends(with_right("write"))]
 
 
 @router.get("/data", response_class=StreamedResponse, responses=_STREAM)

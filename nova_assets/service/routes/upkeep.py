@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 
 from nova_assets.model.block import Block
 from nova_assets.service.caller import Caller
-from nova_assets.service.deployment import ChannelName, Reading, Served, caller_of, problems
+from nova_assets.service.deployment import ChannelName, Reading, Served, problems, with_right
 from nova_assets.service.shapes import (
     BlockShape,
     CollectedShape,
@@ -25,14 +25,7 @@ from nova_assets.service.shapes import (
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["upkeep"], responses=problems(409, 410, 415, 422))
 
 
-def _operating(request: Request, channel: ChannelName) -> Caller:
-    request.state.channel = channel
-    caller = caller_of(request)
-    caller.require("operate", channel)
-    return caller
-
-
-Operating = Annotated[Caller, Depends(_operating)]
+Operating = Annotated[Caller, Depends(with_right("operate"))]
 
 
 @router.get("/upkeep")
