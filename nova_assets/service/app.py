@@ -30,7 +30,10 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         # As many handlers as there may be requests: none waits for another one's thread.
         anyio.to_thread.current_default_thread_limiter().total_tokens = 2 * service.config.max_requests
-        yield
+        try:
+            yield
+        finally:
+            service.decoders.close()
 
     app = FastAPI(
         title="nova_assets",

@@ -17,6 +17,7 @@ from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import Position
 from nova_assets.service.caller import Caller
 from nova_assets.service.config import ServiceConfig
+from nova_assets.service.decoders import Decoders
 from nova_assets.service.observe import Observed
 from nova_assets.service.shapes import Problem
 from nova_assets.service.work import Work
@@ -40,6 +41,7 @@ class Service:
         identity: of its catalog: clients see by it that they ask the right one.
         observed: what is counted of it.
         work: what is at work, where it stops in good order.
+        decoders: what bodies are decoded by.
     """
 
     store: Store
@@ -48,6 +50,7 @@ class Service:
     identity: str
     observed: Observed | None = None
     work: Work | None = None
+    decoders: Decoders = field(default_factory=Decoders)
     _defined: dict[str, tuple[float, Channel]] = field(default_factory=dict)
 
     def definition(self, channel: str) -> Channel:
