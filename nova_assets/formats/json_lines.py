@@ -47,6 +47,8 @@ def read_json(file: File, schema: Schema | None) -> pa.Table:
             with file.open() as stream:
                 table = _parsed(stream, guessed)
         table.validate(full=True)  # pyarrow takes any bytes for text
+        if not table.num_rows:
+            raise empty(file)
         return without_unsaid(table)
     except BROKEN:
         return _read_slowly(file, declared)

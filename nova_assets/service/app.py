@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
-from fastapi import FastAPI, Security
+from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
 from nova_assets.service import problems
-from nova_assets.service.deployment import Service
+from nova_assets.service.deployment import Service, described
 from nova_assets.service.routes import data, health, looking, upkeep, views
 
 _ABOUT = """Channels of one deployment: their files from views that follow their timelines, their rows as Arrow streams,
@@ -30,7 +30,10 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         # As many handlers as there may be requests: none waits for another one's thread.
         anyio.to_thread.current_default_thread_limiter().total_tokens = 2 * service.config.max_requests
-        yield
+        try:
+            yield
+        finally:
+            service.decoders.close()
 
     app = FastAPI(
         title="nova_assets",
@@ -45,7 +48,8 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     app.state.service = service
     problems.install(app)
     app.include_router(health.router)
-    bearer = [Security(HTTPBearer(auto_error=False, description="A token, as nova token add has printed it."))]
-    for module in (views,) if views_only else (views, looking, data, upkeep):
-        app.include_router(module.router, dependencies=bearer)
+    bearer = Security(HTTPBearer(auto_error=False, description="A token, as nova token add has printed it."))
+    shown = (views,) if views_only else (views, looking, data, upkeep)
+    for router in (health.counted, *(module.router for module in shown)):
+        app.include_router(router, dependencies=[bearer, Depends(described)])
     return app

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import Response
 
+from nova_assets.errors import RequestRefused
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import Position
 from nova_assets.model.token import Right
 from nova_assets.service.caller import Caller
 from nova_assets.service.config import ServiceConfig
+from nova_assets.service.decoders import Decoders
 from nova_assets.service.observe import Observed
 from nova_assets.service.shapes import Problem
 from nova_assets.service.work import Work
@@ -40,6 +43,7 @@ class Service:
         identity: of its catalog: clients see by it that they ask the right one.
         observed: what is counted of it.
         work: what is at work, where it stops in good order.
+        decoders: what bodies are decoded by.
     """
 
     store: Store
@@ -48,6 +52,7 @@ class Service:
     identity: str
     observed: Observed | None = None
     work: Work | None = None
+    decoders: Decoders = field(default_factory=Decoders)
     _defined: dict[str, tuple[float, Channel]] = field(default_factory=dict)
 
     def definition(self, channel: str) -> Channel:
@@ -68,6 +73,36 @@ class Service:
 
     def said(self, data: Any) -> Response:
         return self.answer(orjson.dumps(data))
+
+
+async def described(request: Request) -> None:
+    """Refuse parameters that the description does not know: who misspells one would be answered something else than
+    they asked for. Raises RequestRefused."""
+    given = request.query_params
+    known = _parameters(request.app)[request.scope["route"].path, request.method] if given else {}
+    for name in given:
+        if name not in known:
+            raise RequestRefused(
+                "there is no such parameter at this address", found=name[:100], expected=", ".join(known) or "none"
+            )
+        if len(given.getlist(name)) > 1 and not known[name]:
+            raise RequestRefused(f"the parameter {name!r} is given several times", expected="one value")
+
+
+def _parameters(app: FastAPI) -> dict[tuple[str, str], dict[str, bool]]:
+    """(address, method) -> the parameters that may stand in a query, and whether several times."""
+    if not hasattr(app.state, "parameters"):
+        app.state.parameters = {
+            (path, method.upper()): {
+                p["name"]: '"array"' in json.dumps(p["schema"])
+                for p in operation.get("parameters", [])
+                if p["in"] == "query"
+            }
+            for path, ways in app.openapi()["paths"].items()
+            for method, operation in ways.items()
+        }
+    found: dict[tuple[str, str], dict[str, bool]] = app.state.parameters
+    return found
 
 
 # What routes are given is found at once: as plain functions, each would wait for a thread.

@@ -166,7 +166,9 @@ def install(app: FastAPI) -> None:
         state["refused"] = reason_of(known)
         if status >= 500:
             state["failure"] = error
-        headers = dict(getattr(error, "headers", None) or {}) | dict(problem_headers(status))
+        headers = (
+            dict(getattr(error, "headers", None) or {}) | dict(problem_headers(status)) | _allowed(request, status)
+        )
         return Response(encoded(body), status, headers, CONTENT_TYPE)
 
     for kind in (NovaError, HTTPException, RequestValidationError, Exception):
@@ -191,6 +193,12 @@ def _known(request: Any, error: Exception) -> BaseException:
             reason="unreadable",
         )
     return error
+
+
+def _allowed(request: Any, status: int) -> dict[str, str]:
+    """How an address may be asked that was asked in another way: several routes may share one."""
+    ways = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", None), {})
+    return {"Allow": ", ".join(sorted(ways)).upper()} if status == 405 and ways else {}
 
 
 def _judged(error: BaseException) -> tuple[int, str | None]:

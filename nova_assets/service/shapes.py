@@ -598,7 +598,13 @@ class SchemaShape(Shape):
     columns: list[Column] | None
 
 
-class ReadRequest(Shape):
+class Asked(Shape):
+    """What is asked for, in the very types: a text is no number, and 0 no false."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class ReadRequest(Asked):
     """Which rows are wanted."""
 
     at: int | None = Field(None, ge=0, le=2**31 - 1, description="The version; the head by default.")
@@ -608,7 +614,7 @@ class ReadRequest(Shape):
     keys: list[dict[str, Any]] | None = Field(None, max_length=100_000, description="The rows of these keys only.")
 
 
-class CompactRequest(Shape):
+class CompactRequest(Asked):
     """What is to be compacted."""
 
     force: bool = Field(True, description="Also where it is not worth it.")
@@ -617,21 +623,21 @@ class CompactRequest(Shape):
     dry_run: bool = False
 
 
-class CollectRequest(Shape):
+class CollectRequest(Asked):
     """What is to be collected."""
 
     retain: str | None = Field(None, max_length=40, description="How long old versions are kept, such as 30d.")
     dry_run: bool = False
 
 
-class DropRequest(Shape):
+class DropRequest(Asked):
     """Which partitions are to be dropped."""
 
     partition: str = Field(min_length=1, max_length=2000)
     dry_run: bool = False
 
 
-class RestoreRequest(Shape):
+class RestoreRequest(Asked):
     """Which version is to be restored."""
 
     at: int = Field(ge=0, le=2**31 - 1)

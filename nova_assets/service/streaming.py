@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -47,8 +47,10 @@ class Streamed:
 class StreamedResponse(StreamingResponse):
     """Sends a stream. However that ends, its pin is let go of."""
 
-    def __init__(self, stream: Streamed, **options: Any) -> None:
-        super().__init__(stream.body(), **options)
+    def __init__(
+        self, stream: Streamed, status_code: int = 200, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        super().__init__(stream.body(), status_code, headers, **options)
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

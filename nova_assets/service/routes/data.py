@@ -31,7 +31,7 @@ from nova_assets.service.deployment import (
 )
 from nova_assets.service.shapes import CheckedShape, CommitShape, ReadRequest, columns
 from nova_assets.service.streaming import Streamed, StreamedResponse, rows
-from nova_assets.service.uploads import EXPANDS, data_of, kind_of, spooled
+from nova_assets.service.uploads import DECODES, EXPANDS, kind_of, spooled
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problems(409, 410, 422))
 
@@ -115,7 +115,9 @@ def _inserted(
     key: str | None,
     dry_run: bool,
 ) -> Commit | CheckedShape:
-    given = data_of(*body, EXPANDS * service.config.max_body)
+    schema = service.store.catalog.channel(channel).schema
+    most, seconds = EXPANDS * service.config.max_body, DECODES * service.config.request_seconds
+    given = service.decoders.table(*body, schema, most, seconds)
     if not dry_run:
         return service.store.insert(channel, given, kind, key, partition)
     found = service.store.check_insert(channel, given, kind, partition)

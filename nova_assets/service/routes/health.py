@@ -10,6 +10,8 @@ from nova_assets.service.shapes import HealthShape
 from nova_assets.service.work import stopping
 
 router = APIRouter(tags=["health"], responses=problems())
+counted = APIRouter(tags=["health"], responses=problems())
+"""What takes a token, where any is asked for."""
 
 
 @router.get("/healthz")
@@ -27,7 +29,7 @@ def readyz(service: Served) -> HealthShape:
     return HealthShape(status="ready")
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@counted.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request, service: Served) -> Response:
     """Counters and gauges, as Prometheus reads them."""
     if service.observed is None:

@@ -1,0 +1,174 @@
+"""A process that decodes bodies of inserts, one after the other, within limits of memory and time (``decoders``).
+
+Jobs come as lines of JSON on stdin, answers go as such lines to stdout: nothing, or the problem.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.errors import BadRecord, EmptyInput, NovaError, RequestRefused, ServiceUnavailable
+from nova_assets.formats import readers
+from nova_assets.formats.file import File
+from nova_assets.model.schema import Schema
+from nova_assets.service.problems import problem_of
+
+_ROWS = 8192
+"""So many rows of a Parquet file are decoded at once."""
+
+_ROOM = 512 * 2**20
+"""Bytes that the process may take beside the rows."""
+
+_OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
+_WHAT = {"arrow": "no Arrow IPC stream", "parquet": "no Parquet file", "jsonl": "no JSON lines"}
+
+Part: TypeAlias = Any
+"""A schema, then record batches."""
+
+
+def decoded(body: Path, kind: str, schema: Schema | None, out: Path, most: int) -> None:
+    """Write the rows of a body, each piece of them validated whole, as an Arrow file of plain types: dictionaries and
+    views are written out, for what is done to rows later is done to each of them.
+
+    Args:
+        kind: ``arrow``, ``parquet`` or ``jsonl``.
+        schema: of the channel; lines are parsed by it.
+        most: bytes that the rows may take.
+
+    Raises:
+        EmptyInput, BadRecord, RequestRefused.
+    """
+    if body.stat().st_size == 0:
+        raise EmptyInput("the body is empty", expected="rows, as the Content-Type says")
+    try:
+        _write(_parts(body, kind, schema), out, most)
+    except NovaError:
+        raise
+    except MemoryError as error:
+        raise too_large(most) from error
+    except Exception as error:  # whatever the libraries make of it
+        if isinstance(error, OSError) and error.errno in _OURS:
+            raise ServiceUnavailable("the service has no room for the body", next="ask again later") from error
+        raise BadRecord(f"the body is {_WHAT[kind]}", found=str(error).split("\n")[0][:300]) from error
+
+
+def too_large(most: int) -> RequestRefused:
+    """The refusal of a body that holds more than it looks like."""
+    return RequestRefused(
+        "the body holds more rows than may come at once",
+        found=f"more than {most:,} bytes once it is decoded",
+        expected=f"at most {most:,}",
+        next="send it in several inserts, each with an idempotency key of its own",
+        status=413,
+    )
+
+
+def _parts(body: Path, kind: str, schema: Schema | None) -> Iterator[Part]:
+    """The schema, then the rows."""
+    if kind == "jsonl":
+        table = readers.read(File(body, "the body"), "json", schema)
+        yield table.schema
+        yield from table.to_batches()
+        return
+    with body.open("rb") as source:
+        if kind == "parquet":
+            file = pq.ParquetFile(source)
+            yield file.schema_arrow
+            yield from file.iter_batches(batch_size=_ROWS, use_threads=False)
+            return
+        with pa.ipc.open_stream(source) as stream:
+            yield stream.schema
+            yield from stream
+
+
+def _write(parts: Iterator[Part], out: Path, most: int) -> None:
+    first = next(parts)
+    schema = pa.schema([f.with_type(_plain(f.type)) for f in first], first.metadata)
+    empty = sum(pa.types.is_null(f.type) for f in schema)
+    size = 0
+    with pa.OSFile(str(out), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for batch in parts:
+            batch.validate(full=True)
+            # Rows without a byte take some where they are put together with others.
+            size += 8 * batch.num_rows * (1 + empty)
+            if size <= most:
+                batch = batch.cast(schema)
+                size += batch.nbytes
+            if size > most:
+                raise too_large(most)
+            writer.write_batch(batch)
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """A type whose values are all written out."""
+    is_ = pa.types
+    if is_.is_dictionary(type_):
+        return _plain(type_.value_type)
+    if is_.is_string_view(type_):
+        return pa.string()
+    if is_.is_binary_view(type_):
+        return pa.binary()
+    if is_.is_list(type_) or is_.is_list_view(type_):
+        return pa.list_(_inner(type_.value_field))
+    if is_.is_large_list(type_) or is_.is_large_list_view(type_):
+        return pa.large_list(_inner(type_.value_field))
+    if is_.is_fixed_size_list(type_):
+        return pa.list_(_inner(type_.value_field), type_.list_size)
+    if is_.is_struct(type_):
+        return pa.struct([_inner(type_.field(n)) for n in range(type_.num_fields)])
+    if is_.is_map(type_):
+        return pa.map_(_inner(type_.key_field), _inner(type_.item_field), type_.keys_sorted)
+    return type_
+
+
+def _inner(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain(field.type))
+
+
+def main() -> None:
+    """Decode what is asked for, until nobody asks any more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries may print is no answer
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    for line in sys.stdin:
+        job: dict[str, Any] = json.loads(line)
+        schema = None if job["schema"] is None else Schema.from_json(job["schema"])
+        _limit(job["most"], job["seconds"])
+        try:
+            decoded(Path(job["body"]), job["kind"], schema, Path(job["out"]), job["most"])
+            answer: dict[str, Any] = {}
+        except NovaError as error:
+            answer = problem_of(error)[1]
+        print(json.dumps(answer), file=answers, flush=True)
+        pa.default_memory_pool().release_unused()
+
+
+def _limit(most: int, seconds: float) -> None:
+    """Take no more than this from now on; where the system knows such limits."""
+    with suppress(ImportError):
+        import resource
+
+        limits = {
+            resource.RLIMIT_DATA: 2 * most + _ROOM,
+            resource.RLIMIT_CPU: int(time.process_time() + seconds) + 1,
+            resource.RLIMIT_CORE: 0,
+        }
+        for which, limit in limits.items():
+            with suppress(ValueError, OSError):
+                resource.setrlimit(which, (limit, resource.getrlimit(which)[1]))
+
+
+if __name__ == "__main__":
+    main()
