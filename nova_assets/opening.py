@@ -29,6 +29,7 @@ def open(
     *,
     lease: float | None = None,
     grace: float | None = None,
+    service: str | None = None,
     settings: Settings | None = None,
     storage: Callable[[str], Any] | None = None,
 ) -> Store:
@@ -41,6 +42,7 @@ def open(
         spark: a session, or a function that gives one when it is needed; or where one is had from, as in
             ``Settings.spark``: ``local`` (the default), ``server`` or ``sc://host:port``.
         lease, grace: seconds; see ``Settings``.
+        service: where views of channels come from: the address of ``nova serve``, or ``embedded``; see ``Settings``.
         storage: given the catalog's identity, where views of this process are kept; in its memory by default.
 
     Raises:
@@ -57,7 +59,13 @@ def open(
     named = project if isinstance(project, str) else None
     where = spark if isinstance(spark, str) else None
     settings = settings or load_settings(
-        catalog=catalog, warehouse=warehouse, project=named, lease=lease, grace=grace, spark=where
+        catalog=catalog,
+        warehouse=warehouse,
+        project=named,
+        lease=lease,
+        grace=grace,
+        spark=where,
+        service=service,
     )
     loaded = project if isinstance(project, Project) else load_project(settings)
     truth = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))

@@ -46,6 +46,15 @@ def server(service: Service) -> Server:
 
 
 @contextmanager
+def beside(store: Store, config: ServiceConfig | None = None) -> Iterator[str]:
+    """Serve a store that has views of its own (``service="embedded"``) from a thread of this process, as ``nova serve``
+    does from a process of its own: for notebooks and tests. Gives the address.
+    """
+    with server(service_of(store, config or ServiceConfig(port=0))).in_background() as url:
+        yield url
+
+
+@contextmanager
 def embedded(store: Store, desk: Desk) -> Iterator[tuple[str, str]]:
     """A service of views alone, beside the work of this process, for other processes of this machine.
 

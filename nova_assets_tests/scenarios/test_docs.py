@@ -42,6 +42,7 @@ EXPECTED = {
     "guides/checks.md": r"\('no_debts', True, None\), \('many_shops', False, '1 shops'\)(?s:.*)1 row that ought not",
     "guides/cdc.md": r"Ada L\.",
     "tutorial.md": r"2024-01-01\s+Lyon\s+19\.50\s+1\s*\n\s*2024-01-02\s+Lyon\s+4\.00(?s:.*)the till is empty",
+    "guides/service.md": r"1 \[\{'dt': datetime.date\(2024, 1, 2\), 'n': 2\}\]\n1 \[\('delta', 1\)\]\ncommit",
     "guides/triggers.md": r"joining: on_data\(orders, rows=100000, older_than=10m\)\nmailing: after\(joining",
     "guides/custom-merge.md": r"\[4, 5, 9\]",
 }
