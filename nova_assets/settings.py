@@ -43,6 +43,7 @@ class Settings:
         service_timeout: seconds that it may take; then the catalog is asked.
         views: what ``nova serve`` keeps them in: ``disk`` or ``memory``.
         views_folder: where it keeps them.
+        views_memory: MiB of those on disk that it keeps in memory.
         root: where a relative ``project`` is imported from.
         sources: setting -> where it came from, for ``nova doctor``.
     """
@@ -62,6 +63,7 @@ class Settings:
     service_timeout: float = 2.0
     views: str = "disk"
     views_folder: str = ""
+    views_memory: float = 64.0
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,7 +76,7 @@ class Settings:
 _NAMES = (
     *("catalog", "warehouse", "project", "lease", "grace", "collect_grace"),
     *("spark", "spark_config", "way", "dagster_url"),
-    *("service", "service_token", "service_timeout", "views", "views_folder"),
+    *("service", "service_token", "service_timeout", "views", "views_folder", "views_memory"),
 )
 
 
@@ -109,6 +111,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "service_timeout": 2.0,
         "views": "disk",
         "views_folder": str(home / "views"),
+        "views_memory": 64.0,
     }
     sources = dict.fromkeys(values, "default")
     environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _NAMES if os.environ.get(f"NOVA_{n.upper()}")}
@@ -133,6 +136,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         service_token=values["service_token"],
         service_timeout=_seconds("service_timeout", values["service_timeout"]),
         views=_one_of("views", values["views"], ("disk", "memory")),
+        views_memory=_number("views_memory", values["views_memory"], "a number of MiB such as 64"),
         views_folder=str((root / str(values["views_folder"])).absolute()),
         root=root,
         sources=sources,
@@ -249,12 +253,14 @@ def _reaching(warehouse: str) -> dict[str, str]:
 
 
 def _seconds(name: str, value: Any) -> float:
+    return _number(name, value, "a number of seconds such as 120")
+
+
+def _number(name: str, value: Any, expected: str) -> float:
     try:
-        seconds = float(value)
+        number = float(value)
     except (TypeError, ValueError) as error:
-        raise SettingsError(
-            f"setting {name!r} is no number of seconds", found=repr(value), expected="a number such as 120"
-        ) from error
-    if seconds <= 0:
-        raise SettingsError(f"setting {name!r} is not positive", found=value, expected="a number of seconds above 0")
-    return seconds
+        raise SettingsError(f"setting {name!r} is no number", found=repr(value), expected=expected) from error
+    if not 0 < number < float("inf"):
+        raise SettingsError(f"setting {name!r} is not positive", found=value, expected=f"{expected}, above 0")
+    return number

@@ -67,7 +67,7 @@ def serve(
     settings = replace(
         asked, service="embedded", views=views or asked.views, views_folder=views_folder or asked.views_folder
     )
-    kept = partial(open_storage, settings.views, Path(settings.views_folder))
+    kept = partial(open_storage, settings.views, Path(settings.views_folder), int(settings.views_memory * 2**20))
     with deployment.open_as(settings, kept) as store:
         server = serving.server(serving.service_of(store, config))
         url = server.listen()

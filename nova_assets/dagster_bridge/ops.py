@@ -227,4 +227,5 @@ def _runtime(context: OpExecutionContext) -> Runtime:
         grace=settings.grace,
         owner=owner_of(context.run_id),
         frames=store.runtime.frames,
+        viewing=store.runtime.viewing,
     )

@@ -12,17 +12,18 @@ from nova_assets.views.storage import InMemory, Storage
 log = logging.getLogger("nova_assets.views")
 
 
-def open_storage(kind: str, folder: Path, catalog: str) -> Storage:
+def open_storage(kind: str, folder: Path, memory: int, catalog: str) -> Storage:
     """A storage that outlasts its process, if the folder can be used; otherwise one in memory, so that a service starts
     whatever is wrong with its disk.
 
     Args:
         kind: ``disk`` or ``memory``; what is kept in memory is saved to the folder when the process ends.
         folder: of the storage alone.
+        memory: bytes of what is on disk that are kept in memory.
         catalog: the identity of the catalog that the views are of.
     """
     try:
-        return OnDisk(folder, catalog) if kind == "disk" else InMemory(OnDisk(folder, catalog, exclusive=True))
+        return OnDisk(folder, catalog, memory) if kind == "disk" else InMemory(OnDisk(folder, catalog, exclusive=True))
     except StorageFailed as error:
         log.warning("views are kept in memory, and forgotten with this process: %s", error)
         return InMemory()

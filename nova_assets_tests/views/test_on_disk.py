@@ -173,18 +173,18 @@ def test_files_that_are_damaged_are_never_answered_from(tmp_path: Path, kind: st
 
 def test_a_checkpoint_has_one_owner_at_a_time_and_nobody_waits_for_it(tmp_path: Path) -> None:
     """The second service keeps its views in memory alone; what the first saves at its end, the third finds."""
-    first = open_storage("memory", tmp_path, "me")
-    second = open_storage("memory", tmp_path, "me")
+    first = open_storage("memory", tmp_path, 2**26, "me")
+    second = open_storage("memory", tmp_path, 2**26, "me")
     first.write({A: {b"1": b"x"}})
     second.write({A: {b"1": b"y"}})
     second.close()
     first.close()
-    third = open_storage("memory", tmp_path, "me")
+    third = open_storage("memory", tmp_path, 2**26, "me")
     with third.look() as looked:
         assert looked.get(A, b"1") == b"x"
     third.write({A: None, B: {b"1": b"z"}})
     third.close()
-    fourth = open_storage("memory", tmp_path, "me")
+    fourth = open_storage("memory", tmp_path, 2**26, "me")
     with fourth.look() as looked:
         assert list(looked.drawers()) == [B]
     fourth.close()
@@ -194,4 +194,4 @@ def test_a_folder_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StorageFailed, match="could not be opened"):
         OnDisk(tmp_path / "file", "me")
-    assert isinstance(open_storage("disk", tmp_path / "file", "me"), InMemory), "a service starts all the same"
+    assert isinstance(open_storage("disk", tmp_path / "file", 2**26, "me"), InMemory), "a service starts all the same"
