@@ -59,6 +59,8 @@ def look_at_everything(deployment: Deployment, start_spark: bool) -> Iterator[Fi
     yield from _guarded("catalog", lambda: catalog(settings))
     yield from _guarded("warehouse", lambda: warehouse(settings))
     yield from _guarded("project", lambda: project(deployment))
+    if settings.service is not None:
+        yield from _guarded("service", lambda: service(settings))
 
 
 def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -264,6 +266,27 @@ def project(deployment: Deployment) -> Iterator[Finding]:
     named = f" ({', '.join(bindings)})" if bindings else ""
     says = f"{name}: {plural(len(bindings), 'binding')}{named}, {plural(len(channels), 'channel')}"
     yield Finding("project", "ok", says, None, {"project": name, "bindings": bindings, "channels": channels})
+
+
+def service(settings: Settings) -> Iterator[Finding]:
+    """Whether the service answers through which channels are looked at. Nothing fails where it does not."""
+    url = settings.service or ""
+    if url == "embedded":
+        yield Finding("service", "ok", "views are kept beside each run", None, {"url": url})
+        return
+    import httpx
+
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/readyz", timeout=settings.service_timeout, trust_env=False)
+        says = f"status {answer.status_code}"
+    except httpx.HTTPError as error:
+        says = f"{type(error).__name__}: {error}".rstrip(": ")
+    facts = {"url": url, "ready": says == "status 200"}
+    if facts["ready"]:
+        yield Finding("service", "ok", f"{url} is ready", None, facts)
+    else:
+        what = f"{url} does not answer ({says}): channels are looked at in the catalog meanwhile"
+        yield Finding("service", "warning", what, "see that nova serve runs there", facts)
 
 
 def _lasting_parent(path: Path) -> Path:

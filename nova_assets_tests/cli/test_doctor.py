@@ -192,3 +192,15 @@ def test_with_spark_it_runs_a_job(nova: Nova) -> None:
     said = nova("doctor", "--spark", "--json")
     assert said.code == 0
     assert "started and counted to 1000 in " in check(said, "spark")["says"]
+
+
+def test_a_service_that_does_not_answer_is_worth_a_look(nova: Nova, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing fails for it, and its token is shown nowhere."""
+    monkeypatch.setenv("NOVA_SERVICE", "http://127.0.0.1:1")
+    monkeypatch.setenv("NOVA_SERVICE_TOKEN", "nova_secret")
+    said = nova("doctor", "--json")
+    assert said.code == 0 and check(said, "service")["status"] == "warning"
+    assert "nova_secret" not in said.out + said.err
+    assert nova("channels").code == 0
+    monkeypatch.setenv("NOVA_SERVICE", "here")
+    assert "no address" in nova("channels").err
