@@ -238,3 +238,19 @@ def test_two_followers_of_one_storage_go_on_together(store: Store, storage: Stor
             t.join()
         assert one.ask("t", listed) == two.ask("t", listed) == {p: list(range(1, k + 2)) for p in PARTITIONS}
     assert one.counts.rebuilt == two.counts.rebuilt == 0
+
+
+def test_a_channel_from_before_there_were_steps(store: Store, storage: Storage) -> None:
+    """An older catalog was migrated: its channels have histories, and no instants yet."""
+    put(store, 0)
+    put(store, 1)
+    store.compact("t")
+    with store.catalog.database.engine.begin() as c:  # type: ignore[attr-defined]
+        c.exec_driver_sql("DELETE FROM nova_steps")
+        c.exec_driver_sql("UPDATE nova_channels SET step = 0, prefix = ''")
+    follower = Follower(store.catalog, storage)
+    assert follower.ask("t", listed, known=Position()) == {p: [1, 2, 2] for p in PARTITIONS}
+    store.collect("t")
+    put(store, 2)
+    assert follower.ask("t", listed) == {p: [2, 3] for p in PARTITIONS}
+    assert follower.counts.applied == 2 and follower.ask("t", lambda v: v.position.step) == 2
