@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -30,13 +29,15 @@ class Damaged(Exception):
     """What was kept is not what was written."""
 
 
-@contextmanager
-def understood() -> Iterator[None]:
+class understood:
     """What in there turns out not to be what was written is Damaged."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
+            raise Damaged(f"{type(error).__name__}: {error}") from error
 
 
 def loads(text: bytes) -> Any:

@@ -28,6 +28,8 @@ HEAD = b"!"
 DESCRIPTION, INSTANT, PARTITION = b"d", b"i", b"p"
 _NUMBER = struct.Struct(">Q")
 _GONE, _BASE = b"-", b"b"
+_END = b"\xff" * 9
+"""After whatever is in the drawer of a partition."""
 _AT_NUMBERS = ("compact", "collect", "define")
 """Actions that take no sequence number."""
 
@@ -198,26 +200,28 @@ class View:
             found.append(Partition.decode(text))
         return sorted((p for p in found if within(p.name, scope)), key=lambda p: p.name)
 
-    def blocks(self, partition: str, floor: int = 0) -> tuple[list[Kept], list[int]]:
-        """Of a partition the blocks, by (hi, kind, id), and the numbers whose blocks were collected; from one on."""
-        kept, gone = [], []
-        for key, text in self._looked.scan(part_drawer(self.head.channel, partition), _NUMBER.pack(floor)):
+    def blocks(self, partition: str, oldest: int = 0) -> tuple[list[Kept], list[int], int]:
+        """Of a partition the blocks, by (hi, kind, id), the numbers whose blocks were collected, and where they begin.
+
+        Args:
+            oldest: only what came from the newest base on that is no later than this; all of it, where there is none.
+        """
+        kept, gone, floor = [], [], 0
+        for key, text in self._looked.back(part_drawer(self.head.channel, partition), _END):
+            number = int(_NUMBER.unpack(key[:8])[0])
+            if number < floor:
+                break
             if key[8:9] == _GONE:
-                gone.append(_NUMBER.unpack(key[:8])[0])
-            else:
-                kept.append(decode(self.head.channel, text, self.known))
-        return kept, gone
+                gone.append(number)
+                continue
+            if key[8:9] == _BASE and number <= oldest:
+                floor = floor or number
+            kept.append(decode(self.head.channel, text, self.known))
+        return kept[::-1], gone[::-1], floor
 
     def tells(self, at: int) -> bool:
         """Whether it is known what the schema was at a number."""
         return at >= self.head.head or (bool(self.head.versions) and self.head.versions[0].number <= at)
-
-    def floor(self, partition: str, number: int) -> int:
-        """The newest base of a partition that is no later than a number; 0 where there is none."""
-        for key, _ in self._looked.back(part_drawer(self.head.channel, partition), _NUMBER.pack(number + 1)):
-            if key[8:9] == _BASE:
-                return int(_NUMBER.unpack(key[:8])[0])
-        return 0
 
     def schema_at(self, scope: str, number: int) -> Schema | None:
         """The schema of a number, as the partitions of a scope tell it (R18)."""
@@ -274,10 +278,9 @@ class View:
         numbers: dict[str, tuple[int, ...]] = {}
         floors: dict[str, int] = {}
         for partition in partitions:
-            floor = self.floor(partition, oldest) if oldest else 0
+            kept, gone, floor = self.blocks(partition, oldest)
             if floor:
                 floors[partition] = floor
-            kept, gone = self.blocks(partition, floor)
             blocks += [k for k in kept if k.block.hi <= at]
             if before := tuple(n for n in gone if n <= at):
                 numbers[partition] = before
