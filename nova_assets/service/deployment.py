@@ -57,11 +57,17 @@ class Service:
 
     def definition(self, channel: str) -> Channel:
         """A channel as it was defined a moment ago. Raises ChannelNotFound."""
-        now = time.monotonic()
+        found = self.definition_at_hand(channel)
+        if found is None:
+            now = time.monotonic()
+            found = self.store.catalog.channel(channel).channel
+            self._defined[channel] = now, found
+        return found
+
+    def definition_at_hand(self, channel: str) -> Channel | None:
+        """The same, where it was looked up a moment ago."""
         kept = self._defined.get(channel)
-        if kept is None or kept[0] < now - _DEFINED:
-            kept = self._defined[channel] = now, self.store.catalog.channel(channel).channel
-        return kept[1]
+        return None if kept is None or kept[0] < time.monotonic() - _DEFINED else kept[1]
 
     def scope(self, channel: str, partition: str | None) -> str:
         """The scope that is meant. Raises ChannelNotFound, PartitionError."""

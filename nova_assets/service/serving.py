@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from nova_assets.errors import SettingsError
 from nova_assets.model.token import Token, mint
 from nova_assets.service.app import make_app
+from nova_assets.service.at_hand import AtHand
 from nova_assets.service.config import ServiceConfig
 from nova_assets.service.deployment import Service
 from nova_assets.service.exposure import exposed
@@ -39,7 +40,7 @@ def server(service: Service) -> Server:
     """
     catalog, config = service.store.catalog, service.config
     has_token = any(t.is_valid(catalog.now()) for t in catalog.tokens())
-    shell = Shell(make_app(service), config, exposed(config, has_token), catalog.token, catalog.now)
+    shell = Shell(AtHand(make_app(service), service), config, exposed(config, has_token), catalog.token, catalog.now)
     shell.observed.register(_ViewMetrics(service.desk.follower))
     service.observed, service.work = shell.observed, shell.work
     return Server(shell)
@@ -68,7 +69,9 @@ def embedded(store: Store, desk: Desk) -> Iterator[tuple[str, str]]:
         return token if secrets.compare_digest(token_id, token.id) else None
 
     service = Service(store, desk, config, store.catalog.identity())
-    shell = Shell(make_app(service, views_only=True), config, exposed(config, True), find, store.catalog.now)
+    shell = Shell(
+        AtHand(make_app(service, views_only=True), service), config, exposed(config, True), find, store.catalog.now
+    )
     with Server(shell).in_background() as url:
         yield url, text
 

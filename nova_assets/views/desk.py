@@ -60,6 +60,17 @@ class Desk:
             channel, scope, at, known, lambda view: answers.files(view, scope, at, self._known(view, known))
         )
 
+    def files_at_hand(self, channel: str, scope: str, at: int | None, known: Position) -> bytes | None:
+        """The same, where the view has it at hand (``Follower.at_hand``)."""
+
+        def work(view: View) -> bytes | None:
+            links = _links(view, known)
+            if links is None or (at is not None and at > view.head.head):
+                return None
+            return answers.files(view, scope, at, Known(view.position, links))
+
+        return self.follower.at_hand(channel, work, scope, known)
+
     def changed_files(self, channel: str, scope: str, since: int, at: int | None, known: Position | None) -> bytes:
         """The files that tell what changed (``answers.changed_files``)."""
         return self._ask(
@@ -121,12 +132,10 @@ class Desk:
 
     def _known(self, view: View, known: Position | None) -> Known:
         """Where the view is, and how one gets there."""
-        if known is None or known == view.position:
-            return Known(view.position)
-        found = view.instants(known.step)
-        if len(found) == view.position.step - known.step:
-            return Known(view.position, tuple((i.action, i.commit) for i in found[:LINKS]))
-        return Known(view.position, self._passed(view.head.channel, known, view.position))
+        links = () if known is None else _links(view, known)
+        if links is None:
+            links = self._passed(view.head.channel, known, view.position)
+        return Known(view.position, links)
 
     def _passed(self, channel: str, known: Position | None, position: Position) -> tuple[Link, ...]:
         if known is None or known == position:
@@ -135,3 +144,13 @@ class Desk:
         if steps is None:
             raise TimelineDiffers(f"the timeline of channel {channel!r} is another one", channel=channel)
         return tuple((s.action, s.commit_id) for s in steps[:LINKS] if s.position.step <= position.step)
+
+
+def _links(view: View, known: Position) -> tuple[Link, ...] | None:
+    """How one gets to where the view is; None where the view does not reach back that far."""
+    if known == view.position:
+        return ()
+    found = view.instants(known.step)
+    if len(found) != view.position.step - known.step:
+        return None
+    return tuple((i.action, i.commit) for i in found[:LINKS])

@@ -23,7 +23,7 @@ from nova_assets.model.ports import Catalog
 from nova_assets.model.timeline import Position, Standing
 from nova_assets.views.coding import Damaged
 from nova_assets.views.edit import Edit, Loaded
-from nova_assets.views.storage import InMemory, Look, Storage
+from nova_assets.views.storage import Glance, InMemory, Look, Storage, TooMuch
 from nova_assets.views.view import HEAD, View, channel_drawer
 
 log = logging.getLogger("nova_assets.views")
@@ -104,6 +104,23 @@ class Follower:
             self._spare = Follower(self.catalog, InMemory(), self._clock)
             self._again = self._clock() + RETRY
             return self._spare.ask(channel, work, scopes, known)
+
+    def at_hand(self, channel: str, work: Callable[[View], T], scope: str, known: Position) -> T | None:
+        """What ``work`` makes of a view that is where the asker is, or further; None where there is none, or it is much
+        that would have to be looked at. Takes little time, and waits for nothing."""
+        if self._spare is not None:
+            return None
+        try:
+            with self.storage.look() as looked:
+                view = View.find(Glance(looked), channel)
+                if view is None or not view.knows(known) or not view.covers(scope):
+                    return None
+                found = work(view)
+        except (Damaged, StorageFailed, TooMuch):
+            return None
+        self.counts.asked += found is not None
+        self.counts.met += found is not None
+        return found
 
     def cleaned(self, channel: str, step: int) -> None:
         """Of partitions that no later instant has touched, nothing is left to be collected."""

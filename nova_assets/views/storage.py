@@ -38,6 +38,41 @@ class Look(Protocol):
         """The names of all that hold something."""
 
 
+class TooMuch(Exception):
+    """There is more to be looked at than a glance takes in."""
+
+
+class Glance:
+    """A look that ends before it takes long: after so many values, or bytes of them."""
+
+    entries = 500
+    size = 2**20
+
+    def __init__(self, looked: Look) -> None:
+        self._looked = looked
+        self._entries, self._size = self.entries, self.size
+
+    def get(self, drawer: bytes, key: bytes) -> bytes | None:
+        return self._looked.get(drawer, key)
+
+    def scan(self, drawer: bytes, start: bytes = b"") -> Iterator[Entry]:
+        return self._counted(self._looked.scan(drawer, start))
+
+    def back(self, drawer: bytes, before: bytes) -> Iterator[Entry]:
+        return self._counted(self._looked.back(drawer, before))
+
+    def drawers(self) -> Iterator[bytes]:
+        return self._looked.drawers()
+
+    def _counted(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            self._entries -= 1
+            self._size -= len(entry[1])
+            if self._entries < 0 or self._size < 0:
+                raise TooMuch
+            yield entry
+
+
 class Storage(Protocol):
     """Keeps views. Every method raises StorageFailed where it cannot."""
 
