@@ -171,7 +171,7 @@ def _log(request: _Request, route: str, method: str) -> None:
 
 def log_as_json(level: int = logging.INFO, stream: Any = None) -> None:
     """Have the service log lines of JSON on stderr: its own, and those of the server below it."""
-    from pythonjsonlogger.json import JsonFormatter
+    from pythonjsonlogger.orjson import OrjsonFormatter as JsonFormatter
 
     class Utc(JsonFormatter):
         def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
