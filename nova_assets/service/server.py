@@ -25,6 +25,10 @@ from nova_assets.service.shell import Shell
 _LOGGER = logging.getLogger("nova_assets.service")
 
 _TICK = 0.05
+_IDLE = 30
+"""Seconds for which a connection stays open that nobody asks on: longer than clients keep theirs (httpx: 5), so that
+none asks on one that is just being closed."""
+
 _START = 60.0
 """Seconds that a service in the background has to start."""
 
@@ -128,6 +132,7 @@ class _Uvicorn(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                timeout_keep_alive=_IDLE,
                 timeout_graceful_shutdown=1,
                 **(tls if shell.exposure.tls else {}),
             )
