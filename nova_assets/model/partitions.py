@@ -234,6 +234,8 @@ def partition_values(name: str) -> dict[str, str | None]:
         column, equals, value = part.partition("=")
         if not equals:
             raise PartitionError(f"{part!r} names no partition", found=name, expected="COLUMN=VALUE, joined by /")
+        if unquote(column) in found:
+            raise PartitionError(f"{unquote(column)!r} is said twice", found=name, expected="each dimension once")
         found[unquote(column)] = text_as_value(value)
     return found
 

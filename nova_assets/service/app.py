@@ -43,6 +43,7 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
         # Their pages would load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
     )
     app.state.service = service

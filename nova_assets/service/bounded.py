@@ -32,6 +32,7 @@ def _bounded() -> Any:
 
         limits: ServiceConfig
         _head = 0
+        _in_head = True
         _head_timer: asyncio.TimerHandle | None = None
         _write_timer: asyncio.TimerHandle | None = None
 
@@ -60,6 +61,18 @@ def _bounded() -> Any:
                     self._refuse("the headers are too large", 431, "headers")
                 elif self._head_timer is None:
                     self._await_head()
+
+        def on_message_begin(self) -> None:
+            self._in_head = True
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            super().on_headers_complete()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if self._in_head:  # what comes after a body in chunks is no header: it was shown to no proxy
+                super().on_header(name, value)
 
         def pause_writing(self) -> None:
             super().pause_writing()

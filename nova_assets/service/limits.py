@@ -98,6 +98,8 @@ def malformed(scope: Scope, config: ServiceConfig) -> RequestRefused | None:
     Two lengths, or a length beside chunks, are how a request is hidden in another one from a proxy that counts
     differently.
     """
+    if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
+        return _refused("the request is of another version of HTTP", None, "HTTP/1.1", 400, "http")
     url = len(scope.get("raw_path") or scope["path"].encode()) + len(scope.get("query_string", b""))
     if url > config.max_url:
         return _refused("the address is too long", f"{url:,} bytes", f"at most {config.max_url:,} bytes", 414, "url")

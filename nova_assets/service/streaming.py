@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -24,13 +25,14 @@ class Streamed:
     """
 
     def __init__(self, opened: Opened, compression: str | None = None) -> None:
-        self._stack = ExitStack()
+        stack = ExitStack()
+        self._close = weakref.finalize(self, stack.close)  # once; also of what was answered too late to be sent
         try:
-            reader = self._stack.enter_context(opened())
+            reader = stack.enter_context(opened())
             self._chunks = _encoded(reader, compression)
             self._first = next(self._chunks)
         except BaseException:
-            self._stack.close()
+            self.close()
             raise
 
     async def body(self) -> AsyncIterator[bytes]:
@@ -41,7 +43,7 @@ class Streamed:
 
     def close(self) -> None:
         """Let go of the pin."""
-        self._stack.close()
+        self._close()
 
 
 class StreamedResponse(StreamingResponse):

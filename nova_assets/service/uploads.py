@@ -31,9 +31,10 @@ DECODES = 0.75
 
 def kind_of(request: Request) -> str:
     """What a body is, as its headers say. Raises RequestRefused, with 415."""
-    said = request.headers.get("content-type", "")
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise _unknown("the body is encoded", request.headers["content-encoding"], "a body as it is, or Arrow buffers")
+    said = ", ".join(request.headers.getlist("content-type"))
+    encodings = request.headers.getlist("content-encoding")
+    if any(e.strip().lower() != "identity" for e in encodings):
+        raise _unknown("the body is encoded", ", ".join(encodings), "a body as it is, or Arrow buffers")
     found = _TYPES.get(said.partition(";")[0].strip().lower())
     if found is None:
         raise _unknown("the body is of an unknown type", said or "no Content-Type", ", ".join(_TYPES))

@@ -1,0 +1,219 @@
+"""Small deployments that are served whole: a real catalog, real files, tokens, the shell. Nothing starts Spark."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.engine.engine import SparkEngine
+from nova_assets.errors import EngineUnavailable, TaskFailed
+from nova_assets.model.token import Grants, mint
+from nova_assets.service.config import ServiceConfig
+from nova_assets.service.deployment import Service
+from nova_assets.service.serving import server, service_of
+from nova_assets.settings import load_settings
+from nova_assets.store import Store
+from nova_assets.views.desk import Desk
+from nova_assets.views.follower import Follower
+from nova_assets.views.served import served
+from nova_assets.views.storage import InMemory
+
+STOCK = nova.Channel("stock", merge=nova.Upsert(key="sku"), schema="sku bigint, name string, price double")
+EVENTS = nova.Channel(
+    "events",
+    merge=nova.Append(),
+    schema="dt date, site string, n bigint",
+    partitions=[nova.daily("dt", start="2024-01-01", tz="UTC"), nova.dynamic("site")],
+)
+LATER = nova.Channel("later", merge=nova.Append())
+TOTALS = nova.Channel("totals", merge=nova.Upsert(key="sku"), schema="sku bigint, price double")
+
+# All that a token for other channels must learn nothing of has one of these words in it.
+HIDDEN_WORDS = ("quokka", "wombat", "numbat")
+LEDGER = nova.Channel(
+    "quokka_ledger",
+    merge=nova.Upsert(key=["sku", "wombat_site"]),
+    schema="sku bigint, wombat_site string, wombat_name string",
+    partitions=[nova.dynamic("wombat_site")],
+)
+REPORT = nova.Channel("quokka_report", merge=nova.Append(), schema="sku bigint, wombat_name string")
+WRECK = nova.Channel("quokka_wreck", merge=nova.Append())
+
+CHANNELS = {c.name: c for c in (STOCK, EVENTS, LATER, TOTALS, LEDGER, REPORT, WRECK)}
+HIDDEN = ("quokka_ledger", "quokka_report", "quokka_wreck")
+
+
+@nova.task(consumes=nova.new(STOCK), produces=nova.delta(TOTALS))
+def add_up(stock: Any) -> Any:
+    return stock.select(["sku", "price"])
+
+
+@nova.task(consumes=[nova.new(LEDGER), nova.all(STOCK)], produces=nova.delta(REPORT))
+def numbat_report(quokka_ledger: Any, stock: Any) -> Any:
+    return quokka_ledger.select(["sku", "wombat_name"])
+
+
+@nova.task(consumes=nova.all(LEDGER), produces=nova.base(WRECK))
+def numbat_fails(quokka_ledger: Any) -> Any:
+    raise ValueError("the numbat has no wombat")
+
+
+SUMS = nova.bind(nova.Workflowette("sums", [add_up]), when=nova.on_data("stock"))
+NIGHTLY = nova.bind(nova.Workflowette("numbat_nightly", [numbat_report]), when=nova.on_data("quokka_ledger"))
+FAILING = nova.bind(nova.Workflowette("numbat_failing", [numbat_fails]))
+PROJECT = nova.Project(bindings=[SUMS, NIGHTLY, FAILING])
+
+
+class ArrowEngine(SparkEngine):
+    """The engine as far as it goes without Spark: tasks are given Arrow tables."""
+
+    def __init__(self, warehouse: Path) -> None:
+        super().__init__(warehouse, no_spark)
+
+    def read(self, read: Any) -> Any:
+        table = self._ways.here(read)
+        return no_spark() if table is None else table
+
+    def computing(self, name: str, function: Any, tell: Any) -> Any:
+        return nullcontext()
+
+
+def no_spark() -> Any:
+    raise EngineUnavailable("these tests start no Spark")
+
+
+@dataclass
+class Deployment:
+    """A store, and where its files are."""
+
+    folder: Path
+    store: Store
+
+    def token(self, name: str, **grants: tuple[str, ...]) -> dict[str, str]:
+        """The header of a caller with a new token."""
+        given: Grants = grants  # type: ignore[assignment]
+        text, token = mint(name, given, self.store.catalog.now())
+        self.store.catalog.add_token(token)
+        return {"authorization": f"Bearer {text}"}
+
+    def standing(self, *channels: str) -> Mapping[str, Any]:
+        """All that can be told of some channels, down to a digest of each of their files."""
+        return {name: self._standing(name) for name in channels}
+
+    def _standing(self, channel: str) -> Any:
+        catalog = self.store.catalog
+        with suppress(nova.ChannelNotFound):
+            blocks = catalog.history(channel).blocks
+            files = {f.path: _digest(self.folder / "wh" / f.path) for b in blocks for f in b.manifest.files}
+            cursors = [c for c in catalog.cursors() if c.channel == channel]
+            return catalog.channel(channel), catalog.timeline(channel), catalog.partitions(channel), cursors, files
+        return None
+
+    def files(self) -> dict[str, str]:
+        """Every file of the warehouse, with a digest."""
+        root = self.folder / "wh"
+        return {str(p.relative_to(root)): _digest(p) for p in sorted(root.rglob("*")) if p.is_file()}
+
+    def unfinished(self) -> list[str]:
+        """The executions that are under way, or have left something behind."""
+        return [f"{e.purpose} {e.state} {len(blocks)} blocks" for e, blocks in self.store.catalog.leftovers()]
+
+    def secrets(self, *channels: str) -> set[str]:
+        """What says something of these channels, or of where things are: whoever may not know must not be told."""
+        catalog = self.store.catalog
+        found = {str(self.folder), "catalog.db", *HIDDEN_WORDS}
+        for channel in channels:
+            for block in catalog.history(channel).blocks:
+                found |= {block.id, block.commit_id, *(f.path for f in block.manifest.files)}
+            found |= {i.commit_id for i in catalog.timeline(channel)}
+            found.add(catalog.channel(channel).position.prefix)
+        found |= {e.id for e in catalog.executions(limit=1000) if set(e.pins) & set(channels)}
+        found |= {f.id for f in catalog.firings(limit=1000) if f.binding.startswith("numbat")}
+        return found - {""}
+
+
+@dataclass
+class Deployed(Deployment):
+    """A deployment, and where it is served."""
+
+    service: Service
+    url: str
+
+
+@contextmanager
+def deployment(folder: Path) -> Iterator[Deployment]:
+    """A deployment with some history."""
+    url, warehouse = f"sqlite:///{folder}/catalog.db", folder / "wh"
+    settings = load_settings(start=folder, catalog=url, warehouse=str(warehouse))
+    truth = open_catalog(url)
+    seen = served(truth, Desk(Follower(truth, InMemory())))
+    with Store(settings, PROJECT, seen, ArrowEngine(warehouse)) as store:
+        _make_history(store)
+        yield Deployment(folder, store)
+
+
+@contextmanager
+def deployed(folder: Path, **config: Any) -> Iterator[Deployed]:
+    """The same, served on a port of this machine.
+
+    Args:
+        config: of the service, where it differs from what is usual.
+    """
+    with deployment(folder) as made:
+        service = service_of(made.store, ServiceConfig(**{"port": 0, **config}))
+        with server(service).in_background() as address:
+            yield Deployed(folder, made.store, service, address)
+
+
+def rows_of(channel: str, *numbers: int, site: str = "a") -> pa.Table:
+    """Some rows that a channel takes."""
+    sku = [n % 7 for n in numbers]
+    if channel == "events":
+        dates = [date(2024, 1, 1 + n % 3) for n in numbers]
+        return pa.table({"dt": pa.array(dates, pa.date32()), "site": [site] * len(sku), "n": list(numbers)})
+    if channel == "quokka_ledger":
+        names = [f"wombat-{n}" for n in numbers]
+        return pa.table({"sku": sku, "wombat_site": [f"numbat_{site}"] * len(sku), "wombat_name": names})
+    return pa.table({"sku": sku, "name": [f"name {n}" for n in numbers], "price": [n / 2 for n in numbers]})
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _make_history(store: Store) -> None:
+    """Inserts, a compaction, a deletion, executions that came to something and one that did not, firings."""
+    store.register(PROJECT)
+    store.register(list(CHANNELS.values()))
+    for n in (1, 3, 5):
+        store.insert("stock", rows_of("stock", n, n + 1))
+        store.insert("events", rows_of("events", n, n + 1))
+        store.insert("quokka_ledger", rows_of("quokka_ledger", n, n + 1))
+    store.insert("stock", [{"sku": 3, "_deleted": True}])
+    catalog = store.catalog
+    for binding in ("sums", "numbat_nightly"):
+        fired = catalog.fire(binding, 0, {binding: 1}, why="the numbat came" if "numbat" in binding else "data came")
+        assert fired is not None
+        done = store.runtime.run(binding, firing_id=fired.id)
+        assert done.state == "committed", done
+        catalog.fire(binding, 1, {binding: 2})
+    with suppress(TaskFailed):
+        store.run("numbat_failing")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "gone"

@@ -1,0 +1,562 @@
+"""What may be tried on a deployment: paths that lead elsewhere, types and archives that are something else, positions
+and keys that are made up, requests within requests, and going away in the middle."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import socket
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from nova_assets.service.deployment import ARROW, LINES, PARQUET
+from nova_assets_tests.service.conftest import raw
+from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, deployed, rows_of, stream_of
+
+FAR = "../../../../../../tmp/nova-was-here"
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    with deployed(tmp_path_factory.mktemp("tricks"), auth="none", send_idle_seconds=1.0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ask(there: Deployed) -> Iterator[Callable[..., httpx.Response]]:
+    with httpx.Client(base_url=f"{there.url}/v1/", timeout=30) as session:
+        yield session.request
+
+
+def asked(there: Deployed, target: str, *headers: str, method: str = "GET", body: bytes = b"") -> tuple[int, bytes]:
+    """(status, answer) of a request whose address is sent as it is."""
+    length = [f"content-length: {len(body)}"] if body else []
+    lines = [f"{method} {target} HTTP/1.1", f"host: {urlsplit(there.url).netloc}", *length, *headers]
+    answer = raw(there.url, "\r\n".join([*lines, "connection: close", "", ""]).encode("latin-1") + body)
+    return (int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0), answer
+
+
+def tells_no_place(there: Deployed, answer: bytes | str) -> None:
+    """It names no folder of the machine, nor the catalog."""
+    text = answer.decode("latin-1") if isinstance(answer, bytes) else answer
+    for secret in (str(there.folder), "catalog.db", "sqlite:", "site-packages", "nova_assets/", "Traceback"):
+        assert secret not in text, (secret, text)
+
+
+def refused(answer: httpx.Response, *statuses: int) -> dict[str, Any]:
+    assert answer.status_code in statuses, (answer.status_code, answer.text)
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize("name", ["files", "data", "schema", "blocks"])
+@pytest.mark.parametrize(
+    "channel",
+    [
+        *("..", "../..", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "%2e%2e%2fstock", ".%2e/stock"),
+        *("..%5c..%5cwindows", "..\\..\\windows", "%252e%252e%252fetc", "..%c0%af..%c0%afetc", "%c0%ae%c0%ae/etc"),
+        *("..%e0%80%afetc", "stock%00", "stock%00.parquet", "%00", "stock%2f..%2fevents", "stock;events", "stock%20"),
+        *(
+            "/etc/passwd",
+            "%2fetc%2fpasswd",
+            "file:%2f%2f%2fetc%2fpasswd",
+            "stock%0d%0aset-cookie:%20a=b",
+            "sto%E2%80%8Bck",
+        ),
+        *(
+            "%ef%bc%8e%ef%bc%8e%ef%bc%8fetc",
+            "stock%u002f",
+            "C:%5cwindows",
+            "*",
+            "%25",
+            "stock'--",
+            '"stock"',
+            "$(id)",
+            "x" * 129,
+        ),
+    ],
+)
+def test_no_address_leads_out_of_the_channels(there: Deployed, channel: str, name: str) -> None:
+    status, answer = asked(there, f"/v1/channels/{channel}/{name}")
+    assert status in (400, 404), answer
+    assert b"application/problem+json" in answer and b"root:" not in answer and b"\nset-cookie" not in answer.lower()
+    tells_no_place(there, answer)
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        *(
+            ("/v1/channels/../../etc/passwd", 404),
+            ("//etc/passwd", 404),
+            ("/v1//channels", 404),
+            ("/v1/channels/", 404),
+        ),
+        *(("/v1/channels/stock/", 404), ("/v1/./channels", 404), ("/V1/CHANNELS", 404), ("/%76%31/channels", 200)),
+        *(
+            ("/healthz/../v1/channels", 404),
+            ("/docs", 404),
+            ("/redoc", 404),
+            ("/openapi.json", 404),
+            ("/static/x", 404),
+        ),
+        *(("/v1/channels/stock?x#fragment", 404), ("*", 404), ("/v1/channels%3fx=1", 404), ("/v1/channels;a=b", 404)),
+    ],
+)
+def test_an_address_is_what_it_says_and_never_redirected(there: Deployed, target: str, status: int) -> None:
+    found, answer = asked(there, target)
+    assert found in (status, 400) and b"\nlocation:" not in answer.lower(), answer
+
+
+PARTITIONS = [
+    *("..", "../..", "/", "//", "=", "dt", "dt=", "dt=/site=", "=a", "dt=2024-13-45", "dt=..", "dt=../../etc/site=a"),
+    *("dt=2024-01-01/dt=2024-01-02", "dt=2024-01-01/site=a/x=1", "x=1", "dt=2024-01-01\0", "dt=%", "dt=%zz", "site=%"),
+    *("dt=..%2F..%2Fetc", "DT=2024-01-01", "dt =2024-01-01", "dt=1999-01-01"),
+    *("dt='; drop table channels; --", "\ud7ff", "dt=2024-01-01/site=" + "x" * 1990),
+]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_a_partition_that_is_none_is_refused_and_changes_nothing(
+    there: Deployed, ask: Callable[..., httpx.Response], partition: str
+) -> None:
+    before = there.standing(*CHANNELS), there.files()
+    body = stream_of(pa.table({"n": [1]}))
+    address, where = "channels/events", {"partition": partition}
+    answers = [
+        ask("POST", f"{address}/blocks", params=where, content=body, headers={"content-type": ARROW}),
+        ask("POST", f"{address}/drop", json=where),
+    ]
+    assert all(a.status_code in (400, 422) or a.json() is None for a in answers), [a.text for a in answers]
+    for name in ("files", "partitions", "blocks", "history", "data"):
+        answers.append(ask("GET", f"{address}/{name}", params=where))
+        assert answers[-1].status_code in (200, 400, 422), answers[-1].text
+    for answer in answers:
+        tells_no_place(there, answer.content)
+    assert (there.standing(*CHANNELS), there.files()) == before
+
+
+@pytest.mark.parametrize(
+    "value", [FAR, "..", ".", "/", "/etc/passwd", "a\\b", "a=b/c=d", "%2e%2e%2f", "a\nb", "\0", "_" * 300]
+)
+def test_a_partition_of_any_name_is_written_within_the_warehouse(
+    there: Deployed, ask: Callable[..., httpx.Response], value: str
+) -> None:
+    around = {p for p in there.folder.rglob("*") if not p.is_relative_to(there.folder / "wh")}
+    body, headers = stream_of(rows_of("events", 1, site=value)), {"content-type": ARROW}
+    taken = ask("POST", "channels/events/blocks", content=body, headers=headers)
+    assert taken.status_code in (200, 422), taken.text
+    tells_no_place(there, taken.content)
+    if taken.status_code == 200:
+        [block] = taken.json()["blocks"]
+        listed = ask("GET", "channels/events/files", params={"partition": block["partition"]})
+        assert listed.status_code == 200 and len(listed.json()["blocks"]) == 1
+        rows = ask("GET", "channels/events/data", params={"partition": block["partition"]})
+        assert pa.ipc.open_stream(rows.content).read_all().column("site").to_pylist() == [value]
+        root = (there.folder / "wh").resolve()
+        for file in block["files"]:
+            assert (root / file["path"]).resolve().is_relative_to(root) and (root / file["path"]).is_file()
+    assert {p for p in there.folder.rglob("*") if not p.is_relative_to(there.folder / "wh")} == around
+
+
+# --- types, encodings, archives
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *(
+            {},
+            {"content-type": ""},
+            {"content-type": "text/plain"},
+            {"content-type": "application/json"},
+            {"content-type": "*/*"},
+        ),
+        *({"content-type": "multipart/form-data; boundary=x"}, {"content-type": "application/x-www-form-urlencoded"}),
+        *(
+            {"content-type": "text/html, " + ARROW},
+            {"content-type": f"{ARROW}, {LINES}"},
+            {"content-type": f"x;{ARROW}"},
+        ),
+        *(
+            {"content-type": ARROW, "content-encoding": e}
+            for e in ("gzip", "x-gzip", "br", "zstd", "deflate", "gzip, identity", "", "nonsense")
+        ),
+    ],
+)
+def test_a_body_of_another_type_or_encoded_is_refused(
+    there: Deployed, ask: Callable[..., httpx.Response], headers: dict[str, str]
+) -> None:
+    before, body = there.standing("stock"), stream_of(rows_of("stock", 1))
+    if "gzip" in headers.get("content-encoding", ""):
+        body = gzip.compress(body)
+    refused(ask("POST", "channels/stock/blocks", content=body, headers=headers), 415)
+    assert there.standing("stock") == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("content-type", ARROW), ("content-type", "text/html")],
+        [("content-type", ARROW), ("content-encoding", "identity"), ("content-encoding", "gzip")],
+    ],
+)
+def test_a_type_that_is_said_twice_is_none(ask: Callable[..., httpx.Response], headers: list[tuple[str, str]]) -> None:
+    refused(ask("POST", "channels/stock/blocks", content=stream_of(rows_of("stock", 1)), headers=headers), 415)
+
+
+@pytest.mark.parametrize("type_", [ARROW.upper(), f"{ARROW} ; x=y"])
+def test_types_are_written_in_any_letters(ask: Callable[..., httpx.Response], type_: str) -> None:
+    headers = {"content-type": type_, "content-encoding": "Identity"}
+    body = stream_of(rows_of("stock", 1))
+    assert ask("POST", "channels/stock/blocks", content=body, headers=headers).status_code == 200
+
+
+def archives() -> dict[str, bytes]:
+    """Good rows in archives, under names that lead elsewhere."""
+    rows = b'{"sku": 1}\n'
+    zipped, tarred, linked = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr(FAR, rows)
+        z.writestr("bomb.jsonl", rows * 100_000)
+    for sink, mode in ((tarred, "w"), (linked, "w:gz")):
+        with tarfile.open(fileobj=sink, mode=mode) as t:  # type: ignore[call-overload]
+            entry = tarfile.TarInfo(FAR)
+            entry.size = len(rows)
+            t.addfile(entry, io.BytesIO(rows))
+            link = tarfile.TarInfo("body.jsonl")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            t.addfile(link)
+    some = {"zip": zipped.getvalue(), "tar": tarred.getvalue(), "tar.gz": linked.getvalue()}
+    packed = {"gz": gzip.compress(rows), "bz2": bz2.compress(rows), "xz": lzma.compress(rows)}
+    arrows = gzip.compress(stream_of(rows_of("stock", 1)))
+    zeros = gzip.compress(bytes(50_000_000))
+    zstd = bytes(pa.compress(rows, "zstd"))
+    return {
+        **some,
+        **packed,
+        "gz of a stream": arrows,
+        "gz of zeros": zeros,
+        "zst": zstd,
+        "gz of a gz": gzip.compress(zeros),
+    }
+
+
+@pytest.mark.parametrize("type_", [ARROW, PARQUET, LINES, "application/zip", "application/gzip", "application/x-tar"])
+def test_an_archive_is_no_body(there: Deployed, ask: Callable[..., httpx.Response], type_: str) -> None:
+    before = there.standing("stock", "later"), there.files()
+    for name, body in archives().items():
+        for channel in ("stock", "later"):
+            answer = ask("POST", f"channels/{channel}/blocks", content=body, headers={"content-type": type_})
+            refused(answer, 422 if type_ in (ARROW, PARQUET, LINES) else 415), name
+            tells_no_place(there, answer.content)
+    assert (there.standing("stock", "later"), there.files()) == before
+
+
+# --- keys, positions, columns
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"a b",
+        b"'; drop table commits; --",
+        b"\xe9\xff",
+        "ключ 🔑".encode(),
+        b"../../x",
+        b"%00",
+        b'"',
+        b"{}",
+        b"x" * 512,
+    ],
+)
+def test_an_odd_key_counts_once_and_for_its_channel_alone(ask: Callable[..., httpx.Response], key: bytes) -> None:
+    headers = [(b"content-type", ARROW.encode()), (b"idempotency-key", key)]
+
+    def put(channel: str) -> dict[str, Any]:
+        answer = ask("POST", f"channels/{channel}/blocks", content=stream_of(rows_of(channel, 1)), headers=headers)
+        assert answer.status_code == 200, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+    first, again, other = put("stock"), put("stock"), put("events")
+    assert again["id"] == first["id"] and again["repeated"] and not first["repeated"]
+    assert other["id"] != first["id"] and not other["repeated"]
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 513])
+def test_a_key_that_is_none_or_too_long_is_refused(
+    there: Deployed, ask: Callable[..., httpx.Response], key: bytes
+) -> None:
+    before, headers = there.standing("stock"), [(b"content-type", ARROW.encode()), (b"idempotency-key", key)]
+    refused(ask("POST", "channels/stock/blocks", content=stream_of(rows_of("stock", 1)), headers=headers), 400)
+    assert there.standing("stock") == before
+
+
+VIEWS = ["files", "changes", "history", "instants", "touched"]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_forged_position_is_told_apart_and_tells_nothing(
+    there: Deployed, ask: Callable[..., httpx.Response], view: str
+) -> None:
+    catalog, since = there.store.catalog, {"since": "0"} if view == "changes" else {}
+    own, others = catalog.channel("stock").position, [catalog.channel(c).position for c in (*HIDDEN, "events")]
+    wrong = f"{own.prefix[:-1]}{'0' if own.prefix[-1] != '0' else '1'}"
+    forged = [f"{own.step}-{wrong}", f"{own.step + 1}-{own.prefix}", f"{own.step - 1}-{own.prefix}", f"{own.step}-"]
+    forged += [f"{o.step}-{o.prefix}" for o in others if o.prefix] + [f"999999999-{'f' * 64}", f"1-{'0' * 64}"]
+    for known in forged:
+        problem = refused(ask("GET", f"channels/stock/{view}", params={"known": known} | since), 409)
+        assert problem["code"] == "NOVA-TIMELINE-DIFFERS"
+        assert not [h for h in HIDDEN if h in json.dumps(problem)]
+    for known in ("x", "-1-", "1", f"1-{'g' * 64}", "1-" + "0" * 65, "²-", "1_0-", " 1-", "9" * 60):
+        refused(ask("GET", f"channels/stock/{view}", params={"known": known} | since), 400)
+
+
+def test_very_many_columns_are_refused(there: Deployed, ask: Callable[..., httpx.Response]) -> None:
+    short, long = "&".join(["column=x"] * 900), "&".join(f"column=column_{n}" for n in range(3000))
+    refused(ask("GET", f"channels/stock/data?{short}"), 400, 422)
+    refused(ask("GET", f"channels/stock/data?{long}"), 414)
+    for columns in (["sku"] * 1001, [f"c{n}" for n in range(1000)], [""], ["sku\0"], ["*"], ["x" * 100_000]):
+        refused(ask("POST", "channels/stock/read", json={"columns": columns}), 422)
+    refused(ask("GET", "channels/stock/data?" + "&".join(["at=1"] * 500)), 400)
+    deep = b'{"keys": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    for body in (
+        deep,
+        b'{"keys": [' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"]}",
+        b"\xff",
+        b"",
+        b"[]",
+        b"null",
+    ):
+        refused(
+            ask("POST", "channels/stock/read", content=body, headers={"content-type": "application/json"}), 400, 422
+        )
+    for keys in (
+        [{"sku": 2**70}],
+        [{"sku": "one"}],
+        [{"sku": None}],
+        [{}],
+        [{"skew": 1}],
+        [{"sku": {"a": 1}}],
+        [{"sku": 1e400}],
+    ):
+        body = json.dumps({"keys": keys}).encode()
+        answer = ask("POST", "channels/stock/read", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in (200, 422), (keys, answer.text)
+
+
+# --- what answers tell
+
+
+def test_no_answer_tells_where_things_are(there: Deployed, ask: Callable[..., httpx.Response]) -> None:
+    paths = ["channels", "executions", "cursors", "firings", "../metrics", "../healthz", "../readyz", "../nowhere"]
+    names = [
+        "",
+        "/schema",
+        "/partitions",
+        "/blocks",
+        "/timeline",
+        "/pending",
+        "/upkeep",
+        "/files",
+        "/history",
+        "/instants",
+    ]
+    paths += [f"channels/{c}{name}" for c in CHANNELS for name in names]
+    paths += [f"executions/{e.id}" for e in there.store.executions()]
+    for path in paths:
+        answer = ask("GET", path)
+        assert answer.status_code in (200, 404), (path, answer.text)
+        tells_no_place(there, answer.text + repr(answer.headers))
+
+
+def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Any) -> None:
+    with deployed(tmp_path, auth="none") as broken:
+        paths = [f["path"] for b in _blocks(broken, "stock") for f in b["files"]]
+        (tmp_path / "wh" / paths[0]).write_bytes(b"PAR1 nonsense PAR1")
+        (tmp_path / "wh" / paths[1]).unlink()
+        for ask in ("data", "data?since=1", "data?at=3"):
+            answer = httpx.get(f"{broken.url}/v1/channels/stock/{ask}")
+            assert answer.status_code in (500, 503), answer.text
+            tells_no_place(broken, answer.text)
+        assert [e for e in broken.store.catalog.at_work() if e.purpose == "read"] == [], "it lets go of its pins"
+        body = stream_of(rows_of("stock", 1))
+        (tmp_path / "wh").rename(tmp_path / "elsewhere")
+        (tmp_path / "wh").write_text("no folder")
+        answer = httpx.post(f"{broken.url}/v1/channels/stock/blocks", content=body, headers={"content-type": ARROW})
+        assert answer.status_code in (500, 503), answer.text
+        tells_no_place(broken, answer.text)
+
+
+def _blocks(there: Deployed, channel: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = httpx.get(f"{there.url}/v1/channels/{channel}/blocks").json()
+    return found
+
+
+# --- who goes away
+
+
+@pytest.fixture(scope="module")
+def large(there: Deployed) -> str:
+    """A channel of which much more comes than lies in the buffers of a connection."""
+    some = np.random.default_rng(1).integers(0, 2**60, 6_000_000)
+    there.store.insert("later", pa.table({"n": some}))
+    return f"{there.url}/v1/channels/later/data"
+
+
+def _reads(there: Deployed) -> int:
+    return sum(e.purpose == "read" for e in there.store.catalog.at_work())
+
+
+def _until(holds: Callable[[], bool], seconds: float = 5) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not come about"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ["closed", "reset"])
+def test_who_goes_away_holds_no_pin(there: Deployed, large: str, how: str) -> None:
+    at = urlsplit(there.url)
+    for _ in range(3):
+        with socket.create_connection((at.hostname or "", at.port or 0)) as connection:
+            if how == "reset":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.sendall(f"GET {urlsplit(large).path} HTTP/1.1\r\nhost: {at.netloc}\r\n\r\n".encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            _until(lambda: _reads(there) == 1)
+        _until(lambda: _reads(there) == 0)
+
+
+def test_who_reads_nothing_holds_no_pin(there: Deployed, large: str) -> None:
+    at = urlsplit(there.url)
+    with socket.create_connection((at.hostname or "", at.port or 0)) as connection:
+        connection.sendall(f"GET {urlsplit(large).path} HTTP/1.1\r\nhost: {at.netloc}\r\n\r\n".encode())
+        _until(lambda: _reads(there) == 1)
+        _until(lambda: _reads(there) == 0, seconds=10)
+
+
+def test_who_goes_away_before_the_body_has_come_changes_nothing(there: Deployed) -> None:
+    at, before = urlsplit(there.url), (there.standing("stock"), there.files(), there.unfinished())
+    body = stream_of(rows_of("stock", 1))
+    lines = ["POST /v1/channels/stock/blocks HTTP/1.1", f"host: {at.netloc}", f"content-type: {ARROW}"]
+    for sized in (f"content-length: {len(body) + 1}", "transfer-encoding: chunked"):
+        with socket.create_connection((at.hostname or "", at.port or 0)) as connection:
+            sent = body if sized.startswith("content") else b"%x\r\n%s\r\n" % (len(body), body)
+            connection.sendall("\r\n".join([*lines, sized, "", ""]).encode() + sent)
+            time.sleep(0.2)
+    time.sleep(0.5)
+    assert (there.standing("stock"), there.files(), there.unfinished()) == before
+
+
+# --- requests that are none
+
+
+def _head(there: Deployed, *lines: str, start: str = "POST /v1/channels/stock/blocks HTTP/1.1") -> bytes:
+    return "\r\n".join(
+        [start, f"host: {urlsplit(there.url).netloc}", f"content-type: {ARROW}", *lines, "", ""]
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        *(b"-1\r\n", b"FFFFFFFFFFFFFFFFF\r\n", b"0x5\r\nhello\r\n", b"5 5\r\nhello\r\n", b"\r\n\r\n", b"5\rhello\r\n"),
+        *(b"5\r\nhelloxx0\r\n\r\n", b"\x00\r\n", b"+5\r\nhello\r\n", b"5_0\r\n", b"\xd9\xa5\r\nhello\r\n"),
+    ],
+)
+def test_a_chunk_that_is_none_ends_the_connection(there: Deployed, after: bytes) -> None:
+    before = there.standing("stock")
+    hidden = _head(there, start="GET /v1/channels HTTP/1.1")
+    answer = raw(there.url, _head(there, "transfer-encoding: chunked") + after + b"0\r\n\r\n" + hidden, timeout=5)
+    assert answer.count(b"HTTP/1.1 ") <= 1 and b" 200 OK" not in answer, answer
+    assert there.standing("stock") == before
+
+
+def test_what_comes_after_a_body_is_no_header_of_it(there: Deployed) -> None:
+    """Trailers tell nothing: not who asks, nor how long the body is, nor which key it has."""
+    body = stream_of(rows_of("stock", 1))
+    chunks = b"%x;a=b\r\n%s\r\n0\r\n" % (len(body), body)
+    trailers = b"idempotency-key: late\r\nx-request-id: late\r\nhost: evil.example.org\r\n\r\n"
+    sent = _head(there, "transfer-encoding: chunked", "connection: close") + chunks + trailers
+    first, second = raw(there.url, sent), raw(there.url, sent)
+    assert b" 200 OK" in first and b" 200 OK" in second and b'"repeated":true' not in second
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("x y: z", " folded", "\tfolded", "x\0y: z", "x: \0", ": empty", "no colon", "x: a\rb", "x(y): z", "é: x"),
+    ],
+)
+def test_a_header_that_is_none_is_refused(there: Deployed, line: str) -> None:
+    start = _head(there, start="GET /v1/channels HTTP/1.1")[:-2]
+    answer = raw(there.url, start + line.encode("latin-1") + b"\r\nconnection: close\r\n\r\n", timeout=5)
+    assert answer.startswith(b"HTTP/1.1 400"), answer
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        *("GET /v1/channels", "GET /v1/channels HTTP/2.0", "GET /v1/channels HTTP/1.1 x"),
+        *(
+            "GE T /v1/channels HTTP/1.1",
+            "CONNECT 127.0.0.1:80 HTTP/1.1",
+            "GET v1/channels HTTP/1.1",
+            "\x16\x03 / HTTP/1.1",
+        ),
+        *(
+            "get /v1/channels HTTP/1.1",
+            "PRI * HTTP/2.0",
+            "DELETE /v1/channels/stock HTTP/1.1",
+            "TRACE /v1/channels HTTP/1.1",
+        ),
+    ],
+)
+def test_a_request_line_that_is_none_is_refused(there: Deployed, start: str) -> None:
+    answer = raw(there.url, _head(there, "connection: close", start=start), timeout=5)
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404", b"HTTP/1.1 405")), answer
+    tells_no_place(there, answer)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("x-http-method-override: DELETE", "x-original-url: /v1/channels/quokka_ledger", "x-rewrite-url: /v1/nowhere"),
+        *("upgrade: h2c", "cookie: token=nova_x", "range: bytes=0-1", "accept: text/html", "accept-encoding: gzip"),
+        *("if-none-match: *", "te: trailers", "expect: 200-ok", "x-request-id: a\tb", "proxy: http://evil.example.org"),
+    ],
+)
+def test_headers_that_mean_something_elsewhere_mean_nothing_here(there: Deployed, header: str) -> None:
+    _, usual = asked(there, "/v1/channels/stock")
+    status, answer = asked(there, "/v1/channels/stock", header)
+    assert status == 200 and answer.split(b"\r\n\r\n")[1] == usual.split(b"\r\n\r\n")[1], answer
+    assert b"a\tb" not in answer
+
+
+def test_what_is_put_into_an_address_is_no_header_of_the_answer(there: Deployed) -> None:
+    for text in ("x\r\nset-cookie: a=b", "x\nset-cookie: a=b", "x\u2028set-cookie: a=b", "x\0"):
+        for target in (
+            f"/v1/channels/{quote(text)}",
+            f"/v1/executions?binding={quote(text)}",
+            f"/v1/{quote(text)}?{quote(text)}",
+        ):
+            _, answer = asked(there, target)
+            assert b"set-cookie" not in answer.split(b"\r\n\r\n")[0].lower()

@@ -1,0 +1,237 @@
+"""Bodies that nobody should send, sent to a real ``nova serve``: each is refused in words, nothing is changed, and the
+process goes on, in the memory that it had.
+
+NOVA_TEST_EXAMPLES=2000 tries so many mutations of the corpus.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nova_assets.service.deployment import ARROW, LINES, PARQUET
+from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of
+from nova_assets_tests.service.make_corpus import FOLDER, corpus
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES", "60"))
+MIB = 2**20
+
+TYPES = {".arrows": ARROW, ".parquet": PARQUET, ".jsonl": LINES}
+KEPT = sorted(FOLDER.iterdir())
+SMALL = {file: file.read_bytes() for file in KEPT if file.stat().st_size < 10_000}
+GOOD = [file for file in KEPT if file.name.startswith("good")]
+BAD = [file for file in KEPT if file not in GOOD]
+
+CODES = {"NOVA-BAD-KEY", "NOVA-BAD-RECORD", "NOVA-EMPTY-INPUT", "NOVA-PARTITION", "NOVA-REQUEST-REFUSED"}
+CODES |= {"NOVA-SCHEMA-MISMATCH"}
+
+
+ON_LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc tells of other processes")
+
+
+@dataclass
+class Serving:
+    """A service in a process of its own, of a deployment that this one looks into."""
+
+    there: Deployment
+    process: subprocess.Popen[str]
+    url: str
+
+    def put(self, body: bytes, type_: str, channel: str = "stock", **query: str) -> httpx.Response:
+        address = f"{self.url}/v1/channels/{channel}/blocks"
+        return SESSION.post(address, content=body, headers={"content-type": type_}, params=query, timeout=60)
+
+    def seen(self) -> Any:
+        """All that an insert could change."""
+        standing = self.there.standing("stock", "events", "later")
+        return standing, self.there.files(), self.there.unfinished()
+
+    def peaks(self) -> list[int]:
+        """The most bytes of memory that the process has had, and those of its children."""
+        each = [Path(f"/proc/{pid}/status").read_text() for pid in (self.process.pid, *self.decoders())]
+        return [int(text.split("VmHWM:")[1].split()[0]) * 1024 for text in each]
+
+    def decoders(self) -> list[int]:
+        """The processes that it has started."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+
+
+SESSION = httpx.Client()
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """With room for a mebibyte a body, which makes 16 of rows."""
+    folder = tmp_path_factory.mktemp("uploads")
+    with deployment(folder) as there:
+        where = {"NOVA_CATALOG": there.store.settings.catalog, "NOVA_WAREHOUSE": there.store.settings.warehouse}
+        command = [sys.executable, "-c", "from nova_assets.cli.main import main; main()", "serve", "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "--max-body", "1", "--request-seconds", "5", "--views", "memory"],
+            cwd=folder,
+            env={**os.environ, **where, "PYTHONPATH": str(ROOT)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        while "listening on " not in line:
+            assert line, "it does not start"
+            line = process.stderr.readline()
+        drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
+        try:
+            yield Serving(there, process, line.split("listening on ")[1].strip())
+            assert process.poll() is None, "it has not ended by itself"
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
+            drain.wait(20)
+
+
+def refused(serving: Serving, before: Any, answer: httpx.Response) -> None:
+    """It was refused in words, and nothing has changed."""
+    assert 400 <= answer.status_code < 500, (answer.status_code, answer.text)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["code"] in CODES and answer.json()["detail"], answer.text
+    assert str(serving.there.folder) not in answer.text and "nova-upload" not in answer.text
+    assert serving.seen() == before
+    assert serving.process.poll() is None, "the service has ended"
+
+
+def test_the_corpus_is_what_the_script_makes() -> None:
+    assert {file.name for file in KEPT} == set(corpus())
+
+
+@pytest.mark.parametrize("file", BAD, ids=lambda file: file.name)
+def test_a_bad_body_is_refused_and_changes_nothing(serving: Serving, file: Path) -> None:
+    body, type_, before = file.read_bytes(), TYPES[file.suffix], serving.seen()
+    for channel in ("stock", "events"):
+        refused(serving, before, serving.put(body, type_, channel))
+        refused(serving, before, serving.put(body, type_, channel, kind="base"))
+    # What has no columns yet would take some of them.
+    assert serving.put(body, type_, "later", dry_run="true").status_code in (200, 413, 422)
+    assert serving.seen() == before
+
+
+@pytest.mark.parametrize("file", GOOD, ids=lambda file: file.name)
+def test_a_good_body_is_taken(serving: Serving, file: Path) -> None:
+    answer = serving.put(file.read_bytes(), TYPES[file.suffix])
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["blocks"] or "of_no_rows" in file.name
+
+
+@pytest.mark.parametrize("file", GOOD, ids=lambda file: file.name)
+def test_a_good_body_of_another_type_is_refused(serving: Serving, file: Path) -> None:
+    before = serving.seen()
+    for type_ in set(TYPES.values()) - {TYPES[file.suffix]}:
+        refused(serving, before, serving.put(file.read_bytes(), type_))
+
+
+@pytest.mark.parametrize("type_", TYPES.values())
+@pytest.mark.parametrize("channel", ["stock", "events", "later"])
+def test_no_body_is_no_insert(serving: Serving, type_: str, channel: str) -> None:
+    before = serving.seen()
+    refused(serving, before, serving.put(b"", type_, channel))
+
+
+LARGE = {
+    "one line of a mebibyte": (b'{"sku": 1, "name": "' + b"x" * (MIB - 30) + b'" \n', LINES),
+    "objects 150,000 deep": (b'{"a":' * 150_000 + b"1" + b"}" * 150_000, LINES),
+    "lists 500,000 deep": (b'{"sku":' + b"[" * 500_000 + b"]" * 500_000 + b"}", LINES),
+    "half a million digits": (b'{"sku": ' + b"1" * 500_000 + b"}", LINES),
+    "30,000 columns of their own": (b"".join(b'{"sku":%d,"c%d":1}\n' % (n, n) for n in range(30_000)), LINES),
+    "blank lines": (b"\n" * MIB, LINES),
+    "zeros": (bytes(MIB), ARROW),
+    "nothing but 0xff": (b"\xff" * MIB, ARROW),
+    "magic, and zeros": (b"PAR1" + bytes(MIB - 8) + b"PAR1", PARQUET),
+    "more than may be": (b"x" * (MIB + 1), LINES),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_bad_body_is_refused_in_time_and_little_memory(serving: Serving, name: str) -> None:
+    body, type_ = LARGE[name]
+    before, began = serving.seen(), time.monotonic()
+    refused(serving, before, serving.put(body, type_))
+    assert time.monotonic() - began < 10
+    assert httpx.get(f"{serving.url}/readyz").status_code == 200
+
+
+@settings(
+    max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
+@given(data=st.data())
+def test_bodies_that_are_mutated_are_refused_or_taken_whole(serving: Serving, data: st.DataObject) -> None:
+    file = data.draw(st.sampled_from(sorted(SMALL)))
+    body = bytearray(SMALL[file])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, max(0, len(body) - 1)))
+        some = data.draw(
+            st.one_of(st.binary(max_size=8), st.sampled_from([b"\xff" * 4, b"\0" * 8, b"\x7f", bytes(body)]))
+        )
+        how = data.draw(st.sampled_from(["put", "insert", "cut", "drop"]))
+        if how == "cut":
+            del body[at:]
+        elif how == "drop":
+            del body[at : at + len(some)]
+        else:
+            body[at : at + (len(some) if how == "put" else 0)] = some
+    before = serving.seen()
+    answer = serving.put(bytes(body), TYPES[file.suffix])
+    if answer.status_code == 200:
+        assert answer.json()["channel" if "columns" in answer.json() else "id"]
+        assert httpx.get(f"{serving.url}/v1/channels/stock/data").status_code == 200
+    else:
+        refused(serving, before, answer)
+
+
+@ON_LINUX
+def test_none_of_this_took_much_memory(serving: Serving) -> None:
+    for _ in range(5):
+        for file in BAD:
+            if "expand" in file.name or "one_run" in file.name or "long_value" in file.name:
+                assert serving.put(file.read_bytes(), TYPES[file.suffix]).status_code == 413
+    service, *decoders = serving.peaks()
+    assert service < 500 * MIB, service
+    assert decoders and all(each < 700 * MIB for each in decoders), decoders
+
+
+@ON_LINUX
+def test_a_decoder_that_has_ended_is_replaced(serving: Serving) -> None:
+    assert serving.put(stream_of(rows_of("stock", 1)), ARROW).status_code == 200
+    assert serving.decoders()
+    for pid in serving.decoders():
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.1)
+    assert serving.put(stream_of(rows_of("stock", 2)), ARROW).status_code == 200
+
+
+@ON_LINUX
+def test_a_decoder_knows_no_secret_of_the_service(serving: Serving) -> None:
+    assert serving.put(stream_of(rows_of("stock", 1)), ARROW).status_code == 200
+    for pid in serving.decoders():
+        assert b"NOVA_" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_what_was_taken_is_what_was_sent(serving: Serving) -> None:
+    rows = pa.table({"sku": [901, 902], "name": ["ä", None], "price": [float("nan"), 0.0]})
+    assert serving.put(stream_of(rows), ARROW).status_code == 200
+    keys = {"keys": [{"sku": 901}, {"sku": 902}]}
+    answer = httpx.post(f"{serving.url}/v1/channels/stock/read", json=keys)
+    found = pa.ipc.open_stream(answer.content).read_all().sort_by("sku")
+    assert found.column("name").to_pylist() == ["ä", None] and str(found.column("price")[0]) == "nan"
