@@ -53,10 +53,12 @@ class AtHand:
         path = _PATH.fullmatch(scope["path"])
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         query = dict(given)
-        if path is None or len(query) < len(given) or not query.keys() <= {"partition", "at", "known"}:
+        if path is None or len(query) < len(given) or not query.keys() <= {"partition", "at", "known", "fresh"}:
             return None
         channel, partition, at = path[1], query.get("partition", ""), query.get("at")
         if len(partition) > _LONGEST or not _KNOWN.fullmatch(query.get("known", "")):
+            return None
+        if query.get("fresh") != "false":
             return None
         if at is not None and not _NUMBER.fullmatch(at):
             return None

@@ -156,6 +156,10 @@ Served = Annotated[Service, Depends(service_of)]
 Asking = Annotated[Caller, Depends(caller_of)]
 Reading = Annotated[Caller, Depends(with_right("read"))]
 Known = Annotated[Position | None, Depends(known_of)]
+Fresh = Annotated[
+    bool,
+    Query(description="Whether it is looked what has happened since; otherwise what goes on from `known` is enough."),
+]
 Number = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 Partition = Annotated[
     str | None,

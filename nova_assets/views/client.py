@@ -123,7 +123,7 @@ class Client:
             raise Unserved("paused")
         path = f"/v1/channels/{quote(channel, safe='')}/{what}"
         given = {name: value for name, value in parameters.items() if value not in (None, "")}
-        text = self._get(path, {**given, "known": str(known)})
+        text = self._get(path, {**given, "known": str(known), "fresh": "false"})
         try:
             found, answer = understood(text)
         except Exception as error:  # whatever it is that was answered, it is no such answer

@@ -25,6 +25,9 @@ LINKS = 1000
 class Desk:
     """Answers as bytes, for a service and its clients.
 
+    Who knows a position of a timeline says so, and is proved that the answer goes on from it; and whether that is
+    ``enough``, or it is to be looked whether more has happened since.
+
     Every answer may raise ChannelNotFound; VersionNotFound and BlockCollected, where it is of a number; and
     TimelineDiffers, where what the asker knows is not of the channel's timeline.
 
@@ -37,7 +40,15 @@ class Desk:
         self.catalog = follower.catalog
 
     def history(
-        self, channel: str, scope: str, at: int | None, since: int, back_to: int, known: Position | None
+        self,
+        channel: str,
+        scope: str,
+        at: int | None,
+        since: int,
+        back_to: int,
+        known: Position | None,
+        *,
+        enough: bool = False,
     ) -> bytes:
         """What a plan needs of a channel (``answers.history``)."""
 
@@ -46,7 +57,7 @@ class Desk:
                 return None
             return answers.history(view, scope, at, since, back_to, self._known(view, known))
 
-        found = self._ask(channel, scope, at, known, work)
+        found = self._ask(channel, scope, at, known, enough, work)
         if found is not None:
             return found
         # What the schema was, before the view began, the catalog alone can tell.
@@ -54,10 +65,10 @@ class Desk:
         told = self.catalog.history(channel, at, scope, since or None, back_to=back_to or None)
         return answers.history_told(told, Known(standing.position, self._passed(channel, known, standing.position)))
 
-    def files(self, channel: str, scope: str, at: int | None, known: Position | None) -> bytes:
+    def files(self, channel: str, scope: str, at: int | None, known: Position | None, *, enough: bool = False) -> bytes:
         """The files of a snapshot (``answers.files``)."""
         return self._ask(
-            channel, scope, at, known, lambda view: answers.files(view, scope, at, self._known(view, known))
+            channel, scope, at, known, enough, lambda view: answers.files(view, scope, at, self._known(view, known))
         )
 
     def files_at_hand(self, channel: str, scope: str, at: int | None, known: Position) -> bytes | None:
@@ -71,13 +82,23 @@ class Desk:
 
         return self.follower.at_hand(channel, work, scope, known)
 
-    def changed_files(self, channel: str, scope: str, since: int, at: int | None, known: Position | None) -> bytes:
+    def changed_files(
+        self,
+        channel: str,
+        scope: str,
+        since: int,
+        at: int | None,
+        known: Position | None,
+        *,
+        enough: bool = False,
+    ) -> bytes:
         """The files that tell what changed (``answers.changed_files``)."""
         return self._ask(
             channel,
             scope,
             at,
             known,
+            enough,
             lambda view: answers.changed_files(view, scope, since, at, self._known(view, known)),
         )
 
@@ -116,15 +137,23 @@ class Desk:
         self.follower.cleaned(channel, step)
         return done
 
-    def _ask(self, channel: str, scope: str, at: int | None, known: Position | None, work: Callable[[View], T]) -> T:
+    def _ask(
+        self,
+        channel: str,
+        scope: str,
+        at: int | None,
+        known: Position | None,
+        enough: bool,
+        work: Callable[[View], T],
+    ) -> T:
         """Ask a view that has the number, where there is one."""
 
         def asked(view: View) -> tuple[int, T | None]:
             head = view.head.head
             return (head, None) if at is not None and at > head else (head, work(view))
 
-        head, found = self.follower.ask(channel, asked, [scope], known)
-        if at is not None and at > head and known is not None:
+        head, found = self.follower.ask(channel, asked, [scope], known, enough=enough)
+        if at is not None and at > head and enough:
             head, found = self.follower.ask(channel, asked, [scope])
         if at is not None and not 0 <= at <= head:
             raise VersionNotFound.of(channel, at, head)

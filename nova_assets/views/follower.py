@@ -81,13 +81,20 @@ class Follower:
         self._again = 0.0
 
     def ask(
-        self, channel: str, work: Callable[[View], T], scopes: Sequence[str] = (WHOLE,), known: Position | None = None
+        self,
+        channel: str,
+        work: Callable[[View], T],
+        scopes: Sequence[str] = (WHOLE,),
+        known: Position | None = None,
+        *,
+        enough: bool = False,
     ) -> T:
-        """What ``work`` makes of a view of these scopes, that is at least where the asker is; or now, where none.
+        """What ``work`` makes of a view of these scopes, as they are now.
 
         Args:
             work: reads the view, and may be called again.
             known: what the asker knows of the timeline.
+            enough: a view that is where the asker is, or further, need not be looked after: more may have happened.
 
         Raises:
             ChannelNotFound.
@@ -95,15 +102,15 @@ class Follower:
         """
         self.counts.asked += 1
         if self._spare is not None and self._clock() < self._again:
-            return self._spare.ask(channel, work, scopes, known)
+            return self._spare.ask(channel, work, scopes, known, enough=enough)
         try:
-            return self._ask(channel, work, scopes, known)
+            return self._ask(channel, work, scopes, known, enough)
         except StorageFailed as error:
             self.counts.failed += 1
             log.error("views are answered from memory: %s", error)
             self._spare = Follower(self.catalog, InMemory(), self._clock)
             self._again = self._clock() + RETRY
-            return self._spare.ask(channel, work, scopes, known)
+            return self._spare.ask(channel, work, scopes, known, enough=enough)
 
     def at_hand(self, channel: str, work: Callable[[View], T], scope: str, known: Position) -> T | None:
         """What ``work`` makes of a view that is where the asker is, or further; None where there is none, or it is much
@@ -132,9 +139,11 @@ class Follower:
             after = replace(view.head, cleaned=step).encode()
             self.storage.write({channel_drawer(channel): {HEAD: after}}, (channel_drawer(channel), HEAD, before))
 
-    def _ask(self, channel: str, work: Callable[[View], T], scopes: Sequence[str], known: Position | None) -> T:
+    def _ask(
+        self, channel: str, work: Callable[[View], T], scopes: Sequence[str], known: Position | None, enough: bool
+    ) -> T:
         since = self._clock()
-        if known is not None:
+        if known is not None and enough:
             with self.storage.look() as looked:
                 view = self._found(looked, channel)
                 if view is not None and view.knows(known) and all(map(view.covers, scopes)):

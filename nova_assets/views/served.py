@@ -89,7 +89,7 @@ class Served:
 
     def _here(self, desk: Desk, asked: tuple[Any, ...], otherwise: Callable[[], History]) -> History:
         try:
-            return history_from(desk.history(*asked))[1]
+            return history_from(desk.history(*asked, enough=True))[1]
         except NovaError:
             return otherwise()  # it says what there is to say
 

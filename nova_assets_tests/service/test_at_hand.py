@@ -81,12 +81,12 @@ FILES = "/v1/channels/t/files"
 
 
 def test_what_a_view_knows_is_at_hand(asked: Asked) -> None:
-    path = f"{FILES}?partition=p%3Da&known={asked.known()}"
+    path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
     assert not asked.is_at_hand(path), "it is to be loaded first"
     assert asked.is_at_hand(path) and asked.is_at_hand(f"{path}&at=1") and asked.is_at_hand(f"{path}&at=0")
     put(asked.store, 2)
     assert asked.is_at_hand(path), "who knows no more is told no more"
-    later = f"{FILES}?partition=p%3Da&known={asked.known()}"
+    later = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
     assert not asked.is_at_hand(later), "the view has to go on first"
     assert asked.is_at_hand(later) and asked.get(later).json()["at"] == 2
     assert asked.is_at_hand(path) and len(asked.get(path).json()["links"]) == 1
@@ -94,16 +94,16 @@ def test_what_a_view_knows_is_at_hand(asked: Asked) -> None:
 
 def test_whatever_is_not_quite_that_goes_on_to_the_routes(asked: Asked) -> None:
     known = asked.known()
-    asked.get(f"{FILES}?partition=p%3Da&known={known}")
+    asked.get(f"{FILES}?fresh=false&partition=p%3Da&known={known}")
     for path in (
-        f"{FILES}?partition=p%3Da",
-        f"{FILES}?partition=p%3Db&known={known}",
-        f"{FILES}?partition=p%3Da&known=7-",
-        f"{FILES}?partition=p%3Da&known={known}&known={known}",
-        f"{FILES}?partition=p%3Da&known={known}&more=1",
-        f"{FILES}?partition=p%3Da&known={known}&at=9",
-        f"{FILES}?partition=p%3Da&known={known}&at=-1",
-        f"{FILES}?partition=q%3Da&known={known}",
+        f"{FILES}?fresh=false&partition=p%3Da",
+        f"{FILES}?fresh=false&partition=p%3Db&known={known}",
+        f"{FILES}?fresh=false&partition=p%3Da&known=7-",
+        f"{FILES}?fresh=false&partition=p%3Da&known={known}&known={known}",
+        f"{FILES}?fresh=false&partition=p%3Da&known={known}&more=1",
+        f"{FILES}?fresh=false&partition=p%3Da&known={known}&at=9",
+        f"{FILES}?fresh=false&partition=p%3Da&known={known}&at=-1",
+        f"{FILES}?fresh=false&partition=q%3Da&known={known}",
         f"/v1/channels/u/files?known={known}",
         f"/v1/channels/t/instants?known={known}",
     ):
@@ -111,7 +111,7 @@ def test_whatever_is_not_quite_that_goes_on_to_the_routes(asked: Asked) -> None:
 
 
 def test_who_may_not_read_is_refused_by_the_route(asked: Asked) -> None:
-    path = f"{FILES}?partition=p%3Da&known={asked.known()}"
+    path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
     asked.get(path)
     assert asked.is_at_hand(path)
     token = mint("ann", {"read": ("others",)}, asked.store.catalog.now(), None)[1]
@@ -120,7 +120,7 @@ def test_who_may_not_read_is_refused_by_the_route(asked: Asked) -> None:
 
 
 def test_what_is_much_goes_on_to_the_routes(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = f"{FILES}?partition=p%3Da&known={asked.known()}"
+    path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
     asked.get(path)
     assert asked.is_at_hand(path)
     monkeypatch.setattr(Glance, "entries", 0)

@@ -96,7 +96,9 @@ class FollowedHistories(PartitionHistories):
         """Who knows where it is gets what is there or later, and can see that what it knows is part of it."""
         follower = self.followers[who]
         for known in self.known[-3:]:
-            there, chain = follower.ask("table", lambda v, k=known: (v.position, v.instants(k.step)), known=known)
+            there, chain = follower.ask(
+                "table", lambda v, k=known: (v.position, v.instants(k.step)), known=known, enough=True
+            )
             assert there.step >= known.step
             if len(chain) == there.step - known.step:
                 for instant in chain:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from nova_assets.service.deployment import ChannelName, Known, Number, Partition, Reading, Served, problems
+from nova_assets.service.deployment import ChannelName, Fresh, Known, Number, Partition, Reading, Served, problems
 from nova_assets.service.shapes import (
     ChangedFiles,
     HistoryShape,
@@ -24,12 +24,18 @@ Since = Annotated[int, Query(ge=0, le=2**31 - 1, description="A number: what cam
 
 @router.get("/files", response_model=SnapshotFiles)
 def files(
-    channel: ChannelName, caller: Reading, service: Served, known: Known, partition: Partition = None, at: Number = None
+    channel: ChannelName,
+    caller: Reading,
+    service: Served,
+    known: Known,
+    partition: Partition = None,
+    at: Number = None,
+    fresh: Fresh = True,
 ) -> Response:
     """The latest files of a channel or partition, or those at a number: of each partition the newest base, and the
     deltas that lead on."""
     scope = service.scope(channel, partition)
-    return service.answer(service.desk.files(channel, scope, at, known))
+    return service.answer(service.desk.files(channel, scope, at, known, enough=not fresh))
 
 
 @router.get("/changes", response_model=ChangedFiles)
@@ -41,10 +47,11 @@ def changes(
     since: Since,
     at: Number = None,
     partition: Partition = None,
+    fresh: Fresh = True,
 ) -> Response:
     """The files that tell what changed between two numbers."""
     scope = service.scope(channel, partition)
-    return service.answer(service.desk.changed_files(channel, scope, since, at, known))
+    return service.answer(service.desk.changed_files(channel, scope, since, at, known, enough=not fresh))
 
 
 @router.get("/history", response_model=HistoryShape)
@@ -57,10 +64,11 @@ def history(
     at: Number = None,
     since: Number = None,
     back_to: Number = None,
+    fresh: Fresh = True,
 ) -> Response:
     """What a plan needs of a channel: for clients that plan by themselves."""
     scope = service.scope(channel, partition)
-    return service.answer(service.desk.history(channel, scope, at, since or 0, back_to or 0, known))
+    return service.answer(service.desk.history(channel, scope, at, since or 0, back_to or 0, known, enough=not fresh))
 
 
 @router.get("/instants", response_model=InstantsShape)
