@@ -20,6 +20,7 @@ from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import Action, Instant, Position
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan.compact import Compact
+from nova_assets.service.problems import without_paths
 
 
 class Shape(BaseModel):
@@ -348,7 +349,7 @@ class ExecutionShape(Shape):
             started_at=e.started_at,
             lease_until=e.lease_until,
             finished_at=e.finished_at,
-            error=e.error,
+            error=None if e.error is None else without_paths(e.error),
             commit=e.commit_id,
             run_id=e.run_id,
             firing=e.firing_id,

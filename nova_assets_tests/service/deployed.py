@@ -65,7 +65,7 @@ def numbat_report(quokka_ledger: Any, stock: Any) -> Any:
 
 @nova.task(consumes=nova.all(LEDGER), produces=nova.base(WRECK))
 def numbat_fails(quokka_ledger: Any) -> Any:
-    raise ValueError("the numbat has no wombat")
+    raise ValueError("the numbat has no wombat in /srv/secret/place, nor at postgresql://ann:hunter2@db.internal/nova")
 
 
 SUMS = nova.bind(nova.Workflowette("sums", [add_up]), when=nova.on_data("stock"))
