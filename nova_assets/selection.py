@@ -29,7 +29,8 @@ class Selection:
 
     def _frame(self, here: bool) -> Frame:
         if self._keys is not None:
-            rows = self.plan if isinstance(self.plan, Snapshot) else self._engine.read(self.plan)
+            read = self._engine.fetch if here else self._engine.read
+            rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
             frame = self._engine.matching(rows, self._engine.take(self._keys, None), self._on, here=here)
         else:
             frame = self._engine.fetch(self.plan) if here else self._engine.read(self.plan)

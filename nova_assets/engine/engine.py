@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from nova_assets.engine import outside
+from nova_assets.engine.matched import matched
 from nova_assets.engine.partition import derived, value_of
 from nova_assets.engine.remote import open_warehouse
 from nova_assets.engine.rewrite import Rewriter
@@ -99,7 +100,10 @@ class SparkEngine:
                 and (found := self._ways.found(snapshot, keys, here=here)) is not None
             ):
                 return found
-            snapshot = self.read(snapshot)
+            snapshot = self.fetch(snapshot) if here else self.read(snapshot)
+        both = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
+        if both and (table := matched(snapshot, keys, on)) is not None:
+            return table
         from nova_assets.engine.columns import col
 
         snapshot, keys = self._frame(snapshot), self._frame(keys)
