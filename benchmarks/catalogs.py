@@ -258,8 +258,8 @@ class Maker:
         else:
             text = (json.dumps(definition), fingerprint(definition))
             row = (channel.name, *text, head, self._constants(channel)["schema"], _START, False, "{}", None, head)
-            self.bulk.add("nova_channels", (*row, 0, ""))  # no steps: as in a catalog from before they were counted
-            self.bulk.add("nova_channels", row)
+            # Without steps: as in a catalog from before they were counted.
+            self.bulk.add("nova_channels", (*row, 0, ""))
 
     def _constants(self, channel: nova.Channel) -> dict[str, str]:
         if getattr(self, "_last", None) is not channel:

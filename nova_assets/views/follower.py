@@ -246,6 +246,9 @@ class Follower:
         for scope in scopes:
             if view is not None and view.covers(scope):
                 continue
+            if view is not None and view.head.columns and (one := view.head.single(scope)) is not None:
+                names += [one] if one not in names else []
+                continue
             standing, there = self.catalog.named(channel, scope)
             single = single_in(standing.columns, scope)
             wanted = [single] if single is not None else [n for n in there if view is None or not view.has(n)]

@@ -31,6 +31,9 @@ _OWNER = b"owner"
 _AFTER = b"\xff" * 200
 """No key is this long."""
 
+_PAGE = 16384
+"""Bytes of a page: of a block with more files than fit in a quarter of it, the rest takes pages of its own."""
+
 _LOOKING = 8
 """So many connections are kept open to look; who looks beside them opens one for that."""
 
@@ -102,6 +105,7 @@ class OnDisk:
 
     def _connected(self) -> sqlite3.Connection:
         made = sqlite3.connect(self._file, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        made.execute(f"PRAGMA page_size={_PAGE}").close()  # of a file that is made
         made.execute(f"PRAGMA cache_size=-{max(self._pages // 1024, 64)}").close()
         made.execute("PRAGMA mmap_size=0").close()  # a file that is cut short would end the process
         made.execute("PRAGMA cell_size_check=ON").close()

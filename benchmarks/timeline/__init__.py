@@ -1,0 +1,1 @@
+"""What it costs to ask a service which files a partition has."""
