@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,24 +88,28 @@ def _seen(settings: Settings, catalog: Catalog, storage: Callable[[str], Any] | 
     """The catalog as the settings say that channels are looked at, and what they are looked at through."""
     if settings.service is None:
         return catalog, None
-    try:
+    with _needing_the_extra():
         from nova_assets.views.client import Client
         from nova_assets.views.desk import Desk
         from nova_assets.views.follower import Follower
         from nova_assets.views.served import served
         from nova_assets.views.storage import InMemory
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"what views of channels need is not installed: {error.name}",
-            found=f"service = {settings.service}",
-            next="pip install 'nova-assets[service]'",
-        ) from error
     if settings.service == "embedded":
         kept = InMemory() if storage is None else storage(catalog.identity())
         source: Client | Desk = Desk(Follower(catalog, kept))
     else:
         source = Client(settings.service, settings.service_token, settings.service_timeout, catalog.identity())
     return served(catalog, source), source
+
+
+@contextmanager
+def _needing_the_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"what views of channels need is not installed: {error.name}", next="pip install 'nova-assets[service]'"
+        ) from error
 
 
 class Viewed:
@@ -120,10 +125,12 @@ class Viewed:
         self._warehouse = warehouse
         self._source = source
         self._stack = ExitStack()
+        self._lock = threading.Lock()
         self.store: Store | None = None
 
     def __call__(self, heads: Mapping[str, int]) -> Any:
-        from nova_assets.views.files import Pinned, Views
+        with _needing_the_extra():
+            from nova_assets.views.files import Pinned, Views
 
         known = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
         return Views(self._warehouse, partial(_reopened, self._settings.catalog), self._client(), known)
@@ -132,13 +139,14 @@ class Viewed:
         from nova_assets.views.client import Client
         from nova_assets.views.desk import Desk
 
-        if isinstance(self._source, Desk):
-            from nova_assets.service.serving import embedded
+        with self._lock:
+            if isinstance(self._source, Desk):
+                from nova_assets.service.serving import embedded
 
-            assert self.store is not None
-            url, token = self._stack.enter_context(embedded(self.store, self._source))
-            self._source = Client(url, token, self._settings.service_timeout, self._catalog.identity())
-        return self._source
+                assert self.store is not None
+                url, token = self._stack.enter_context(embedded(self.store, self._source))
+                self._source = Client(url, token, self._settings.service_timeout, self._catalog.identity())
+            return self._source
 
     def close(self) -> None:
         self._stack.close()

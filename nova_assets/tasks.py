@@ -187,7 +187,7 @@ class TaskRun:
             execution_id=execution.id,
             pins=heads,
             frame=self.engine.frame,
-            views=None if self.viewing is None else self.viewing(heads),
+            viewing=lambda: None if self.viewing is None else self.viewing(heads),
         )
 
     # the call

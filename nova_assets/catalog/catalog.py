@@ -59,6 +59,7 @@ class SqlCatalog:
         self.standing = known.standing
         self.steps = known.steps
         self.passed = known.passed
+        self.told = known.told
         self.named = known.named
         self.bootstrap = known.bootstrap
         self.outlines = Outlines(database, histories).outlines

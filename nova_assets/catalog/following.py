@@ -37,7 +37,7 @@ class Following:
         """Where a channel stands. Raises ChannelNotFound."""
         return self._found(channel, self.database.read(lambda c: _standing(c, channel)))
 
-    def steps(self, channel: str, since: Position, limit: int = 1000) -> tuple[Standing, list[Step] | None]:
+    def steps(self, channel: str, since: Position, limit: int = 10_000) -> tuple[Standing, list[Step] | None]:
         """Where a channel stands, and the complete instants after a position, oldest first.
 
         Returns:
@@ -60,9 +60,9 @@ class Following:
 
         return self._found(channel, self.database.read(work))
 
-    def passed(self, channel: str, since: Position) -> list[Step] | None:
-        """The complete instants after a position, oldest first, without their blocks; None where the channel never was
-        there.
+    def passed(self, channel: str, since: Position, limit: int) -> list[Step] | None:
+        """The first complete instants after a position, oldest first, without their blocks; None where the channel
+        never was there.
 
         Raises:
             ChannelNotFound.
@@ -75,10 +75,38 @@ class Following:
             if not _is_on(c, channel, since):
                 return (None,)
             query = select(steps).where(steps.c.channel == channel, steps.c.n > since.step).order_by(steps.c.n)
-            rows = c.execute(query).mappings()
+            rows = c.execute(query.limit(limit)).mappings()
             return ([Step(Position(r["n"], r["prefix"]), r["action"], r["commit_id"], r["at"]) for r in rows],)
 
         return self._found(channel, self.database.read(work))[0]
+
+    def told(
+        self, channel: str, after: int, limit: int
+    ) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
+        """What is told of the first complete instants after one: number, hash, action, commit, moment, the newest
+        sequence number that it touched, and the partitions."""
+        query = select(steps).where(steps.c.channel == channel, steps.c.n > after).order_by(steps.c.n).limit(limit)
+
+        def work(c: Connection) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
+            rows = c.execute(query).mappings().all()
+            touched: dict[str, dict[str, int]] = {}
+            ids = [r["commit_id"] for r in rows]
+            for some in (ids[n : n + _AT_ONCE] for n in range(0, len(ids), _AT_ONCE)):
+                for by in (blocks.c.commit_id, blocks.c.collected_by):
+                    of = select(by, blocks.c.partition, blocks.c.hi).where(blocks.c.channel == channel, by.in_(some))
+                    for commit, partition, hi in c.execute(of):
+                        found = touched.setdefault(commit, {})
+                        found[partition] = max(hi, found.get(partition, 0))
+            return [
+                (
+                    *(r["n"], r["prefix"], r["action"], r["commit_id"], r["at"].isoformat()),
+                    max(touched.get(r["commit_id"], {}).values(), default=None),
+                    tuple(sorted(touched.get(r["commit_id"], {}))),
+                )
+                for r in rows
+            ]
+
+        return self.database.read(work)
 
     def named(self, channel: str, scope: str = WHOLE) -> tuple[Standing, list[str]]:
         """Where a channel stands, and the partitions within a scope of which anything was ever known, by name.

@@ -43,7 +43,7 @@ def _granting(right: str, what: str) -> Callable[[F], F]:
 @click.argument("name")
 @_granting("read", "Channels that may be read")
 @_granting("write", "Channels onto which data may be put")
-@_granting("operate", "Channels that may be compacted, collected, restored, run")
+@_granting("operate", "Channels that may be compacted, collected, dropped from, restored")
 @click.option("--expires", metavar="PERIOD", help='From when on it allows nothing, such as "90d"; otherwise never.')
 @click.option("--dry-run", is_flag=True, help="Say what the token would allow; make none.")
 @click.pass_obj

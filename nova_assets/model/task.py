@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from nova_assets.model.edge import Consumes, Produces
@@ -30,8 +31,7 @@ class Context:
         execution_id: of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
         frame: makes a frame of what ``store.insert`` takes, such as rows or an Arrow table, of a schema.
-        views: tells which files the channels have that are read (``Views``): for code that opens them itself, in
-            Spark's workers, too.
+        viewing: gives ``views``.
     """
 
     spark: Any = None
@@ -42,7 +42,13 @@ class Context:
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
-    views: Any = None
+    viewing: Callable[[], Any] = lambda: None
+
+    @cached_property
+    def views(self) -> Any:
+        """Tells which files the channels have that are read (``Views``): for code that opens them itself, in Spark's
+        workers, too. None in a unit test."""
+        return self.viewing()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from nova_assets.errors import DefinitionConflict, DefinitionError
 
 Right = Literal["read", "write", "operate"]
-"""What may be done with a channel: read it, put data onto it, or compact, collect, run and restore. None of them
+"""What may be done with a channel: read it, put data onto it, or compact, collect, drop and restore. None of them
 implies another."""
 
 RIGHTS: tuple[Right, ...] = get_args(Right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import random
@@ -19,7 +20,7 @@ import httpx
 import pyarrow as pa
 
 from nova_assets.engine.take import take
-from nova_assets.errors import NovaError, ServiceUnavailable
+from nova_assets.errors import CommitOutcomeUnknown, NovaError, RequestTimedOut, ServiceBusy, ServiceUnavailable
 from nova_assets.insert import InsertCheck
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
@@ -47,7 +48,8 @@ _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """With this an Arrow stream ends; one that ends without was cut off."""
 
 TRIES = 8
-_AGAIN = (429, 503)
+_AGAIN = (429, 503, 504)
+"""Statuses after which one asks again what may be asked twice."""
 
 
 def connect(url: str, token: str | None = None, *, timeout: float = 60.0) -> Connection:
@@ -106,10 +108,14 @@ class Connection:
 
         Args:
             data: an Arrow table, a pandas DataFrame, a list of dicts, or the path of a file.
-            idempotency_key: of this insert; one is made up by default.
+            idempotency_key: of this insert; one is made up by default, and told by the error where no answer came.
         """
         key = idempotency_key or f"connection-{uuid.uuid4().hex}"
-        found = self._inserted(channel, data, {"kind": kind, "partition": _named(partition)}, key)
+        try:
+            found = self._inserted(channel, data, {"kind": kind, "partition": _named(partition)}, key)
+        except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
+            next = f"insert it again with idempotency_key={key!r}: it may have come about, and is there once then"
+            raise type(error)(error.what, found=error.found, next=next, **error.fields, idempotency_key=key) from error
         return shapes.CommitShape.model_validate(found).back()
 
     def check_insert(
@@ -291,7 +297,8 @@ class Connection:
                 if attempt == TRIES or not (again or unsent):
                     raise _unreachable(self.url, error) from error
             else:
-                if response.status_code not in _AGAIN or attempt == TRIES:
+                # Of what may not be done twice, only what was turned away at the door is sent again.
+                if attempt == TRIES or response.status_code not in (_AGAIN if again else (429,)):
                     return _good(response)
             time.sleep(min(0.1 * 2**attempt, 3.0) * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
@@ -299,11 +306,15 @@ class Connection:
     @contextmanager
     def streamed(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
         """Rows, as they come. Raises ServiceUnavailable where they end too early."""
+
+        def sent() -> httpx.Response:
+            response = self._http.send(self._http.build_request("POST", path, json=body), stream=True)
+            if response.status_code != 200:
+                response.read()
+            return response
+
         try:
-            with self._http.stream("POST", path, json=body) as response:
-                if response.status_code != 200:
-                    response.read()
-                    _good(response)
+            with contextlib.closing(self._asked(sent)) as response:
                 source = _Source(response.iter_bytes())
                 try:
                     with pa.ipc.open_stream(pa.PythonFile(source, mode="r")) as reader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class Service:
     work: Work | None = None
     decoders: Decoders = field(default_factory=Decoders)
     _defined: dict[str, tuple[float, Channel]] = field(default_factory=dict)
+    _looking: threading.Lock = field(default_factory=threading.Lock)
+    _answered: float = float("-inf")
 
     def definition(self, channel: str) -> Channel:
         """A channel as it was defined a moment ago. Raises ChannelNotFound."""
@@ -73,6 +76,13 @@ class Service:
         """The scope that is meant. Raises ChannelNotFound, PartitionError."""
         dimensions = self.definition(channel).partitions
         return parse_partition(dimensions, partition, partly=True) if partition else WHOLE
+
+    def see_that_the_catalog_answers(self) -> None:
+        """Anybody may ask this, as often as they like: one at a time looks, once a second. Raises CatalogUnavailable."""
+        with self._looking:
+            if time.monotonic() > self._answered + 1.0:
+                self.store.catalog.heads()
+                self._answered = time.monotonic()
 
     def answer(self, text: bytes) -> Response:
         return Response(text, media_type=JSON, headers={"nova-catalog": self.identity})

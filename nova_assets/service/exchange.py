@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from nova_assets.errors import NovaError, RequestRefused, RequestTimedOut
 from nova_assets.service.asgi import DISCONNECTED, Message, Receive, Scope, Send, headers_named
@@ -45,6 +45,7 @@ class Exchange:
         self._left = config.request_seconds
         self._since = loop.time()
         self._upload_until = loop.time() + config.upload_seconds
+        self.answered: Callable[[], None] = lambda: None
 
     @property
     def refused(self) -> bool:
@@ -91,6 +92,7 @@ class Exchange:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         elif self._closing and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
+            self.answered()  # what is waited for now is the caller's time
             await self._drained(_LINGER)
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)

@@ -84,12 +84,19 @@ class Limits:
     async def _counted(self, exchange: Exchange, cancelling: CancelScope) -> None:
         counts = exchange.scope["path"] not in HEALTH
         self.work.handlers += counts
+
+        def done() -> None:
+            nonlocal counts
+            self.work.handlers -= counts
+            counts = False
+
+        exchange.answered = done
         try:
             # Unlike the cancelling of a task, that of a scope waits for the thread in which a handler computes.
             with cancelling:
                 await self.app(exchange.scope, exchange.receive, exchange.send)
         finally:
-            self.work.handlers -= counts
+            done()
 
 
 def malformed(scope: Scope, config: ServiceConfig) -> RequestRefused | None:

@@ -18,7 +18,7 @@ from nova_assets.model.ports import ChannelState, Cursor, Firing, PartitionState
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import Action, Instant, Position
-from nova_assets.model.upkeep import Collection, Verdict
+from nova_assets.model.upkeep import Collection
 from nova_assets.plan.compact import Compact
 from nova_assets.service.problems import without_paths
 
@@ -199,6 +199,11 @@ class BlockShape(Shape):
             files=[FileShape(**f.as_json()) for f in m.files],
         )
 
+    def without_content(self) -> BlockShape:
+        """What of a block may be told to who may not read it: nothing of its columns and of what is in them."""
+        nothing: dict[str, Any] = {"columns": [], "layout": None, "outside": None, "files": []}
+        return self.model_copy(update=nothing)
+
     def back(self) -> Block:
         manifest = Manifest(
             tuple(DataFile.from_json(f.model_dump()) for f in self.files),
@@ -258,20 +263,21 @@ class StepShape(Shape):
 
 
 class InstantsShape(Shape):
-    """The complete instants after ``since``, oldest first; ``behind`` is how many the asker did not know."""
+    """Complete instants after one, oldest first; ``behind`` is how many there are that the asker did not know."""
 
     channel: str
-    since: int
+    after: int
     position: str
     behind: int
     instants: list[StepShape]
 
 
 class TouchedShape(Shape):
-    """The partitions that instants after ``since`` have touched."""
+    """The partitions that the instants after one have touched, up to ``until``."""
 
     channel: str
-    since: int
+    after: int
+    until: int
     position: str
     partitions: list[str]
 
@@ -491,20 +497,6 @@ class CompactedShape(Shape):
     channel: str
     wanted: list[CompactShape]
     commit: CommitShape | None
-
-
-class VerdictShape(Shape):
-    """Who needs a block; nobody, where it can go."""
-
-    block: BlockShape
-    held_by: list[str]
-
-    @staticmethod
-    def of(v: Verdict) -> VerdictShape:
-        return VerdictShape(block=BlockShape.of(v.block), held_by=list(v.held_by))
-
-    def back(self) -> Verdict:
-        return Verdict(self.block.back(), tuple(self.held_by))
 
 
 class CollectedShape(Shape):

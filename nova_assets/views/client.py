@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,11 +22,16 @@ PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds for which a service that did not answer is left alone: they double from the one to the other."""
 
 
+_PER_SECOND = 2**20
+"""Bytes of an answer that have to come in each further second."""
+
+
 class Unserved(Exception):
     """The service did not give an answer that can be relied upon.
 
     Args:
-        reason: ``unreachable``, ``slow``, ``busy``, ``refused``, ``wrong`` or ``paused``.
+        reason: ``unreachable``, ``slow``, ``busy``, ``failing`` or ``wrong``; ``paused`` while it is left alone for
+            that; ``refused``, of this question; ``behind``, where what is known is too old to tell the way from there.
     """
 
     def __init__(self, reason: str, what: str = "") -> None:
@@ -72,8 +78,9 @@ class Client:
         self.counts = Counts()
         self._token = token
         self._http: Any = None
-        self._until = 0.0
+        self._until = self._paused_at = 0.0
         self._pause = PAUSE
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         """Other processes make connections of their own."""
@@ -100,15 +107,17 @@ class Client:
             known: what is known of the channel's timeline: the answer has to go on from there.
             understood: what is made of the answer.
         """
+        began = time.monotonic()
         try:
             answer = self._answer(channel, what, parameters, known, understood)
         except Unserved as error:
-            self._failed(error)
+            self._failed(error, began)
             return otherwise()
-        if self._pause > PAUSE:
-            log.info("the service %s answers again", self.url)
-        self._pause = PAUSE
-        self.counts.served += 1
+        with self._lock:
+            if self._pause > PAUSE:
+                log.info("the service %s answers again", self.url)
+            self._pause = PAUSE
+            self.counts.served += 1
         return answer
 
     def _answer(
@@ -128,6 +137,8 @@ class Client:
             found, answer = understood(text)
         except Exception as error:  # whatever it is that was answered, it is no such answer
             raise Unserved("wrong", f"{type(error).__name__}: {error}") from error
+        if not found.links and found.position.step > known.step:
+            raise Unserved("behind", f"it is {found.position.step - known.step} instants further")
         if not found.goes_on_from(known):
             raise Unserved("wrong", f"it is at {found.position.step} of another timeline than {known.step} is of")
         return answer
@@ -141,7 +152,8 @@ class Client:
                 found = bytearray()
                 for part in response.iter_bytes():
                     found += part
-                    if time.monotonic() > until:  # httpx counts from part to part
+                    # httpx counts from part to part. What is much may take longer, if it comes well.
+                    if time.monotonic() > until + len(found) / _PER_SECOND:
                         raise Unserved("slow", f"no answer within {self.timeout:g} s")
         except httpx.TimeoutException as error:
             raise Unserved("slow", f"no answer within {self.timeout:g} s") from error
@@ -151,8 +163,10 @@ class Client:
             raise Unserved("busy", f"status {response.status_code}")
         if response.status_code == 409:
             raise Unserved("wrong", "it knows another timeline")
-        if response.status_code != 200:
+        if response.status_code in (401, 403, 404, 410, 422):
             raise Unserved("refused", f"status {response.status_code}")
+        if response.status_code != 200:
+            raise Unserved("failing", f"status {response.status_code}")
         if self.catalog is not None and response.headers.get("nova-catalog") != self.catalog:
             raise Unserved("wrong", "it answers for another catalog")
         return bytes(found)
@@ -169,14 +183,17 @@ class Client:
             )
         return self._http
 
-    def _failed(self, error: Unserved) -> None:
-        self.counts.fall_back(error.reason)
-        if error.reason == "paused":
-            return
-        if self._pause == PAUSE:
-            log.warning("the service %s is done without, for a moment: %s", self.url, error)
-        self._until = time.monotonic() + self._pause * random.uniform(0.8, 1.2)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+    def _failed(self, error: Unserved, began: float) -> None:
+        with self._lock:
+            self.counts.fall_back(error.reason)
+            # What the service said of this question is no fault of its own; and of many that failed at once one counts.
+            if error.reason in ("paused", "refused", "behind") or began < self._paused_at:
+                return
+            if self._pause == PAUSE:
+                log.warning("the service %s is done without, for a moment: %s", self.url, error)
+            self._paused_at = time.monotonic()
+            self._until = self._paused_at + self._pause * random.uniform(0.8, 1.2)
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def close(self) -> None:
         if self._http is not None:

@@ -7,19 +7,18 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nova_assets.errors import TimelineDiffers, VersionNotFound
-from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import Position
 from nova_assets.model.upkeep import Collection
 from nova_assets.plan.collect import collectable, judge, oldest_retained
 from nova_assets.views import answers
 from nova_assets.views.answers import Known, Link
 from nova_assets.views.follower import Follower
-from nova_assets.views.view import Instant, Partition, View
+from nova_assets.views.view import Instant, View
 
 T = TypeVar("T")
 
 LINKS = 1000
-"""An asker that is further behind gets no proof, and asks the catalog where it is."""
+"""An asker that is further behind is told no way, and finds out in the catalog where it is."""
 
 
 class Desk:
@@ -102,23 +101,20 @@ class Desk:
             lambda view: answers.changed_files(view, scope, since, at, self._known(view, known)),
         )
 
-    def partitions(self, channel: str, scope: str = WHOLE) -> tuple[Position, list[Partition]]:
-        """The partitions in a scope, each with the newest instant that touched it since the view began."""
-        return self.follower.ask(channel, lambda view: (view.position, view.partitions(scope)), [scope])
-
-    def instants(self, channel: str, since: int, known: Position | None = None) -> tuple[Position, list[Instant]]:
-        """The complete instants after one, oldest first; with the partitions that each touched."""
+    def instants(
+        self, channel: str, after: int, limit: int, known: Position | None = None
+    ) -> tuple[Position, list[Instant]]:
+        """The first complete instants after one, oldest first; with the partitions that each touched."""
 
         def work(view: View) -> tuple[Position, list[Instant] | None]:
-            found = view.instants(since)
-            return view.position, found if len(found) >= view.position.step - since else None
+            found = view.instants(after)
+            return view.position, found[:limit] if len(found) >= view.position.step - after else None
 
         # Of no partition: whatever happens to the channel is told.
         position, found = self.follower.ask(channel, work, [], known)
         if found is not None:
             return position, found
-        steps = self.catalog.steps(channel, Position(), limit=10**9)[1] or []
-        return steps[-1].position if steps else position, [Instant.of(s) for s in steps if s.position.step > since]
+        return position, [Instant(*told) for told in self.catalog.told(channel, after, limit)]
 
     def collect(self, channel: str, retain: float) -> Collection:
         """Collect what nobody holds (R15). Where there may be any of that the view tells, from the oldest instant on
@@ -127,14 +123,16 @@ class Desk:
         facts = self.catalog.upkeep(channel, retain, ())
         oldest = oldest_retained(facts)
 
-        def work(view: View) -> tuple[int, list[str]]:
+        def work(view: View) -> tuple[int, dict[str, str]]:
             touched = [p.name for p in view.partitions() if p.step > view.head.cleaned]
             gone = collectable(judge(replace(facts, history=view.history_of(touched))))
-            return view.last_step_at(oldest), sorted({b.partition for b in gone})
+            return view.last_step_at(oldest), {b.id: b.partition for b in gone}
 
-        step, partitions = self.follower.ask(channel, work)
+        step, gone = self.follower.ask(channel, work)
+        partitions = sorted(set(gone.values()))
         done = self.catalog.collect(channel, retain, partitions) if partitions else Collection(channel, ())
-        self.follower.cleaned(channel, step)
+        if {b.id for b in done.blocks} >= gone.keys():  # of what somebody else holds now, something may go later
+            self.follower.cleaned(channel, step)
         return done
 
     def _ask(
@@ -169,10 +167,11 @@ class Desk:
     def _passed(self, channel: str, known: Position | None, position: Position) -> tuple[Link, ...]:
         if known is None or known == position:
             return ()
-        steps = self.catalog.passed(channel, known)
+        steps = self.catalog.passed(channel, known, LINKS + 1)
         if steps is None:
             raise TimelineDiffers(f"the timeline of channel {channel!r} is another one", channel=channel)
-        return tuple((s.action, s.commit_id) for s in steps[:LINKS] if s.position.step <= position.step)
+        found = tuple((s.action, s.commit_id) for s in steps if s.position.step <= position.step)
+        return found if len(found) <= LINKS else ()
 
 
 def _links(view: View, known: Position) -> tuple[Link, ...] | None:
@@ -182,4 +181,4 @@ def _links(view: View, known: Position) -> tuple[Link, ...] | None:
     found = view.instants(known.step)
     if len(found) != view.position.step - known.step:
         return None
-    return tuple((i.action, i.commit) for i in found[:LINKS])
+    return tuple((i.action, i.commit) for i in found) if len(found) <= LINKS else ()

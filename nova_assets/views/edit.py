@@ -66,6 +66,7 @@ class Edit:
         self._versions: list[Version] = [] if view is None else list(view.head.versions)
         self._last_merge = None if view is None else view.head.last_merge
         self._has_covered = False
+        self._began = 0
         self.unsafe: set[str] = set()
         self.applied = 0
 
@@ -78,6 +79,7 @@ class Edit:
             self._drawers[part_drawer(self._channel, partition.name)] = None
         self._view = None
         self._covered = []
+        self._began = standing.position.step
         last = None if standing.last_merge is None else self._describe(standing.last_merge.as_json())
         told = None if standing.told is None else self._describe(standing.told.as_json())
         self._versions, self._last_merge = [Version(standing.head, told, last)], last
@@ -185,7 +187,8 @@ class Edit:
             standing.columns,
             _newest(self._versions),
             scopes,
-            0 if self._view is None else self._view.head.cleaned,
+            -1 if self._view is None else self._view.head.cleaned,
+            self._began if self._view is None else self._view.head.began,
         )
         self._mine[HEAD] = head.encode()
         drawer = channel_drawer(self._channel)

@@ -102,12 +102,15 @@ class Views:
 
         def understood(text: bytes) -> tuple[Known, list[FileView]]:
             said = loads(text)
-            if said["at"] != number or said["channel"] != channel or said["partition"] != partition:
+            same = set(said["partition"].split("/")) == set(partition.split("/"))
+            if said["at"] != number or said["channel"] != channel or not same:
                 raise ValueError("it answers something else")
             return known_from(said), [v for b in said["blocks"] for v in self._viewed(b)]
 
         def here() -> list[FileView]:
-            return understood(self._desk().files(channel, partition, number, None))[1]
+            desk = self._desk()
+            self._renew(channel, desk.catalog)
+            return understood(desk.files(channel, partition, number, None))[1]
 
         if self._client is None:
             self._alone.fall_back("no service")
@@ -129,6 +132,21 @@ class Views:
                 standing = self._desk_held().catalog.standing(channel)
                 self._pins[channel] = Pinned(standing.head, standing.position)
             return self._pins[channel]
+
+    def _renew(self, channel: str, catalog: Catalog) -> None:
+        """What is known of a timeline may be too old for a service to tell the way from there; it is made new."""
+        pin, standing = self._pins[channel], catalog.standing(channel)
+        if catalog.passed(channel, pin.position, 0) is not None:
+            self._pins[channel] = Pinned(pin.head, standing.position)
+
+    def close(self) -> None:
+        """Let go of connections: of those to the service, and of those to the catalog where it was asked."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+            if self._here is not None:
+                self._here.catalog.close()
+                self._here = None
 
     def _desk(self) -> Desk:
         with self._lock:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from nova_assets.errors import StorageFailed, TimelineDiffers
+from nova_assets.errors import ChannelNotFound, StorageFailed, TimelineDiffers
 from nova_assets.model.partitions import WHOLE, single_in
 from nova_assets.model.ports import Catalog
-from nova_assets.model.timeline import Position, Standing
+from nova_assets.model.timeline import Position, Standing, Step
 from nova_assets.views.coding import Damaged
 from nova_assets.views.edit import Edit, Loaded
 from nova_assets.views.storage import Glance, InMemory, Look, Storage, TooMuch
@@ -36,7 +36,24 @@ AT_ONCE = 200
 RETRY = 30.0
 """Seconds after which a storage that failed is tried again."""
 
-_ROUNDS = 100_000
+SAVED = 300.0
+"""Seconds after which what is kept in memory is saved once more."""
+
+_TRIES = 20
+"""So often what was found out may be in vain, since another process has written meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What came of a round.
+
+    Args:
+        complete: nothing is left to be loaded.
+        absent: scopes that are partitions of which the catalog knows nothing.
+    """
+
+    complete: bool
+    absent: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -79,6 +96,7 @@ class Follower:
         self._looked: dict[str, float] = {}
         self._spare: Follower | None = None
         self._again = 0.0
+        self._saved = clock()
 
     def ask(
         self,
@@ -104,7 +122,13 @@ class Follower:
         if self._spare is not None and self._clock() < self._again:
             return self._spare.ask(channel, work, scopes, known, enough=enough)
         try:
-            return self._ask(channel, work, scopes, known, enough)
+            found = self._ask(channel, work, scopes, known, enough)
+            self._spare = None
+            self._save_now_and_then()
+            return found
+        except ChannelNotFound:
+            self._locks.pop(channel, None)
+            raise
         except StorageFailed as error:
             self.counts.failed += 1
             log.error("views are answered from memory: %s", error)
@@ -131,6 +155,12 @@ class Follower:
 
     def cleaned(self, channel: str, step: int) -> None:
         """Of partitions that no later instant has touched, nothing is left to be collected."""
+        try:
+            self._note_cleaned(channel, step)
+        except StorageFailed as error:
+            log.warning("what was collected is looked at again the next time: %s", error)
+
+    def _note_cleaned(self, channel: str, step: int) -> None:
         with self._locks[channel], self.storage.look() as looked:
             view = self._found(looked, channel)
             if view is None or view.head.cleaned >= step:
@@ -154,10 +184,10 @@ class Follower:
                     except Damaged as error:
                         self._forget(channel, error)
         for attempt in (1, 2):
-            self._catch_up(channel, scopes, since)
+            absent = self._catch_up(channel, scopes, since)
             with self.storage.look() as looked:
                 view = self._found(looked, channel)
-                if view is None or not all(map(view.covers, scopes)):
+                if view is None or not all(scope in absent or view.covers(scope) for scope in scopes):
                     continue  # forgotten meanwhile
                 if known is not None and not self._is_past(view, known):
                     raise _differs(channel, known, view.position)
@@ -174,46 +204,55 @@ class Follower:
         """Whether what an asker knows is part of what the view knows: it may have begun before the view did."""
         if view.knows(known):
             return True
-        return known.step < view.position.step and self.catalog.passed(view.head.channel, known) is not None
+        return known.step < view.position.step and self.catalog.passed(view.head.channel, known, 0) is not None
 
-    def _catch_up(self, channel: str, scopes: Sequence[str], since: float) -> None:
-        """Make the view what the channel was at a moment, or later. One thread does, the others wait for it."""
+    def _catch_up(self, channel: str, scopes: Sequence[str], since: float) -> frozenset[str]:
+        """Make the view what the channel was at a moment, or later. One thread does, the others wait for it.
+
+        Gives those of the scopes that are partitions of which nothing is known: none is loaded for being asked for.
+        """
         with self._locks[channel]:
             with self.storage.look() as looked:
                 view = self._found(looked, channel)
                 lacking = view is None or not all(map(view.covers, scopes))
             if not lacking and self._looked.get(channel, float("-inf")) > since:
-                return
-            began = self._clock()
-            for _ in range(_ROUNDS):
-                if self._round(channel, scopes):
+                return frozenset()
+            began, vain = self._clock(), 0
+            while vain < _TRIES:
+                done = self._round(channel, scopes)
+                if done is not None and done.complete:
                     self._looked[channel] = began
-                    return
+                    return done.absent
+                vain += done is None
+        raise StorageFailed(f"the view of channel {channel!r} is written to by another process again and again")
 
-    def _round(self, channel: str, scopes: Sequence[str]) -> bool:
-        """One transaction's worth of it. Says whether that was all."""
+    def _round(self, channel: str, scopes: Sequence[str]) -> _Done | None:
+        """One transaction's worth of it; None where it came to nothing."""
         with self.storage.look() as looked:
             view = self._found(looked, channel)
-            edit, standing, complete = self._edited(looked, channel, view, scopes, ())
+            edit, standing, done = self._edited(looked, channel, view, scopes, ())
             if edit.unsafe:
                 log.warning("partitions of channel %s are loaded again: %s", channel, ", ".join(sorted(edit.unsafe)))
                 self.counts.rebuilt += len(edit.unsafe)
-                edit, standing, complete = self._edited(looked, channel, view, scopes, sorted(edit.unsafe))
+                edit, standing, done = self._edited(looked, channel, view, scopes, sorted(edit.unsafe))
             if edit.is_empty:
-                return complete
+                return done
             changes, expect = edit.changes(standing)
         if not self.storage.write(changes, expect):
-            return False  # another process has gone on with it meanwhile
+            return None
         self.counts.applied += edit.applied
-        return complete
+        return done
 
     def _edited(
         self, looked: Look, channel: str, view: View | None, scopes: Sequence[str], again: Sequence[str]
-    ) -> tuple[Edit, Standing, bool]:
+    ) -> tuple[Edit, Standing, _Done]:
         edit = Edit(looked, channel, view)
         names, covered, complete = self._lacking(channel, view, scopes)
         names = [*again, *(n for n in names if n not in again)]
         loaded = self._load(channel, names) if names or view is None else None
+        nothing = frozenset(names) - frozenset(loaded.partitions if loaded is not None else ())
+        columns = view.head.columns if view is not None else () if loaded is None else loaded.standing.columns
+        absent = frozenset(scope for scope in scopes if nothing and single_in(columns, scope) in nothing)
         if view is None:
             assert loaded is not None
             edit.begin(loaded.standing)
@@ -223,19 +262,19 @@ class Follower:
                     edit.cover(scope, standing)
                 else:
                     complete = False
-            return edit, loaded.standing, complete
+            return edit, loaded.standing, _Done(complete, absent)
         standing, steps = self.catalog.steps(channel, view.position)
-        if steps is None:
+        if steps is None or not _is_all(view, standing, steps):
             self.counts.restarted += 1
             edit.begin(standing)
-            return edit, standing, False
+            return edit, standing, _Done(False)
         if loaded is not None:
             edit.load(loaded)
         for scope, there in covered:
             edit.cover(scope, there)
         for step in steps:
             edit.apply(step)
-        return edit, standing, complete
+        return edit, standing, _Done(complete, absent)
 
     def _lacking(
         self, channel: str, view: View | None, scopes: Sequence[str]
@@ -261,8 +300,10 @@ class Follower:
 
     def _load(self, channel: str, names: Sequence[str]) -> Loaded:
         standing, history = self.catalog.bootstrap(channel, names)
-        self.counts.loaded += len(names)
-        return Loaded(standing, tuple(names), history)
+        known = {b.partition for b in history.blocks} | history.numbers.keys()
+        there = tuple(n for n in names if n in known or not standing.columns)
+        self.counts.loaded += len(there)
+        return Loaded(standing, there, history)
 
     def _found(self, looked: Look, channel: str) -> View | None:
         try:
@@ -276,6 +317,20 @@ class Follower:
         self.counts.rebuilt += 1
         self.storage.write({channel_drawer(channel): None})
 
+    def _save_now_and_then(self) -> None:
+        now = self._clock()
+        if now < self._saved + SAVED:
+            return
+        self._saved = now
+        threading.Thread(target=self.save, name="nova-views", daemon=True).start()
+
+    def save(self) -> None:
+        """Have the next process find what is kept here."""
+        try:
+            self.storage.save()
+        except StorageFailed as error:
+            log.warning("views could not be saved: %s", error)
+
     def size(self) -> int:
         """How many bytes the views take; 0 where that cannot be told."""
         try:
@@ -286,6 +341,13 @@ class Follower:
     def close(self) -> None:
         """Save the views, and let go."""
         self.storage.close()
+
+
+def _is_all(view: View, standing: Standing, steps: Sequence[Step]) -> bool:
+    """Whether each number that was taken has its instant: a process of a version that knows no instants may have
+    written beside this one."""
+    taken = sum(any(b.origin != "compact" for b in s.added) for s in steps)
+    return view.head.head + taken == standing.head
 
 
 def _differs(channel: str, known: Position, found: Position) -> TimelineDiffers:

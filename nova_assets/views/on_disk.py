@@ -42,7 +42,7 @@ _PATIENCE = 30.0
 
 
 class OnDisk:
-    """A folder with one file, which threads and processes share.
+    """A folder with one file, of one process, whose threads share it.
 
     A look is a snapshot; writes come one after the other, each whole or not at all. Values have checksums: what is
     damaged is found out, and thrown away with all the rest, since it can be had again from the catalog; as is what was
@@ -52,15 +52,14 @@ class OnDisk:
         folder: the storage's alone.
         owner: the identity of the catalog that it is of.
         memory: bytes of pages that it keeps in memory, however large the file is.
-        exclusive: no other process uses it meanwhile.
 
     Raises:
-        StorageFailed: it cannot be opened; or it is in use, and was to be exclusive.
+        StorageFailed: it cannot be opened, or is in use by another process.
     """
 
     name = "disk"
 
-    def __init__(self, folder: Path, owner: str, memory: int = MEMORY, *, exclusive: bool = False) -> None:
+    def __init__(self, folder: Path, owner: str, memory: int = MEMORY) -> None:
         self.folder = folder
         self._file = folder / "views.db"
         self._mark = FORMAT + b" " + owner.encode()
@@ -70,8 +69,12 @@ class OnDisk:
         self._generation = 0
         with _told("opened"):
             folder.mkdir(parents=True, exist_ok=True)
-            self._held = _hold(folder / "in-use", exclusive)
-            self._writer = self._opened()
+            self._held = _hold(folder / "in-use")
+            try:
+                self._writer = self._opened()
+            except BaseException:
+                os.close(self._held)
+                raise
 
     # opening
 
@@ -134,9 +137,13 @@ class OnDisk:
         generation = self._generation
         with self._minding(generation, "read"):
             connection = self._lent()
-            connection.execute("BEGIN").close()
-            seen = _Seen(connection, lambda: self._minding(generation, "read"))
-            seen.get(_META, _OWNER)  # from the first read on it is a snapshot
+            try:
+                connection.execute("BEGIN").close()
+                seen = _Seen(connection, lambda: self._minding(generation, "read"))
+                seen.get(_META, _OWNER)  # from the first read on it is a snapshot
+            except BaseException:
+                connection.close()
+                raise
         try:
             yield seen
         finally:
@@ -191,11 +198,14 @@ class OnDisk:
 
     def close(self) -> None:
         with self._writing:
+            if self._held < 0:
+                return
             self._generation += 1
             while not self._waiting.empty():
                 self._waiting.get_nowait().close()
             self._writer.close()
             os.close(self._held)
+            self._held = -1
 
     @contextmanager
     def _minding(self, generation: int, what: str) -> Iterator[None]:
@@ -274,11 +284,11 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "no such table")
 
 
-def _hold(file: Path, exclusive: bool) -> int:
-    """Let others know that this process uses it: the lock ends with the process, whatever becomes of that."""
+def _hold(file: Path) -> int:
+    """Keep other processes from it: the lock ends with this one, whatever becomes of that."""
     held = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(held, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(held)
         raise StorageFailed(

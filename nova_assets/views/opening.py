@@ -23,7 +23,7 @@ def open_storage(kind: str, folder: Path, memory: int, catalog: str) -> Storage:
         catalog: the identity of the catalog that the views are of.
     """
     try:
-        return OnDisk(folder, catalog, memory) if kind == "disk" else InMemory(OnDisk(folder, catalog, exclusive=True))
+        return OnDisk(folder, catalog, memory) if kind == "disk" else InMemory(OnDisk(folder, catalog))
     except StorageFailed as error:
         log.warning("views are kept in memory, and forgotten with this process: %s", error)
         return InMemory()

@@ -160,9 +160,13 @@ class InMemory:
             raise
 
     def close(self) -> None:
-        if self._checkpoint is not None:
+        if self._checkpoint is None:
+            return
+        try:
             self.save()
+        finally:
             self._checkpoint.close()
+            self._checkpoint = None
 
 
 class _State:

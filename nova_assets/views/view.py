@@ -53,6 +53,7 @@ class Head:
         versions: what blocks told, from the number on at which the view began.
         scopes: those that are loaded, beside single partitions.
         cleaned: of partitions that no instant after this one has touched, everything is collected that ever will be.
+        began: the instant at which the view began.
     """
 
     channel: str
@@ -64,7 +65,8 @@ class Head:
     columns: tuple[str, ...]
     versions: tuple[Version, ...]
     scopes: tuple[str, ...] = ()
-    cleaned: int = 0
+    cleaned: int = -1
+    began: int = 0
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self))
@@ -266,11 +268,12 @@ class View:
         return self._history(WHOLE, partitions, self.head.head, 0)[0]
 
     def last_step_at(self, number: int) -> int:
-        """The newest instant before which no later number was given; 0 where that is longer ago than is known."""
-        began = self.head.versions[0].number
-        if number < began:
-            return 0
-        later = (i.n for i in self.instants() if i.action not in _AT_NUMBERS and i.seq is not None and i.seq > number)
+        """The newest instant before which no later number was given; -1 where that is longer ago than is known."""
+        kept = self.instants()
+        whole = len(kept) == self.position.step - self.head.began
+        if number < self.head.versions[0].number or not whole:
+            return -1
+        later = (i.n for i in kept if i.action not in _AT_NUMBERS and i.seq is not None and i.seq > number)
         return min(later, default=self.position.step + 1) - 1
 
     def _history(self, scope: str, partitions: Sequence[str], at: int, oldest: int) -> tuple[History, dict[str, Kept]]:

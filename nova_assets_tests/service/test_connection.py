@@ -235,11 +235,11 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     assert [b["block"]["partition"] for b in one["blocks"]] == ["dt=2024-01-02/region=us"] * 2
     [part] = get("channels/visits/changes", since=1)["parts"]
     assert part["how"] == "chain" and [b["block"]["lo"] for b in part["new"]] == [1]
-    instants = get("channels/visits/instants", since=1)
+    instants = get("channels/visits/instants", after=1)
     assert [(i["action"], i["seq"]) for i in instants["instants"]] == [("commit", 2)] and instants["behind"] == 1
     known = get("channels/visits")["position"]
     assert get("channels/visits/instants", known=known)["behind"] == 0
-    assert get("channels/visits/touched", since=1)["partitions"] == ["dt=2024-01-02/region=us"]
+    assert get("channels/visits/touched", after=1)["partitions"] == ["dt=2024-01-02/region=us"]
     assert [c["name"] for c in get("channels/visits/schema")["columns"]] == ["dt", "region", "n"]
     assert len(get("channels/visits/blocks")) == 3
     assert get("channels/visits/upkeep")["collect"] == []

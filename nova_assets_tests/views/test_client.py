@@ -35,7 +35,7 @@ FAULTS = {
     "other catalog": "wrong",
     "garbage": "wrong",
     "busy": "busy",
-    "failing": "refused",
+    "failing": "failing",
     "cut": "unreachable",
 }
 """How a service goes wrong -> what is counted."""

@@ -31,6 +31,7 @@ from nova_assets.service.deployment import (
 )
 from nova_assets.service.shapes import CheckedShape, CommitShape, ReadRequest, columns
 from nova_assets.service.streaming import Streamed, StreamedResponse, rows
+from nova_assets.service.telling import commit_for
 from nova_assets.service.uploads import DECODES, EXPANDS, kind_of, spooled
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problems(409, 410, 422))
@@ -103,7 +104,9 @@ async def insert(
         )
     if isinstance(done, Commit):
         request.state.execution_id = done.execution_id
-    return done if isinstance(done, CheckedShape) else CommitShape.of(done)
+    if isinstance(done, CheckedShape):
+        return done if caller.may("read", channel) else done.model_copy(update={"columns": []})
+    return commit_for(caller, channel, done)
 
 
 def _inserted(

@@ -25,7 +25,7 @@ def readyz(service: Served) -> HealthShape:
     """The catalog answers, and requests are welcome."""
     if service.work is not None and service.work.draining:
         raise stopping()
-    service.store.catalog.heads()
+    service.see_that_the_catalog_answers()
     return HealthShape(status="ready")
 
 

@@ -21,6 +21,7 @@ from nova_assets.service.shapes import (
     PlanShape,
     RestoreRequest,
 )
+from nova_assets.service.telling import blocks_for, commit_for
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["upkeep"], responses=problems(409, 410, 415, 422))
 
@@ -51,7 +52,7 @@ def compact(channel: ChannelName, caller: Operating, service: Served, wanted: Co
     return CompactedShape(
         channel=channel,
         wanted=[CompactShape.of(c) for c in found],
-        commit=None if done is None else CommitShape.of(done),
+        commit=None if done is None else commit_for(caller, channel, done),
     )
 
 
@@ -60,8 +61,9 @@ def collect(channel: ChannelName, caller: Operating, service: Served, wanted: Co
     """Take the blocks that nobody needs any more. Their files are deleted after a grace."""
     if wanted.dry_run:
         found = [v.block for v in service.store.held(channel, retain=wanted.retain) if not v.held_by]
-        return CollectedShape(channel=channel, blocks=[BlockShape.of(b) for b in found], commit="")
-    return CollectedShape.of(service.store.collect(channel, retain=wanted.retain))
+        return CollectedShape(channel=channel, blocks=blocks_for(caller, channel, found), commit="")
+    done = service.store.collect(channel, retain=wanted.retain)
+    return CollectedShape(channel=channel, blocks=blocks_for(caller, channel, done.blocks), commit=done.commit_id)
 
 
 @router.post("/drop")
@@ -71,7 +73,7 @@ def drop(channel: ChannelName, caller: Operating, service: Served, wanted: DropR
         service.scope(channel, wanted.partition)
         return None
     done = service.store.drop(channel, wanted.partition)
-    return None if done is None else CommitShape.of(done)
+    return None if done is None else commit_for(caller, channel, done)
 
 
 @router.post("/restore")
@@ -80,4 +82,4 @@ def restore(channel: ChannelName, caller: Operating, service: Served, wanted: Re
     if wanted.dry_run:
         service.store.read(channel, wanted.at)
         return None
-    return CommitShape.of(service.store.restore(channel, wanted.at))
+    return commit_for(caller, channel, service.store.restore(channel, wanted.at))

@@ -7,7 +7,17 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from nova_assets.service.deployment import ChannelName, Fresh, Known, Number, Partition, Reading, Served, problems
+from nova_assets.service.deployment import (
+    ChannelName,
+    Fresh,
+    Known,
+    Limit,
+    Number,
+    Partition,
+    Reading,
+    Served,
+    problems,
+)
 from nova_assets.service.shapes import (
     ChangedFiles,
     HistoryShape,
@@ -71,22 +81,36 @@ def history(
     return service.answer(service.desk.history(channel, scope, at, since or 0, back_to or 0, known, enough=not fresh))
 
 
+After = Annotated[
+    int, Query(ge=0, le=2**31 - 1, description="An instant: those after it are asked for. They are counted from 1.")
+]
+
+
 @router.get("/instants", response_model=InstantsShape)
-def instants(channel: ChannelName, caller: Reading, service: Served, known: Known, since: Since = 0) -> InstantsShape:
-    """The complete instants after one, and how many of them the asker does not know."""
-    position, found = service.desk.instants(channel, since, known)
+def instants(
+    channel: ChannelName, caller: Reading, service: Served, known: Known, after: After = 0, limit: Limit = 1000
+) -> InstantsShape:
+    """The first complete instants after one, and how many there are that the asker does not know."""
+    position, found = service.desk.instants(channel, after, limit, known)
     return InstantsShape(
         channel=channel,
-        since=since,
+        after=after,
         position=str(position),
-        behind=position.step - (since if known is None else known.step),
+        behind=max(0, position.step - (after if known is None else known.step)),
         instants=[StepShape(**i.as_json()) for i in found],
     )
 
 
 @router.get("/touched", response_model=TouchedShape)
-def touched(channel: ChannelName, caller: Reading, service: Served, known: Known, since: Since = 0) -> TouchedShape:
-    """The partitions that were touched by the instants after one."""
-    position, found = service.desk.instants(channel, since, known)
-    partitions = sorted({p for i in found for p in i.partitions})
-    return TouchedShape(channel=channel, since=since, position=str(position), partitions=partitions)
+def touched(
+    channel: ChannelName, caller: Reading, service: Served, known: Known, after: After = 0, limit: Limit = 1000
+) -> TouchedShape:
+    """The partitions that were touched by the first instants after one, up to ``until``."""
+    position, found = service.desk.instants(channel, after, limit, known)
+    return TouchedShape(
+        channel=channel,
+        after=after,
+        until=found[-1].n if found else after,
+        position=str(position),
+        partitions=sorted({p for i in found for p in i.partitions}),
+    )
