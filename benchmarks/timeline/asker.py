@@ -29,7 +29,7 @@ def over_http(job: dict[str, Any]) -> Look:
     connection = http.client.HTTPConnection(job["at"])
 
     def look(partition: str) -> int:
-        connection.request("GET", path("files", partition=partition, known=job["known"]))
+        connection.request("GET", path("files", partition=partition, known=job["known"], fresh="false"))
         response = connection.getresponse()
         text = response.read()
         assert response.status == 200, text
@@ -66,7 +66,7 @@ def in_process(job: dict[str, Any]) -> Look:
     desk, known = Desk(Follower(catalog, storage)), Position.parse(job["known"])
 
     def look(partition: str) -> int:
-        return desk.files(job["channel"], partition, None, known).count(b'"path":')
+        return desk.files(job["channel"], partition, None, known, enough=True).count(b'"path":')
 
     return look
 

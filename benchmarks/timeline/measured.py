@@ -101,9 +101,9 @@ def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, flo
     rng, named = random.Random(3), events.names(place.size)
     found: dict[str, list[float]] = {}
 
-    def timed(what: str, partition: str, **given: str) -> list[str]:
+    def timed(what: str, partition: str, known: str | None = None) -> list[str]:
         began = time.perf_counter()
-        files = service.files(partition, **given)
+        files = service.files(partition, known)
         found.setdefault(what, []).append(time.perf_counter() - began)
         return files
 
@@ -113,9 +113,9 @@ def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, flo
             before = len(service.files(touched[0]))
             events.commit(catalog, touched)
             known = str(catalog.standing(NAME).position)
-            if len(timed(f"{count:,} touched", touched[0], known=known)) != before + 1:
+            if len(timed(f"{count:,} touched", touched[0], known)) != before + 1:
                 raise RuntimeError("the service did not see a commit")
-            timed("nothing new", rng.choice(named), known=known)
+            timed("nothing new", rng.choice(named), known)
             timed("nothing new, asked the catalog", rng.choice(named))
     return {what: statistics.median(seconds) for what, seconds in found.items()}
 
@@ -126,9 +126,9 @@ def _restarted(place: Place, folder: Path, views: str, catalog: SqlCatalog) -> d
     known, first = str(catalog.standing(NAME).position), rng.choice(named)
     there = {f.path for b in catalog.history(NAME, None, first).blocks for f in b.manifest.files}
     with Served(place.catalog, place.warehouse, folder, views) as service:
-        if set(service.files(first, known=known)) != there:
+        if set(service.files(first, known)) != there:
             raise RuntimeError(f"the service is wrong about {first}")
         answered = time.perf_counter() - service.began
         for _ in range(place.size.random):
-            service.files(rng.choice(named), known=known)
+            service.files(rng.choice(named), known)
         return {"first": answered, "all": time.perf_counter() - service.began}

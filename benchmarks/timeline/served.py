@@ -72,9 +72,11 @@ class Served:
             raise RuntimeError(f"{what} {given}: {response.status} {text.decode()}")
         return orjson.loads(text)
 
-    def files(self, partition: str, **given: Any) -> list[str]:
-        """The paths of a partition's files."""
-        return [f["path"] for b in self.ask("files", partition=partition, **given)["blocks"] for f in b["files"]]
+    def files(self, partition: str, known: str | None = None) -> list[str]:
+        """The paths of a partition's files: as they are now, or later than what is known of the timeline."""
+        fresh = None if known is None else "false"
+        found = self.ask("files", partition=partition, known=known, fresh=fresh)
+        return [f["path"] for b in found["blocks"] for f in b["files"]]
 
     def load(self) -> str:
         """Have all of the channel loaded, and get a short answer: the position of the view."""
