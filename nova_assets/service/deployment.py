@@ -78,7 +78,7 @@ class Service:
         return parse_partition(dimensions, partition, partly=True) if partition else WHOLE
 
     def see_that_the_catalog_answers(self) -> None:
-        """Anybody may ask this, as often as they like: one at a time looks, once a second. Raises CatalogUnavailable."""
+        """Whoever asks, and however often: one at a time looks, once a second. Raises CatalogUnavailable."""
         with self._looking:
             if time.monotonic() > self._answered + 1.0:
                 self.store.catalog.heads()
