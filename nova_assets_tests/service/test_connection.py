@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as d
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
+from nova_assets.model.token import mint
 from nova_assets.service import serving, streaming
 from nova_assets.service.config import ServiceConfig
 from nova_assets.settings import load_settings
@@ -250,3 +252,66 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     assert forged.status_code == 409 and forged.json()["code"] == "NOVA-TIMELINE-DIFFERS"
     assert httpx.get(f"{url}/readyz").json() == {"status": "ready"}
     assert "nova_views_applied" in httpx.get(f"{url}/metrics").text
+
+
+def scripted(connection: nova.Connection, *statuses: int) -> list[httpx.Request]:
+    """The service answers with these statuses, one after the other; then as the last. Gives what it was asked."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        request.read()
+        asked.append(request)
+        status = statuses[min(len(asked), len(statuses)) - 1]
+        codes = {503: "NOVA-COMMIT-OUTCOME-UNKNOWN", 504: "NOVA-REQUEST-TIMED-OUT", 429: "NOVA-SERVICE-BUSY"}
+        return httpx.Response(status, json={"detail": "not now", "status": status, "code": codes.get(status)})
+
+    connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(answer))
+    return asked
+
+
+@pytest.mark.parametrize("status", [429, 503, 504])
+def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """With one key; and where no answer comes, the error tells that key."""
+    monkeypatch.setattr("nova_assets.service.connection.time.sleep", lambda seconds: None)
+    with nova.connect("http://there") as connection:
+        asked = scripted(connection, status)
+        with pytest.raises(nova.NovaError) as error:
+            connection.insert("orders", pa.table({"id": [1]}))
+    keys = {request.headers["idempotency-key"] for request in asked}
+    assert len(asked) == 8 and keys == {error.value.idempotency_key} and error.value.idempotency_key in str(error.value)
+
+
+@pytest.mark.parametrize(("status", "sent"), [(429, 8), (503, 1), (504, 1)])
+def test_what_may_not_be_done_twice_is_sent_once(monkeypatch: pytest.MonkeyPatch, status: int, sent: int) -> None:
+    """Unless it was turned away at the door."""
+    monkeypatch.setattr("nova_assets.service.connection.time.sleep", lambda seconds: None)
+    with nova.connect("http://there") as connection:
+        asked = scripted(connection, status)
+        with pytest.raises(nova.NovaError):
+            connection.restore("orders", 1)
+    assert len(asked) == sent
+
+
+def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store) -> None:
+    """What was compacted and collected is told by number and size: no columns, no keys, no paths."""
+    for n in range(2):
+        store.insert("orders", [order(7, f"secret-{n}")])
+    text, token = mint("janitor", {"operate": ("orders",)}, store.catalog.now())
+    store.catalog.add_token(token)
+    served = serving.service_of(store, ServiceConfig(port=0, auth="tokens"))
+    with serving.server(served).in_background() as asking:
+        headers = {"Authorization": f"Bearer {text}"}
+        for what in ("compact", "collect"):
+            for body in ({"dry_run": True}, {}):
+                answer = httpx.post(f"{asking}/v1/channels/orders/{what}", json=body, headers=headers)
+                assert answer.status_code == 200
+                assert not {"price", "secret", "parquet", "2024"} & {w for w in WORDS if w in _untimed(answer.text)}
+        assert httpx.get(f"{asking}/v1/channels/orders/files", headers=headers).status_code == 403
+
+
+WORDS = ("price", "secret", "parquet", "2024")
+
+
+def _untimed(text: str) -> str:
+    """Without moments, and the format's name."""
+    return re.sub(r'"(at|format)":"[^"]*"', "", text)

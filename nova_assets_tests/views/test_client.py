@@ -14,9 +14,11 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
+from nova_assets.plan import modes
 from nova_assets.service.serving import embedded
 from nova_assets.store import Store
 from nova_assets.views import client as clients
+from nova_assets.views import desk as desk_of_views
 from nova_assets.views.client import Client
 from nova_assets.views.desk import Desk
 from nova_assets.views.files import Pinned, Views
@@ -171,3 +173,49 @@ def test_views_without_a_service_make_their_own(store: Store, url: str, tmp_path
         alone.files("t", at=9)
     with pytest.raises(nova.ChannelNotFound):
         alone.files("nope")
+
+
+def test_who_is_far_behind_is_not_kept_from_the_service(
+    store: Store, url: str, tmp_path: Path, service: tuple[Faulty, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker was sent along with is too old to be told the way from there: it finds out where it is, once."""
+    monkeypatch.setattr(desk_of_views, "LINKS", 3)
+    before, token = service
+    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
+    for k in range(1, 8):
+        put(store, k)
+    other = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    assert served(store.catalog, other).history("t").head == 8  # so is the service's view
+    for _ in range(3):
+        assert [f.lo for f in sent.files("t", "p=b")] == [0]
+    assert sent.counts.fell_back == {"behind": 1} and sent.counts.served == 2
+
+
+def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
+    store: Store, service: tuple[Faulty, str]
+) -> None:
+    before, token = service
+    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+    put(store, 1)
+    store.compact("t")
+    store.collect("t")
+    for _ in range(3):
+        with pytest.raises(nova.BlockCollected):
+            modes.snapshot(seen.history("t", 1), 1)
+        assert seen.history("t").head == 2
+    assert "paused" not in client.counts.fell_back
+    with pytest.raises(nova.ChannelNotFound):
+        seen.history("nope")
+    assert seen.history("t").head == 2 and "paused" not in client.counts.fell_back
+
+
+def test_an_answer_to_another_question_is_not_believed(store: Store, service: tuple[Faulty, str]) -> None:
+    before, token = service
+    put(store, 1)
+    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+    assert len(seen.history("t", scope="p=b").blocks) == 2
+    before.go("stale")  # whatever is asked, it answers for p=b
+    assert len(seen.history("t").blocks) == 6 and client.counts.fell_back == {"wrong": 1}

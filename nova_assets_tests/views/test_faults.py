@@ -254,3 +254,32 @@ def test_a_channel_from_before_there_were_steps(store: Store, storage: Storage) 
     put(store, 2)
     assert follower.ask("t", listed) == {p: [2, 3] for p in PARTITIONS}
     assert follower.counts.applied == 2 and follower.ask("t", lambda v: v.position.step) == 2
+
+
+def test_a_process_that_knows_no_instants_wrote_beside_this_one(store: Store, storage: Storage) -> None:
+    """While versions are exchanged: its number has no instant, so the view is begun anew."""
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    follower.ask("t", listed)
+    before = store.catalog.channel("t").position
+    put(store, 1)
+    with store.catalog.database.engine.begin() as c:  # type: ignore[attr-defined]
+        c.exec_driver_sql("DELETE FROM nova_steps WHERE n = 2")
+        c.exec_driver_sql(f"UPDATE nova_channels SET step = 1, prefix = '{before.prefix}'")
+    assert follower.ask("t", listed) == {p: [1, 2] for p in PARTITIONS}
+    put(store, 2)
+    assert follower.ask("t", listed) == {p: [1, 2, 3] for p in PARTITIONS}
+
+
+def test_partitions_that_are_not_there_are_not_kept(store: Store, storage: Storage) -> None:
+    put(store, 0, "a")
+    follower = Follower(store.catalog, storage)
+    for n in range(50):
+        assert follower.ask("t", listed, [f"p=made-up-{n}"]) == {}
+    size = storage.size()
+    assert follower.ask("t", listed, ["p=a"]) == {"p=a": [1]}
+    with storage.look() as looked:
+        view = View.find(looked, "t")
+        assert view is not None and [p.name for p in view.partitions()] == ["p=a"] and size < 100_000
+    put(store, 1, "b")
+    assert follower.ask("t", listed, ["p=b"])["p=b"] == [2]
