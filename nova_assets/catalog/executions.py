@@ -12,7 +12,7 @@ from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins, staged
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive, PartitionError, VersionNotFound
-from nova_assets.model.execution import Begin, Execution, Pin
+from nova_assets.model.execution import Begin, Execution, Pin, State
 
 KEEP_FAILED = timedelta(days=1)
 """How long a failed execution keeps its pins and staged files when nobody resumes or supersedes it (R4)."""
@@ -47,6 +47,7 @@ class Executions:
         partition: str | None = None,
         *,
         run_id: str | None = None,
+        state: State | None = None,
     ) -> list[Execution]:
         """Executions, latest first; inserts are left out."""
         query = select(executions).where(
@@ -56,6 +57,8 @@ class Executions:
             query = query.where(executions.c.partition == partition)
         if run_id is not None:
             query = query.where(executions.c.run_id == run_id)
+        if state is not None:
+            query = query.where(executions.c.state == state)
         query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
         return self.database.read(lambda c: [_execution(c, r) for r in c.execute(query).mappings().all()])
 

@@ -20,7 +20,7 @@ from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.edition import Content, Edition
-from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.execution import Begin, Execution, State
 from nova_assets.model.external import Described, Seen
 from nova_assets.model.mark import Failure, Made, Mark
 from nova_assets.model.outline import Outline
@@ -218,7 +218,13 @@ class Catalog(Protocol):
     def begin(self, request: Begin) -> Execution: ...
     def execution(self, execution_id: str) -> Execution: ...
     def executions(
-        self, binding: str | None = None, limit: int = 100, partition: str | None = None, *, run_id: str | None = None
+        self,
+        binding: str | None = None,
+        limit: int = 100,
+        partition: str | None = None,
+        *,
+        run_id: str | None = None,
+        state: State | None = None,
     ) -> list[Execution]: ...
     def at_work(self) -> list[Execution]: ...
     def finished(self) -> dict[tuple[str, str, str], int]: ...

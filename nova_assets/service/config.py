@@ -35,6 +35,7 @@ class ServiceConfig:
         upload_idle_seconds: how long a body may pause.
         upload_seconds: how long a body may take altogether.
         send_idle_seconds: how long a caller may leave a part of its answer unread.
+        stream_seconds: how long rows may take to be sent altogether; until then they are pinned.
         shutdown_grace: seconds that requests at work get when the service is told to stop.
         token_seconds: for how long a token that was looked up is not looked up again: that much later a revocation
             takes effect.
@@ -57,6 +58,7 @@ class ServiceConfig:
     upload_idle_seconds: float = 30.0
     upload_seconds: float = 900.0
     send_idle_seconds: float = 60.0
+    stream_seconds: float = 3600.0
     shutdown_grace: float = 10.0
     token_seconds: float = 5.0
 
@@ -77,6 +79,7 @@ class ServiceConfig:
 
 _ABOVE_ZERO = (
     *("max_body", "max_requests", "max_connections", "max_url", "max_headers"),
-    *("request_seconds", "header_seconds", "upload_idle_seconds", "upload_seconds", "send_idle_seconds"),
+    *("request_seconds", "header_seconds", "upload_idle_seconds", "upload_seconds"),
+    *("send_idle_seconds", "stream_seconds"),
 )
 _NOT_BELOW = ("shutdown_grace",)

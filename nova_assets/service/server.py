@@ -11,7 +11,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -47,6 +47,8 @@ class Server:
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.config = shell.config
+        self.on_end: Callable[[], None] = lambda: None
+        """Called before a process ends beside work that cannot be stopped."""
         self._socket: socket.socket | None = None
 
     def listen(self) -> str:
@@ -70,6 +72,7 @@ class Server:
                 _LOGGER.warning(
                     "stopped beside work that cannot be stopped", extra={"at_work": self.shell.work.handlers}
                 )
+                self.on_end()
                 _end_process()
 
     @contextlib.contextmanager

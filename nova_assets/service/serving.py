@@ -43,7 +43,9 @@ def server(service: Service) -> Server:
     shell = Shell(AtHand(make_app(service), service), config, exposed(config, has_token), catalog.token, catalog.now)
     shell.observed.register(_ViewMetrics(service.desk.follower))
     service.observed, service.work = shell.observed, shell.work
-    return Server(shell)
+    made = Server(shell)
+    made.on_end = service.desk.follower.save
+    return made
 
 
 @contextmanager

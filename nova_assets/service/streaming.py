@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -13,6 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from nova_assets.errors import ServiceUnavailable
+
 Opened = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
 
 
@@ -22,9 +25,11 @@ class Streamed:
     Args:
         opened: the rows, for as long as its block lasts.
         compression: of the buffers; None for none.
+        seconds: that it may take to be sent: as long as it does, it holds what is pinned.
     """
 
-    def __init__(self, opened: Opened, compression: str | None = None) -> None:
+    def __init__(self, opened: Opened, compression: str | None = None, seconds: float = 3600.0) -> None:
+        self._until = time.monotonic() + seconds
         stack = ExitStack()
         self._close = weakref.finalize(self, stack.close)  # once; also of what was answered too late to be sent
         try:
@@ -39,6 +44,10 @@ class Streamed:
         """The bytes."""
         yield self._first
         while (chunk := await run_in_threadpool(next, self._chunks, None)) is not None:
+            if time.monotonic() > self._until:  # the connection is cut, which its reader takes for no end
+                raise ServiceUnavailable(
+                    "the rows are not read in time", next="read less at once", reason="slow reader"
+                )
             yield chunk
 
     def close(self) -> None:

@@ -315,3 +315,20 @@ WORDS = ("price", "secret", "parquet", "2024")
 def _untimed(text: str) -> str:
     """Without moments, and the format's name."""
     return re.sub(r'"(at|format)":"[^"]*"', "", text)
+
+
+def test_rows_that_are_not_read_hold_nothing_for_ever(
+    connection: nova.Connection, store: nova.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(1, 4):
+        connection.insert("visits", [visit(day, "eu", day)])
+    real = streaming.Streamed.__init__
+
+    def at_once(self: streaming.Streamed, opened: Any, compression: Any, seconds: float) -> None:
+        assert seconds == 3600.0
+        real(self, opened, compression, -1.0)
+
+    monkeypatch.setattr(streaming.Streamed, "__init__", at_once)
+    with pytest.raises(nova.ServiceUnavailable):
+        connection.read("visits").to_arrow()
+    assert holds_nothing(store)

@@ -135,7 +135,7 @@ def _streamed(service: Service, channel: str, wanted: ReadRequest, compression: 
         pinned = service.store.pin(channel, at=wanted.at, since=wanted.since)
         return rows(pinned, lambda held: held.read(channel, since=wanted.since, keys=keys, **how))
 
-    stream = Streamed(opened, None if compression == "none" else compression)
+    stream = Streamed(opened, None if compression == "none" else compression, service.config.stream_seconds)
     return StreamedResponse(stream, media_type=ARROW, headers={"nova-catalog": service.identity})
 
 

@@ -121,7 +121,7 @@ def executions(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[ExecutionShape]:
     """Executions, latest first, of which the caller may read every channel."""
-    found = [e for e in service.store.executions(binding, limit) if state in (None, e.state)]
+    found = service.store.catalog.executions(binding, limit, state=state)
     return [ExecutionShape.of(e) for e in found if _may_see(caller, e.pins)]
 
 
