@@ -38,7 +38,7 @@ CHAPTERS = {
     "Views and the service": ("views.files", "service.connection"),
 }
 FURTHER = {
-    "What is read": {"selection": ("Selection",), "reading": ("Pinned",)},
+    "What is read": {"selection": ("Selection",), "reading": ("Pinned",), "service.rows": ("RemoteSelection",)},
     "Under Dagster (`nova_assets.dagster_bridge`)": {
         "dagster_bridge.definitions": ("build_definitions",),
         "dagster_bridge.resources": ("NovaResource",),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import random
 import tempfile
 import time
@@ -32,11 +31,17 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection
 from nova_assets.plan.compact import Compact
-from nova_assets.service import shapes
 from nova_assets.service.problems import error_of
+from nova_assets.service.rows import RemoteSelection, Source, cut_off
+from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
+from nova_assets.service.shapes.channels import ChannelShape, PartitionShape
+from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
+from nova_assets.service.shapes.shape import schema_of
+from nova_assets.service.shapes.timeline import InstantShape
+from nova_assets.service.shapes.upkeep import CollectedShape, CompactedShape
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _ARROW, _PARQUET, _LINES = (
     "application/vnd.apache.arrow.stream",
@@ -44,8 +49,6 @@ _ARROW, _PARQUET, _LINES = (
     "application/x-ndjson",
 )
 _AS_THEY_ARE = {".parquet": _PARQUET, ".jsonl": _LINES, ".ndjson": _LINES}
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""With this an Arrow stream ends; one that ends without was cut off."""
 
 TRIES = 8
 _AGAIN = (429, 503, 504)
@@ -116,7 +119,7 @@ class Connection:
         except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
             next = f"insert it again with idempotency_key={key!r}: it may have come about, and is there once then"
             raise type(error)(error.what, found=error.found, next=next, **error.fields, idempotency_key=key) from error
-        return shapes.CommitShape.model_validate(found).back()
+        return CommitShape.model_validate(found).back()
 
     def check_insert(
         self,
@@ -127,8 +130,8 @@ class Connection:
     ) -> InsertCheck:
         """What an insert would check, without changing anything."""
         asked = {"kind": kind, "partition": _named(partition), "dry_run": "true"}
-        found = shapes.CheckedShape.model_validate(self._inserted(channel, data, asked, None))
-        return InsertCheck(found.channel, found.kind, found.head, shapes.schema_of(found.columns) or Schema(()))
+        found = CheckedShape.model_validate(self._inserted(channel, data, asked, None))
+        return InsertCheck(found.channel, found.kind, found.head, schema_of(found.columns) or Schema(()))
 
     def read(
         self,
@@ -153,7 +156,9 @@ class Connection:
             "columns": None if columns is None else list(columns),
             "keys": None if keys is None else _plain(take(keys, None) if keys != [] else pa.table({})),
         }
-        return RemoteSelection(self, f"{_path(channel)}/read", {k: v for k, v in wanted.items() if v is not None})
+        return RemoteSelection(
+            self._streamed, f"{_path(channel)}/read", {k: v for k, v in wanted.items() if v is not None}
+        )
 
     # upkeep
 
@@ -182,60 +187,60 @@ class Connection:
 
     def _compacted(
         self, channel: Channel | str, force: bool, chained: bool, partitions: Sequence[str] | None, dry_run: bool
-    ) -> shapes.CompactedShape:
+    ) -> CompactedShape:
         wanted: dict[str, Any] = {"force": force, "chained": chained, "dry_run": dry_run}
         wanted |= {} if partitions is None else {"partitions": list(partitions)}
-        return shapes.CompactedShape.model_validate(self._post(f"{_path(channel)}/compact", wanted))
+        return CompactedShape.model_validate(self._post(f"{_path(channel)}/compact", wanted))
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Take the blocks of a channel that nobody needs any more (R15)."""
         wanted = {} if retain is None else {"retain": retain}
-        return shapes.CollectedShape.model_validate(self._post(f"{_path(channel)}/collect", wanted)).back()
+        return CollectedShape.model_validate(self._post(f"{_path(channel)}/collect", wanted)).back()
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
         """Drop a partition, or all that agree with some dimensions (R19)."""
         found = self._post(f"{_path(channel)}/drop", {"partition": _named(partition)})
-        return None if found is None else shapes.CommitShape.model_validate(found).back()
+        return None if found is None else CommitShape.model_validate(found).back()
 
     def restore(self, channel: Channel | str, at: int) -> Commit:
         """Make a channel what it was at a number (R19)."""
-        return shapes.CommitShape.model_validate(self._post(f"{_path(channel)}/restore", {"at": at})).back()
+        return CommitShape.model_validate(self._post(f"{_path(channel)}/restore", {"at": at})).back()
 
     # looking
 
     def channels(self) -> list[ChannelState]:
         """Every channel that may be read, with its head, rows and bytes."""
-        return [shapes.ChannelShape.model_validate(s).back() for s in self._get("/v1/channels")]
+        return [ChannelShape.model_validate(s).back() for s in self._get("/v1/channels")]
 
     def channel(self, name: str) -> ChannelState:
         """One channel."""
-        return shapes.ChannelShape.model_validate(self._get(_path(name))).back()
+        return ChannelShape.model_validate(self._get(_path(name))).back()
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
         """The partitions of a channel that hold anything, by name."""
         found = self._get(f"{_path(channel)}/partitions", partition=_named(partition))
-        return [shapes.PartitionShape.model_validate(p).back() for p in found]
+        return [PartitionShape.model_validate(p).back() for p in found]
 
     def timeline(self, channel: Channel | str) -> list[Instant]:
         """What happened to a channel, oldest first: the latest ten thousand instants."""
         found = self._get(f"{_path(channel)}/timeline", limit=10_000)
-        return [shapes.InstantShape.model_validate(i).back() for i in found]
+        return [InstantShape.model_validate(i).back() for i in found]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """How far each binding has read."""
-        return [shapes.CursorShape.model_validate(c).back() for c in self._get("/v1/cursors", binding=binding)]
+        return [CursorShape.model_validate(c).back() for c in self._get("/v1/cursors", binding=binding)]
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
         found = self._get("/v1/executions", binding=binding, limit=limit)
-        return [shapes.ExecutionShape.model_validate(e).back() for e in found]
+        return [ExecutionShape.model_validate(e).back() for e in found]
 
     def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
         """What triggers have fired, latest first."""
         found = self._get("/v1/firings", binding=binding, limit=limit)
-        return [shapes.FiringShape.model_validate(f).back() for f in found]
+        return [FiringShape.model_validate(f).back() for f in found]
 
     # inside
 
@@ -304,7 +309,7 @@ class Connection:
         raise AssertionError("unreachable")
 
     @contextmanager
-    def streamed(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
+    def _streamed(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
         """Rows, as they come. Raises ServiceUnavailable where they end too early."""
 
         def sent() -> httpx.Response:
@@ -315,94 +320,17 @@ class Connection:
 
         try:
             with contextlib.closing(self._asked(sent)) as response:
-                source = _Source(response.iter_bytes())
+                source = Source(response.iter_bytes())
                 try:
                     with pa.ipc.open_stream(pa.PythonFile(source, mode="r")) as reader:
                         yield reader
                         source.see_its_end()
                 except (pa.ArrowException, OSError) as error:
                     if source.is_cut_off:
-                        raise _cut_off() from error
+                        raise cut_off() from error
                     raise
         except httpx.TransportError as error:
             raise _unreachable(self.url, error) from error
-
-
-class RemoteSelection:
-    """What ``Connection.read`` selected; nothing is asked until it is turned into a frame."""
-
-    def __init__(self, connection: Connection, path: str, body: Mapping[str, Any]) -> None:
-        self._connection = connection
-        self._path = path
-        self._body = body
-
-    def __repr__(self) -> str:
-        return f"<RemoteSelection {self._path} {json.dumps(dict(self._body))[:200]}>"
-
-    @contextmanager
-    def batches(self) -> Iterator[pa.RecordBatchReader]:
-        """The rows as they come: what is in memory at once is a batch.
-
-            with connection.read("articles").batches() as reader:
-                for batch in reader: ...
-
-        What ends before the block does was all of it; otherwise ServiceUnavailable is raised.
-        """
-        with self._connection.streamed(self._path, self._body) as reader:
-            yield reader
-
-    def to_arrow(self) -> pa.Table:
-        """All rows, as a ``pyarrow.Table`` in memory."""
-        with self.batches() as reader:
-            return reader.read_all()
-
-    def to_pandas(self) -> pd.DataFrame:
-        """All rows, as a pandas DataFrame in memory."""
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
-        return frame
-
-
-class _Source(io.RawIOBase):
-    """Bytes that come, as a file."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = b""
-        self._last = b""
-        self._ended = False
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        parts, length = [self._rest], len(self._rest)
-        while size < 0 or length < size:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                self._ended = True
-                break
-            parts.append(chunk)
-            length += len(chunk)
-            self._last = (self._last + chunk)[-len(_END) :]
-        joined = b"".join(parts)
-        found, self._rest = (joined, b"") if size < 0 else (joined[:size], joined[size:])
-        return found
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether nothing more comes, and what has come is not all."""
-        return self._ended and self._last != _END
-
-    def see_its_end(self) -> None:
-        """Raises ServiceUnavailable where the stream was cut off. One that is not read to its end is of no interest."""
-        if self._rest == b"" and next(self._chunks, None) is None:
-            self._ended = True
-        if self.is_cut_off:
-            raise _cut_off()
-
-
-def _cut_off() -> ServiceUnavailable:
-    return ServiceUnavailable("the rows ended too early", next="read them again: they are not all there")
 
 
 def _path(channel: Channel | str) -> str:

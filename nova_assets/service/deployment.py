@@ -22,7 +22,7 @@ from nova_assets.service.caller import Caller
 from nova_assets.service.config import ServiceConfig
 from nova_assets.service.decoders import Decoders
 from nova_assets.service.observe import Observed
-from nova_assets.service.shapes import Problem
+from nova_assets.service.shapes.shape import Problem
 from nova_assets.service.work import Work
 from nova_assets.store import Store
 from nova_assets.views.desk import Desk

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
 from nova_assets.service.caller import Caller
-from nova_assets.service.shapes import BlockShape, CommitShape
+from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 
 
 def blocks_for(caller: Caller, channel: str, blocks: Iterable[Block]) -> list[BlockShape]:

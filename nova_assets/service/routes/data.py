@@ -29,7 +29,9 @@ from nova_assets.service.deployment import (
     problems,
     with_right,
 )
-from nova_assets.service.shapes import CheckedShape, CommitShape, ReadRequest, columns
+from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
+from nova_assets.service.shapes.requests import ReadRequest
+from nova_assets.service.shapes.shape import columns
 from nova_assets.service.streaming import Streamed, StreamedResponse, rows
 from nova_assets.service.telling import commit_for
 from nova_assets.service.uploads import DECODES, EXPANDS, kind_of, spooled

@@ -21,18 +21,11 @@ from nova_assets.service.deployment import (
     Service,
     problems,
 )
-from nova_assets.service.shapes import (
-    BlockShape,
-    ChannelShape,
-    CursorShape,
-    ExecutionShape,
-    FiringShape,
-    InstantShape,
-    PartitionShape,
-    PendingShape,
-    SchemaShape,
-    columns,
-)
+from nova_assets.service.shapes.blocks import BlockShape
+from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
+from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape, PendingShape
+from nova_assets.service.shapes.shape import columns
+from nova_assets.service.shapes.timeline import InstantShape
 
 router = APIRouter(prefix="/v1", tags=["looking"], responses=problems(410, 422))
 

@@ -9,18 +9,9 @@ from fastapi import APIRouter, Depends
 from nova_assets.model.block import Block
 from nova_assets.service.caller import Caller
 from nova_assets.service.deployment import ChannelName, Reading, Served, problems, with_right
-from nova_assets.service.shapes import (
-    BlockShape,
-    CollectedShape,
-    CollectRequest,
-    CommitShape,
-    CompactedShape,
-    CompactRequest,
-    CompactShape,
-    DropRequest,
-    PlanShape,
-    RestoreRequest,
-)
+from nova_assets.service.shapes.blocks import BlockShape, CommitShape
+from nova_assets.service.shapes.requests import CollectRequest, CompactRequest, DropRequest, RestoreRequest
+from nova_assets.service.shapes.upkeep import CollectedShape, CompactedShape, CompactShape, PlanShape
 from nova_assets.service.telling import blocks_for, commit_for
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["upkeep"], responses=problems(409, 410, 415, 422))

@@ -18,14 +18,8 @@ from nova_assets.service.deployment import (
     Served,
     problems,
 )
-from nova_assets.service.shapes import (
-    ChangedFiles,
-    HistoryShape,
-    InstantsShape,
-    SnapshotFiles,
-    StepShape,
-    TouchedShape,
-)
+from nova_assets.service.shapes.timeline import InstantsShape, StepShape, TouchedShape
+from nova_assets.service.shapes.views import ChangedFiles, HistoryShape, SnapshotFiles
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["views"], responses=problems(409, 410, 422))
 

@@ -1,0 +1,100 @@
+"""Rows that a service sends, as they come."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from nova_assets.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""With this an Arrow stream ends; one that ends without was cut off."""
+
+
+Streamed = Callable[[str, Mapping[str, Any]], AbstractContextManager[pa.RecordBatchReader]]
+"""Asks an address with a body for rows."""
+
+
+class RemoteSelection:
+    """What ``Connection.read`` selected; nothing is asked until it is turned into a frame."""
+
+    def __init__(self, streamed: Streamed, path: str, body: Mapping[str, Any]) -> None:
+        self._streamed = streamed
+        self._path = path
+        self._body = body
+
+    def __repr__(self) -> str:
+        return f"<RemoteSelection {self._path} {json.dumps(dict(self._body))[:200]}>"
+
+    @contextmanager
+    def batches(self) -> Iterator[pa.RecordBatchReader]:
+        """The rows as they come: what is in memory at once is a batch.
+
+            with connection.read("articles").batches() as reader:
+                for batch in reader: ...
+
+        What ends before the block does was all of it; otherwise ServiceUnavailable is raised.
+        """
+        with self._streamed(self._path, self._body) as reader:
+            yield reader
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, as a ``pyarrow.Table`` in memory."""
+        with self.batches() as reader:
+            return reader.read_all()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows, as a pandas DataFrame in memory."""
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+
+class Source(io.RawIOBase):
+    """Bytes that come, as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = b""
+        self._last = b""
+        self._ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        parts, length = [self._rest], len(self._rest)
+        while size < 0 or length < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._ended = True
+                break
+            parts.append(chunk)
+            length += len(chunk)
+            self._last = (self._last + chunk)[-len(_END) :]
+        joined = b"".join(parts)
+        found, self._rest = (joined, b"") if size < 0 else (joined[:size], joined[size:])
+        return found
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing more comes, and what has come is not all."""
+        return self._ended and self._last != _END
+
+    def see_its_end(self) -> None:
+        """Raises ServiceUnavailable where the stream was cut off. One that is not read to its end is of no interest."""
+        if self._rest == b"" and next(self._chunks, None) is None:
+            self._ended = True
+        if self.is_cut_off:
+            raise cut_off()
+
+
+def cut_off() -> ServiceUnavailable:
+    return ServiceUnavailable("the rows ended too early", next="read them again: they are not all there")

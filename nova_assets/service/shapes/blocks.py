@@ -1,0 +1,145 @@
+"""Blocks and commits, as the service tells of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from nova_assets.model.block import Block, DataFile, Kind, Manifest, Origin
+from nova_assets.model.commit import Commit
+from nova_assets.model.external import Outside
+from nova_assets.model.layout import Layout
+from nova_assets.model.merge import model_from_json
+from nova_assets.model.schema import Schema
+from nova_assets.service.shapes.shape import Column, Shape, columns, schema_of
+
+
+class FileShape(Shape):
+    """A file. ``path`` is below the warehouse, or a whole address; ``ranges`` are the least and greatest values of key
+    columns."""
+
+    path: str
+    rows: int
+    bytes: int
+    ranges: dict[str, list[Any]]
+    place: dict[str, Any] | None = None
+    partition: str = ""
+    deletes: int = 0
+
+
+class BlockShape(Shape):
+    """A base, ``B5``, or a delta, ``Δ(4→5)``, with its files."""
+
+    id: str
+    channel: str
+    partition: str
+    kind: Kind
+    lo: int
+    hi: int
+    range: str
+    origin: Origin
+    commit: str
+    rows: int
+    bytes: int
+    deletes: int
+    format: str
+    keeps_all: bool
+    columns: list[Column]
+    merge: dict[str, Any]
+    layout: dict[str, Any] | None
+    outside: dict[str, Any] | None
+    files: list[FileShape]
+
+    @staticmethod
+    def of(b: Block) -> BlockShape:
+        m = b.manifest
+        return BlockShape(
+            id=b.id,
+            channel=b.channel,
+            partition=b.partition,
+            kind=b.kind,
+            lo=b.lo,
+            hi=b.hi,
+            range=b.range,
+            origin=b.origin,
+            commit=b.commit_id,
+            rows=b.rows,
+            bytes=b.bytes,
+            deletes=m.deletes,
+            format=m.format,
+            keeps_all=m.keeps_all,
+            columns=columns(m.schema) or [],
+            merge=b.merge.as_json(),
+            layout=None if m.layout is None else m.layout.as_json(),
+            outside=None if m.outside is None else m.outside.as_json(),
+            files=[FileShape(**f.as_json()) for f in m.files],
+        )
+
+    def without_content(self) -> BlockShape:
+        """What of a block may be told to who may not read it: nothing of its columns and of what is in them."""
+        nothing: dict[str, Any] = {"columns": [], "layout": None, "outside": None, "files": []}
+        return self.model_copy(update=nothing)
+
+    def back(self) -> Block:
+        manifest = Manifest(
+            tuple(DataFile.from_json(f.model_dump()) for f in self.files),
+            schema_of(self.columns) or Schema(()),
+            self.deletes,
+            self.format,
+            self.keeps_all,
+            None if self.layout is None else Layout.from_json(self.layout),
+            None if self.outside is None else Outside.from_json(self.outside),
+        )
+        where = (self.id, self.channel, self.partition, self.kind, self.lo, self.hi)
+        return Block(*where, manifest, model_from_json(self.merge), self.origin, self.commit)
+
+
+class CommitShape(Shape):
+    """What was committed: ``numbers`` are those that channels took, ``heads`` where they stand; ``repeated`` says that
+    the idempotency key had been used, and nothing was done."""
+
+    id: str
+    execution: str
+    binding: str | None
+    at: datetime
+    numbers: dict[str, int]
+    heads: dict[str, int]
+    repeated: bool
+    blocks: list[BlockShape]
+    details: dict[str, Any]
+
+    @staticmethod
+    def of(c: Commit) -> CommitShape:
+        return CommitShape(
+            id=c.id,
+            execution=c.execution_id,
+            binding=c.binding,
+            at=c.at,
+            numbers=dict(c.numbers),
+            heads=dict(c.heads),
+            repeated=c.repeated,
+            blocks=[BlockShape.of(b) for b in c.blocks],
+            details=dict(c.details),
+        )
+
+    def back(self) -> Commit:
+        return Commit(
+            self.id,
+            self.execution,
+            self.binding,
+            self.at,
+            self.numbers,
+            tuple(b.back() for b in self.blocks),
+            self.heads,
+            repeated=self.repeated,
+            details=self.details,
+        )
+
+
+class CheckedShape(Shape):
+    """What an insert would do."""
+
+    channel: str
+    kind: Kind
+    head: int
+    columns: list[Column]

@@ -1,0 +1,51 @@
+"""What all answers have in common."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from nova_assets.model.schema import Schema
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Column(BaseModel):
+    """One column of a channel; ``type`` is Spark's."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    type: str
+    nullable: bool
+
+
+class Problem(BaseModel):
+    """What is wrong (RFC 9457): ``code`` is stable, ``next`` says what to do."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    found: str | None = None
+    expected: str | None = None
+    next: str | None = None
+    request_id: str | None = None
+
+
+def columns(schema: Schema | None) -> list[Column] | None:
+    return None if schema is None else [Column(**f) for f in schema.as_json()]
+
+
+def schema_of(some: list[Column] | None) -> Schema | None:
+    return None if some is None else Schema.from_json([c.model_dump() for c in some])
+
+
+class HealthShape(Shape):
+    """How the service is."""
+
+    status: Literal["alive", "ready"]
