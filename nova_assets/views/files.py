@@ -95,7 +95,9 @@ class Views:
             at: the version; the one that is pinned by default.
 
         Raises:
-            ChannelNotFound, VersionNotFound, BlockCollected.
+            ChannelNotFound: no such channel.
+            VersionNotFound: it has no such number.
+            BlockCollected: that version is gone (R15).
         """
         pin = self._pin(channel)
         number = pin.head if at is None else at
