@@ -14,8 +14,8 @@ from nova_assets.service.deployment import Service, described
 from nova_assets.service.routes import data, health, looking, upkeep, views
 
 _ABOUT = """Channels of one deployment: their files from views that follow their timelines, their rows as Arrow streams,
-and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives one is answered
-from there on, or later."""
+and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives one is told
+the way from there to what is answered."""
 
 
 def make_app(service: Service, *, views_only: bool = False) -> FastAPI:

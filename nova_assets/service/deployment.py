@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import orjson
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import Response
 
@@ -86,9 +85,6 @@ class Service:
 
     def answer(self, text: bytes) -> Response:
         return Response(text, media_type=JSON, headers={"nova-catalog": self.identity})
-
-    def said(self, data: Any) -> Response:
-        return self.answer(orjson.dumps(data))
 
 
 async def described(request: Request) -> None:

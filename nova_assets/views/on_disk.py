@@ -276,9 +276,7 @@ def _checked(sealed: bytes) -> bytes:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    return any(
-        word in str(error) for word in ("malformed", "not a database", "unsupported file format", "no such table")
-    )
+    return any(said in str(error) for said in _DAMAGED)
 
 
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "no such table")

@@ -140,7 +140,8 @@ class InMemory:
                 else:
                     made.pop(name, None)
             self._state = made
-            self._unsaved.update(changes)
+            if self._checkpoint is not None:
+                self._unsaved.update(changes)
             return True
 
     def size(self) -> int:

@@ -305,7 +305,7 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
             for body in ({"dry_run": True}, {}):
                 answer = httpx.post(f"{asking}/v1/channels/orders/{what}", json=body, headers=headers)
                 assert answer.status_code == 200
-                assert not {"price", "secret", "parquet", "2024"} & {w for w in WORDS if w in _untimed(answer.text)}
+                assert [word for word in WORDS if word in _untimed(answer.text)] == []
         assert httpx.get(f"{asking}/v1/channels/orders/files", headers=headers).status_code == 403
 
 
