@@ -16,7 +16,8 @@ from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import Position
 from nova_assets.service.asgi import App, Receive, Scope, Send, answer, state_of
 from nova_assets.service.caller import Caller
-from nova_assets.service.deployment import JSON, Service
+from nova_assets.service.deployment import Service
+from nova_assets.service.media import JSON
 
 _PATH = re.compile(r"/v1/channels/([A-Za-z_][A-Za-z0-9_]{0,127})/files")
 _KNOWN = re.compile(r"[0-9]{1,9}-([0-9a-f]{64})?")

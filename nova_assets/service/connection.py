@@ -31,6 +31,7 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection
 from nova_assets.plan.compact import Compact
+from nova_assets.service.media import ARROW, LINES, PARQUET
 from nova_assets.service.problems import error_of
 from nova_assets.service.rows import RemoteSelection, Source, cut_off
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
@@ -43,12 +44,7 @@ from nova_assets.service.shapes.upkeep import CollectedShape, CompactedShape
 if TYPE_CHECKING:
     pass
 
-_ARROW, _PARQUET, _LINES = (
-    "application/vnd.apache.arrow.stream",
-    "application/vnd.apache.parquet",
-    "application/x-ndjson",
-)
-_AS_THEY_ARE = {".parquet": _PARQUET, ".jsonl": _LINES, ".ndjson": _LINES}
+_AS_THEY_ARE = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES}
 
 TRIES = 8
 _AGAIN = (429, 503, 504)
@@ -285,7 +281,7 @@ class Connection:
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_stream(file, table.schema) as writer:
                 writer.write_table(table)
-            yield file, _ARROW
+            yield file, ARROW
 
     def _schema(self, channel: str) -> Schema | None:
         """What rows and lines are parsed by."""

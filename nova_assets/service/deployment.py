@@ -20,6 +20,7 @@ from nova_assets.model.token import Right
 from nova_assets.service.caller import Caller
 from nova_assets.service.config import ServiceConfig
 from nova_assets.service.decoders import Decoders
+from nova_assets.service.media import JSON
 from nova_assets.service.observe import Observed
 from nova_assets.service.shapes.shape import Problem
 from nova_assets.service.work import Work
@@ -28,11 +29,6 @@ from nova_assets.views.desk import Desk
 
 _DEFINED = 5.0
 """Seconds for which a channel's definition is not looked up again."""
-
-JSON = "application/json"
-ARROW = "application/vnd.apache.arrow.stream"
-PARQUET = "application/vnd.apache.parquet"
-LINES = "application/x-ndjson"
 
 
 @dataclass

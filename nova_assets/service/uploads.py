@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from nova_assets.errors import RequestRefused
-from nova_assets.service.deployment import ARROW, LINES, PARQUET
+from nova_assets.service.media import ARROW, LINES, PARQUET
 
 _TYPES = {
     ARROW: "arrow",

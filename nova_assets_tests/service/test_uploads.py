@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nova_assets.service.deployment import ARROW, LINES, PARQUET
+from nova_assets.service.media import ARROW, LINES, PARQUET
 from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of
 from nova_assets_tests.service.make_corpus import FOLDER, corpus
 

@@ -17,9 +17,6 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
 from nova_assets.service.caller import Caller
 from nova_assets.service.deployment import (
-    ARROW,
-    LINES,
-    PARQUET,
     ChannelName,
     Number,
     Partition,
@@ -29,6 +26,7 @@ from nova_assets.service.deployment import (
     problems,
     with_right,
 )
+from nova_assets.service.media import ARROW, LINES, PARQUET
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.requests import ReadRequest
 from nova_assets.service.shapes.shape import columns

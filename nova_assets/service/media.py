@@ -1,0 +1,8 @@
+"""What bodies are, as their headers say."""
+
+from __future__ import annotations
+
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+LINES = "application/x-ndjson"
