@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import SettingsError
-from nova_assets.model.ports import Catalog
 from nova_assets.model.project import Project
 from nova_assets.model.way import WAYS
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store import Store
+from nova_assets.viewing import Viewed, seen
 
 
 def open(
@@ -70,7 +68,7 @@ def open(
     )
     loaded = project if isinstance(project, Project) else load_project(settings)
     truth = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
-    made, source = _seen(settings, truth, storage)
+    made, source = seen(settings, truth, storage)
     session = (
         spark
         if spark is not None and where is None
@@ -82,81 +80,6 @@ def open(
     store = Store(settings, loaded, made, engine, viewing)
     viewing.store = store
     return store
-
-
-def _seen(settings: Settings, catalog: Catalog, storage: Callable[[str], Any] | None) -> tuple[Catalog, Any]:
-    """The catalog as the settings say that channels are looked at, and what they are looked at through."""
-    if settings.service is None:
-        return catalog, None
-    with _needing_the_extra():
-        from nova_assets.views.client import Client
-        from nova_assets.views.desk import Desk
-        from nova_assets.views.follower import Follower
-        from nova_assets.views.served import served
-        from nova_assets.views.storage import InMemory
-    if settings.service == "embedded":
-        kept = InMemory() if storage is None else storage(catalog.identity())
-        source: Client | Desk = Desk(Follower(catalog, kept))
-    else:
-        source = Client(settings.service, settings.service_token, settings.service_timeout, catalog.identity())
-    return served(catalog, source), source
-
-
-@contextmanager
-def _needing_the_extra() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"what views of channels need is not installed: {error.name}", next="pip install 'nova-assets[service]'"
-        ) from error
-
-
-class Viewed:
-    """Gives ``Views`` of channels at the numbers that are pinned.
-
-    Args:
-        source: of a service, its client; of an embedded one, its desk, which listens once somebody asks for views.
-    """
-
-    def __init__(self, settings: Settings, catalog: Catalog, warehouse: str, source: Any) -> None:
-        self._settings = settings
-        self._catalog = catalog
-        self._warehouse = warehouse
-        self._source = source
-        self._stack = ExitStack()
-        self._lock = threading.Lock()
-        self.store: Store | None = None
-
-    def __call__(self, heads: Mapping[str, int]) -> Any:
-        with _needing_the_extra():
-            from nova_assets.views.files import Pinned, Views
-
-        known = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
-        return Views(self._warehouse, partial(_reopened, self._settings.catalog), self._client(), known)
-
-    def _client(self) -> Any:
-        from nova_assets.views.client import Client
-        from nova_assets.views.desk import Desk
-
-        with self._lock:
-            if isinstance(self._source, Desk):
-                from nova_assets.service.serving import embedded
-
-                assert self.store is not None
-                url, token = self._stack.enter_context(embedded(self.store, self._source))
-                self._source = Client(url, token, self._settings.service_timeout, self._catalog.identity())
-            return self._source
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-def _reopened(url: str) -> Catalog:
-    """The catalog, in another process."""
-    from nova_assets.catalog.catalog import open_catalog
-
-    return open_catalog(url)
 
 
 def load_project(settings: Settings) -> Project | None:

@@ -379,9 +379,13 @@ class Store(Arriving, Published, Scheduled):
 
     # looking
 
-    def timeline(self, channel: Channel | str) -> list[Instant]:
-        """What happened to a channel, oldest first."""
-        return self.catalog.timeline(self._known(channel))
+    def timeline(self, channel: Channel | str, limit: int | None = None) -> list[Instant]:
+        """What happened to a channel, oldest first.
+
+        Args:
+            limit: the latest of it, no more instants than these; all by default.
+        """
+        return self.catalog.timeline(self._known(channel), limit)
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """How far each binding has read."""

@@ -50,6 +50,7 @@ class SqlCatalog:
         self.history = histories.history
         self.partitions = histories.partitions
         self.unread = histories.unread
+        self.blocks = histories.blocks
         self.timeline = histories.timeline
         self.cursors = histories.cursors
         self.positions = histories.positions

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import CTE, ColumnElement, Connection, RowMapping, and_, func, literal_column, select
@@ -119,6 +120,16 @@ def after(c: Connection, part: Part, since: int) -> Excerpt:
         found.add(whole_of(c, part, compared) if dropped else _reaching(c, part, since, compared))
         found.earlier = _schema(c, part, since)
     return found
+
+
+def newest(c: Connection, part: Part, limit: int | None) -> list[Block]:
+    """The newest blocks that are there, newest first; no more of them than the limit."""
+    query = select(blocks).where(*part.where, blocks.c.collected_at.is_(None))
+    query = query.order_by(blocks.c.hi.desc(), blocks.c.kind.desc(), blocks.c.id.desc())
+    if part.scope and part.single is None:  # what is in a scope is known for sure once it is here
+        there = (r for r in c.execute(query).mappings() if within(r["partition"], part.scope))
+        return with_files(c, list(islice(there, limit)))
+    return with_files(c, c.execute(query.limit(limit)).mappings().all())
 
 
 def _above(c: Connection, part: Part, since: int) -> Excerpt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,9 @@ KEEP_FAILED = timedelta(days=1)
 """How long a failed execution keeps its pins and staged files when nobody resumes or supersedes it (R4)."""
 
 SKIPPED = "(skipped)"
+
+_AT_ONCE = 500
+"""Executions whose pins are asked for in one statement."""
 
 
 class Executions:
@@ -48,8 +51,13 @@ class Executions:
         *,
         run_id: str | None = None,
         state: State | None = None,
+        among: Sequence[str] | None = None,
     ) -> list[Execution]:
-        """Executions, latest first; inserts are left out."""
+        """Executions, latest first; inserts are left out.
+
+        Args:
+            among: channels; only executions that touch some of these, and no others.
+        """
         query = select(executions).where(
             executions.c.binding.is_not(None) if binding is None else executions.c.binding == binding
         )
@@ -59,8 +67,12 @@ class Executions:
             query = query.where(executions.c.run_id == run_id)
         if state is not None:
             query = query.where(executions.c.state == state)
+        if among is not None:
+            of_it = pins.c.execution_id == executions.c.id
+            others = select(pins.c.channel).where(of_it, pins.c.channel.not_in(among))
+            query = query.where(select(pins.c.channel).where(of_it).exists(), ~others.exists())
         query = query.order_by(executions.c.started_at.desc(), executions.c.id).limit(limit)
-        return self.database.read(lambda c: [_execution(c, r) for r in c.execute(query).mappings().all()])
+        return self.database.read(lambda c: _executions(c, c.execute(query).mappings().all()))
 
     def at_work(self) -> list[Execution]:
         """The executions that run, oldest first."""
@@ -309,14 +321,27 @@ def _row(c: Connection, execution_id: str, lock: bool = False) -> RowMapping:
 
 
 def _execution(c: Connection, row: RowMapping) -> Execution:
-    found = c.execute(select(pins).where(pins.c.execution_id == row["id"])).mappings().all()
+    return _executions(c, [row])[0]
+
+
+def _executions(c: Connection, rows: Sequence[RowMapping]) -> list[Execution]:
+    """The executions that these rows are of, with their pins."""
+    found: dict[str, list[Pin]] = {r["id"]: [] for r in rows}
+    ids = list(found)
+    for some in (ids[n : n + _AT_ONCE] for n in range(0, len(ids), _AT_ONCE)):
+        for p in c.execute(select(pins).where(pins.c.execution_id.in_(some))).mappings():
+            found[p["execution_id"]].append(Pin(p["channel"], p["head"], p["cursor"], p["partition"]))
+    return [_pinned(r, found[r["id"]]) for r in rows]
+
+
+def _pinned(row: RowMapping, held: Iterable[Pin]) -> Execution:
     return Execution(
         id=row["id"],
         binding=row["binding"],
         partition=row["partition"],
         state=row["state"],
         epoch=row["epoch"],
-        pins={p["channel"]: Pin(p["channel"], p["head"], p["cursor"], p["partition"]) for p in found},
+        pins={p.channel: p for p in held},
         owner=row["owner"],
         started_at=row["started_at"],
         lease_until=row["lease_until"],
@@ -332,7 +357,7 @@ def _execution(c: Connection, row: RowMapping) -> Execution:
 def read_executions(c: Connection, where: Any) -> list[Execution]:
     """Executions with their pins, oldest first."""
     query = select(executions).where(where).order_by(executions.c.started_at, executions.c.id)
-    return [_execution(c, r) for r in c.execute(query).mappings().all()]
+    return _executions(c, c.execute(query).mappings().all())
 
 
 def _in_progress(row: RowMapping) -> ExecutionInProgress:

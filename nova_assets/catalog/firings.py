@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
@@ -27,11 +27,19 @@ class Firings:
         row = self.database.read(lambda c: c.execute(query).mappings().first())
         return None if row is None else _firing(row)
 
-    def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
-        """What has fired, latest first; of one binding, where one is named."""
+    def firings(
+        self, binding: str | None = None, limit: int = 100, *, among: Sequence[str] | None = None
+    ) -> list[Firing]:
+        """What has fired, latest first; of one binding, where one is named.
+
+        Args:
+            among: bindings; of these only.
+        """
         query = select(firings).order_by(firings.c.at.desc(), firings.c.id).limit(limit)
         if binding is not None:
             query = query.where(firings.c.binding == binding)
+        if among is not None:
+            query = query.where(firings.c.binding.in_(among))
         return [_firing(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:

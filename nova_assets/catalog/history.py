@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from sqlalchemy import Connection, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
-from nova_assets.catalog.blocks import read_blocks
-from nova_assets.catalog.database import Database, pairs
+from nova_assets.catalog.blocks import with_files
+from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.excerpts import Excerpt, Part, after, back_to, narrowed, whole
+from nova_assets.catalog.excerpts import Excerpt, Part, after, back_to, narrowed, newest, whole
 from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, numbers, pins, staged
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block
@@ -19,6 +20,9 @@ from nova_assets.model.partitions import WHOLE, partition_values, scope_of, with
 from nova_assets.model.ports import Cursor, PartitionState, Unread
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant, action_of
+
+_AT_ONCE = 500
+"""Commits whose blocks are asked for in one statement."""
 
 
 class Histories:
@@ -52,10 +56,34 @@ class Histories:
             raise self.definitions.not_found(channel)
         return found
 
-    def timeline(self, channel: str) -> list[Instant]:
-        """Instants, oldest first; those under way last. Raises ChannelNotFound."""
+    def blocks(self, channel: str, at: int | None = None, scope: str = WHOLE, limit: int | None = None) -> list[Block]:
+        """The blocks that are there up to a number, newest first.
+
+        Args:
+            scope: the partitions wanted.
+            limit: no more than these, and no more is loaded.
+
+        Raises:
+            ChannelNotFound, VersionNotFound.
+        """
+        state = self.definitions.channel(channel)
+        if at is not None and not 0 <= at <= state.head:
+            raise VersionNotFound.of(channel, at, state.head)
+        part = Part(channel, state.head if at is None else at, scope, state.channel.partition_columns)
+        return self.database.read(lambda c: newest(c, part, limit))
+
+    def timeline(self, channel: str, limit: int | None = None) -> list[Instant]:
+        """Instants, oldest first; those under way last.
+
+        Args:
+            limit: the latest of them, no more than these; no more is loaded.
+
+        Raises:
+            ChannelNotFound.
+        """
         self.definitions.channel(channel)
-        return self.database.read(lambda c: [*self._completed(c, channel), *self._requested(c, channel)])
+        found = self.database.read(lambda c: [*self._completed(c, channel, limit), *self._requested(c, channel)])
+        return found if limit is None else found[max(0, len(found) - limit) :]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """How far each binding has read; the head of a cursor of some partitions is where these last changed."""
@@ -169,42 +197,41 @@ class Histories:
             earlier=found.earlier,
         )
 
-    def _completed(self, c: Connection, channel: str) -> list[Instant]:
+    def _completed(self, c: Connection, channel: str, limit: int | None) -> list[Instant]:
         query = select(commits, numbers.c.seq).join(numbers, numbers.c.commit_id == commits.c.id)
-        rows = c.execute(query.where(numbers.c.channel == channel).order_by(numbers.c.seq)).mappings().all()
-        by_commit: dict[str, list[Block]] = {}
-        for block in read_blocks(c, select(blocks).where(blocks.c.channel == channel)):
-            by_commit.setdefault(block.commit_id, []).append(block)
+        query = query.where(numbers.c.channel == channel).order_by(numbers.c.seq.desc()).limit(limit)
+        rows = c.execute(query).mappings().all()
+        added = _blocks_by(c, channel, blocks.c.commit_id, [r["id"] for r in rows])
         given = [
             Instant(
-                action_of(b.origin for b in by_commit.get(r["id"], ())),
+                action_of(b.origin for b in added.get(r["id"], ())),
                 "complete",
                 r["seq"],
                 r["at"],
                 r["id"],
                 r["binding"],
-                tuple(by_commit.get(r["id"], ())),
+                tuple(added.get(r["id"], ())),
                 r["details"],
             )
-            for r in rows
+            for r in reversed(rows)
         ]
-        return sorted([*given, *self._upkeep(c, channel, by_commit)], key=lambda i: i.at)
+        compact = self._upkeep(c, channel, "compact", limit)
+        collect = self._upkeep(c, channel, "collect", limit)
+        return sorted([*given, *compact, *collect], key=lambda i: i.at)
 
-    def _upkeep(self, c: Connection, channel: str, by_commit: Mapping[str, list[Block]]) -> list[Instant]:
-        """Compactions and collections: commits that took no number."""
-        gone: dict[str, list[Block]] = {}
-        collected = select(blocks).where(blocks.c.channel == channel, blocks.c.collected_by.is_not(None))
-        who = pairs(c, collected.with_only_columns(blocks.c.id, blocks.c.collected_by))
-        for block in read_blocks(c, collected):
-            gone.setdefault(who[block.id], []).append(block)
-        compact = {i: found for i, found in by_commit.items() if found[0].origin == "compact"}
-        found = []
-        for action, of in (("compact", compact), ("collect", gone)):
-            for row in c.execute(select(commits).where(commits.c.id.in_(list(of)))).mappings():
-                some = tuple(of[row["id"]])
-                seq = max(b.hi for b in some)
-                found.append(Instant(action, "complete", seq, row["at"], row["id"], None, some, row["details"]))  # type: ignore[arg-type]
-        return found
+    def _upkeep(
+        self, c: Connection, channel: str, action: Literal["compact", "collect"], limit: int | None
+    ) -> list[Instant]:
+        """Compactions or collections: commits that took no number."""
+        by = blocks.c.commit_id if action == "compact" else blocks.c.collected_by
+        such = blocks.c.origin == "compact" if action == "compact" else by.is_not(None)
+        query = select(commits).where(commits.c.id.in_(select(by).where(blocks.c.channel == channel, such)))
+        rows = c.execute(query.order_by(commits.c.at.desc(), commits.c.id.desc()).limit(limit)).mappings().all()
+        touched = _blocks_by(c, channel, by, [r["id"] for r in rows])
+        return [
+            Instant(action, "complete", max(b.hi for b in some), r["at"], r["id"], None, tuple(some), r["details"])
+            for r, some in ((r, touched[r["id"]]) for r in reversed(rows))
+        ]
 
     def _requested(self, c: Connection, channel: str) -> list[Instant]:
         query = select(executions).join(staged, staged.c.execution_id == executions.c.id).distinct()
@@ -215,6 +242,21 @@ class Histories:
             Instant(r["purpose"], "requested", None, r["started_at"], "", r["binding"])
             for r in c.execute(query).mappings()
         ]
+
+
+def _blocks_by(c: Connection, channel: str, by: ColumnElement[Any], of: Sequence[str]) -> dict[str, list[Block]]:
+    """Commit -> the blocks of a channel that it added, or collected; by number.
+
+    Args:
+        by: the column that says so.
+    """
+    found: dict[str, list[Block]] = {}
+    for some in (of[n : n + _AT_ONCE] for n in range(0, len(of), _AT_ONCE)):
+        query = select(blocks, by.label("whose")).where(blocks.c.channel == channel, by.in_(some))
+        rows = c.execute(query.order_by(blocks.c.hi, blocks.c.kind, blocks.c.id)).mappings().all()
+        for row, block in zip(rows, with_files(c, rows), strict=True):
+            found.setdefault(row["whose"], []).append(block)
+    return found
 
 
 def _excerpt(c: Connection, part: Part, since: int, oldest: int) -> Excerpt:

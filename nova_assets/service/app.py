@@ -34,6 +34,7 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
             yield
         finally:
             service.decoders.close()
+            service.spool.close()
 
     app = FastAPI(
         title="nova_assets",

@@ -219,9 +219,9 @@ class Connection:
         found = self._get(f"{_path(channel)}/partitions", partition=_named(partition))
         return [PartitionShape.model_validate(p).back() for p in found]
 
-    def timeline(self, channel: Channel | str) -> list[Instant]:
-        """What happened to a channel, oldest first: the latest ten thousand instants."""
-        found = self._get(f"{_path(channel)}/timeline", limit=10_000)
+    def timeline(self, channel: Channel | str, limit: int = 10_000) -> list[Instant]:
+        """What happened to a channel, oldest first: the latest instants, ten thousand at most."""
+        found = self._get(f"{_path(channel)}/timeline", limit=limit)
         return [InstantShape.model_validate(i).back() for i in found]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:

@@ -23,6 +23,7 @@ from nova_assets.service.decoders import Decoders
 from nova_assets.service.media import JSON
 from nova_assets.service.observe import Observed
 from nova_assets.service.shapes.shape import Problem
+from nova_assets.service.uploads import Spool
 from nova_assets.service.work import Work
 from nova_assets.store import Store
 from nova_assets.views.desk import Desk
@@ -39,6 +40,7 @@ class Service:
         identity: of its catalog: clients see by it that they ask the right one.
         observed: what is counted of it.
         work: what is at work, where it stops in good order.
+        spool: where bodies lie meanwhile.
         decoders: what bodies are decoded by.
     """
 
@@ -48,6 +50,7 @@ class Service:
     identity: str
     observed: Observed | None = None
     work: Work | None = None
+    spool: Spool = field(default_factory=Spool)
     decoders: Decoders = field(default_factory=Decoders)
     _defined: dict[str, tuple[float, Channel]] = field(default_factory=dict)
     _looking: threading.Lock = field(default_factory=threading.Lock)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import stat
 import tempfile
+import threading
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -41,10 +47,62 @@ def kind_of(request: Request) -> str:
     return found
 
 
+class Spool:
+    """Where bodies lie while they are worked on: a folder of this process, which it holds by a lock.
+
+    What a process that was killed has left of its own is deleted by the next that begins one.
+    """
+
+    prefix = "nova-uploads-"
+
+    def __init__(self) -> None:
+        self._opening = threading.Lock()
+        self._held: tuple[Path, int] | None = None
+
+    def folder(self) -> Path:
+        """The folder, made when it is first needed."""
+        with self._opening:
+            if self._held is None:
+                _sweep(Path(tempfile.gettempdir()), self.prefix)
+                made = Path(tempfile.mkdtemp(prefix=self.prefix))
+                held = os.open(made / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+                fcntl.flock(held, fcntl.LOCK_EX)
+                self._held = made, held
+            return self._held[0]
+
+    def close(self) -> None:
+        """Delete the folder."""
+        with self._opening:
+            if self._held is not None:
+                shutil.rmtree(self._held[0], ignore_errors=True)
+                os.close(self._held[1])
+                self._held = None
+
+
+_NEW = 60.0
+"""Seconds for which a folder may not be locked yet."""
+
+
+def _sweep(parent: Path, prefix: str) -> None:
+    """Delete the folders of this user that no process holds any more."""
+    for left in parent.glob(f"{prefix}*"):
+        with suppress(OSError):
+            status = left.lstat()
+            mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if not mine or status.st_mtime > time.time() - _NEW:
+                continue
+            held = os.open(left / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left)
+            finally:
+                os.close(held)
+
+
 @asynccontextmanager
-async def spooled(request: Request, suffix: str) -> AsyncIterator[Path]:
+async def spooled(request: Request, suffix: str, spool: Spool) -> AsyncIterator[Path]:
     """The body as a file, gone afterwards. How large it may be, and how long it may take, is limited before."""
-    with tempfile.TemporaryDirectory(prefix="nova-upload-") as folder:
+    with tempfile.TemporaryDirectory(dir=await run_in_threadpool(spool.folder)) as folder:
         file = Path(folder) / f"body.{suffix}"
         with file.open("wb") as out:
             async for chunk in request.stream():

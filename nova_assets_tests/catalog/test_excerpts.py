@@ -167,6 +167,18 @@ def test_an_excerpt_plans_as_the_whole(catalog: SqlCatalog, timeline: Timeline) 
         assert answer(modes.snapshot, then) == answer(modes.snapshot, whole), "all, beside old"
 
 
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(timeline=timelines(), limit=st.integers(1, 5))
+def test_the_newest_blocks_are_the_last_of_the_whole(catalog: SqlCatalog, timeline: Timeline, limit: int) -> None:
+    name = write(catalog, timeline)
+    for _, at, scope in timeline.asked:
+        whole = list(reversed(catalog.history(name, at, scope).blocks))
+        assert catalog.blocks(name, at, scope) == whole
+        assert catalog.blocks(name, at, scope, limit) == whole[:limit]
+    with pytest.raises(nova.VersionNotFound):
+        catalog.blocks(name, timeline.head + 1)
+
+
 def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: SqlCatalog) -> None:
     """Asked for more than it is for, it says that this is gone."""
     compacted = [Told("", "delta", n - 1, n, "task", False) for n in range(1, 7)]

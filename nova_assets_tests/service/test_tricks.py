@@ -13,6 +13,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -388,7 +389,19 @@ def test_no_answer_tells_where_things_are(there: Deployed, ask: Callable[..., ht
         tells_no_place(there, answer.text + repr(answer.headers))
 
 
-def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Any) -> None:
+def test_what_a_caller_may_not_see_takes_no_room_of_what_they_may(tmp_path: Path) -> None:
+    """The latest execution and firing are others'; the latest that the caller may see is told."""
+    with deployed(tmp_path, auth="tokens") as there:
+        mine, all_ = there.token("sums", read=("stock", "totals")), there.token("all", read=("*",))
+        for what in ("executions", "firings"):
+            url = f"{there.url}/v1/{what}"
+            latest = httpx.get(url, params={"limit": 1}, headers=all_).json()
+            seen = httpx.get(url, headers=mine).json()
+            assert latest[0]["binding"] != "sums" and {found["binding"] for found in seen} == {"sums"}
+            assert httpx.get(url, params={"limit": 1}, headers=mine).json() == seen[:1]
+
+
+def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Path) -> None:
     with deployed(tmp_path, auth="none") as broken:
         paths = [f["path"] for b in _blocks(broken, "stock") for f in b["files"]]
         (tmp_path / "wh" / paths[0]).write_bytes(b"PAR1 nonsense PAR1")

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nova_assets.service.media import ARROW, LINES, PARQUET
+from nova_assets.service.uploads import Spool
 from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of
 from nova_assets_tests.service.make_corpus import FOLDER, corpus
 
@@ -226,6 +228,28 @@ def test_a_decoder_knows_no_secret_of_the_service(serving: Serving) -> None:
     assert serving.put(stream_of(rows_of("stock", 1)), ARROW).status_code == 200
     for pid in serving.decoders():
         assert b"NOVA_" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held, ended = Spool(), Spool()
+    mine, gone = held.folder(), ended.folder()
+    ended.close()
+    left, begun, elsewhere = (tmp_path / f"{name}" for name in (f"{Spool.prefix}left", f"{Spool.prefix}new", "other"))
+    for folder in (left, begun, elsewhere):
+        (folder / "abc").mkdir(parents=True)
+        (folder / "abc" / "body.arrow").write_bytes(b"rows")
+    link = tmp_path / f"{Spool.prefix}link"
+    link.symlink_to(elsewhere)
+    for old in (mine, left, elsewhere):
+        os.utime(old, (0, 0))
+    os.utime(link, (0, 0), follow_symlinks=False)
+    next_ = Spool()
+    expected = sorted([mine, begun, elsewhere, link, next_.folder()])
+    assert sorted(tmp_path.iterdir()) == expected
+    assert not gone.exists() and (elsewhere / "abc" / "body.arrow").exists()
+    held.close()
+    next_.close()
 
 
 def test_what_was_taken_is_what_was_sent(serving: Serving) -> None:

@@ -123,6 +123,11 @@ class FollowedHistories(PartitionHistories):
                 assert known == there
         self.known.append(self.catalog.channel("table").position)
 
+    @rule(channel=st.sampled_from(["table", "whole", "each"]), limit=st.integers(1, 6))
+    def look_at_the_latest(self, channel: str, limit: int) -> None:
+        """The latest instants are the last of them all."""
+        assert self.catalog.timeline(channel, limit) == self.catalog.timeline(channel)[-limit:]
+
     @invariant()
     def the_warehouse_holds_what_the_view_lists(self) -> None:
         """Every file of the view is there, and no other: what was collected is deleted after the grace."""

@@ -98,7 +98,7 @@ async def insert(
     Ask again with the same ``Idempotency-Key`` where no answer came: the rows are there once.
     """
     format_ = kind_of(request)
-    async with spooled(request, format_) as file:
+    async with spooled(request, format_, service.spool) as file:
         done = await run_in_threadpool(
             _inserted, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
         )

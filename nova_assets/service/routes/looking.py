@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
@@ -18,7 +19,6 @@ from nova_assets.service.deployment import (
     Partition,
     Reading,
     Served,
-    Service,
     problems,
 )
 from nova_assets.service.shapes.blocks import BlockShape
@@ -74,23 +74,23 @@ def blocks(
     at: Number = None,
     limit: Limit = 1000,
 ) -> list[BlockShape]:
-    """The blocks that are there, newest first, with their files."""
+    """The blocks that are there, newest first, with their files. Those before them are told with ``at``."""
     scope = service.scope(channel, partition)
-    found = service.store.catalog.history(channel, at, scope)
-    return [BlockShape.of(b) for b in reversed(found.blocks[-limit:])]
+    return [BlockShape.of(b) for b in service.store.catalog.blocks(channel, at, scope, limit)]
 
 
 @router.get("/channels/{channel}/timeline")
 def timeline(channel: ChannelName, caller: Reading, service: Served, limit: Limit = 1000) -> list[InstantShape]:
     """The latest instants, oldest first; those under way last."""
-    return [InstantShape.of(i) for i in service.store.timeline(channel)[-limit:]]
+    return [InstantShape.of(i) for i in service.store.timeline(channel, limit)]
 
 
 @router.get("/channels/{channel}/pending")
 def pending(channel: ChannelName, caller: Reading, service: Served) -> PendingShape:
     """What is under way on a channel."""
     service.definition(channel)
-    found = [e for e in service.store.catalog.at_work() if _touches(service, e, channel)]
+    bound = service.store.catalog.bindings()
+    found = [e for e in service.store.catalog.at_work() if _touches(e, channel, bound)]
     shown = [ExecutionShape.of(_seen_by(caller, e)) for e in found]
     return PendingShape(
         channel=channel,
@@ -114,8 +114,8 @@ def executions(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[ExecutionShape]:
     """Executions, latest first, of which the caller may read every channel."""
-    found = service.store.catalog.executions(binding, limit, state=state)
-    return [ExecutionShape.of(e) for e in found if _may_see(caller, e.pins)]
+    may = None if caller.token is None else caller.channels("read", service.store.catalog.heads())
+    return [ExecutionShape.of(e) for e in service.store.catalog.executions(binding, limit, state=state, among=may)]
 
 
 @router.get("/executions/{execution}")
@@ -142,9 +142,8 @@ def firings(
 ) -> list[FiringShape]:
     """What triggers have fired, latest first, of bindings of which the caller may read every channel."""
     bound = service.store.catalog.bindings()
-    found = service.store.catalog.firings(binding, limit)
-    channels_of = {name: definition["channels"].values() for name, definition in bound.items()}
-    return [FiringShape.of(f) for f in found if f.binding in bound and _may_see(caller, channels_of[f.binding])]
+    may = [name for name, definition in bound.items() if _may_see(caller, definition["channels"].values())]
+    return [FiringShape.of(f) for f in service.store.catalog.firings(binding, limit, among=may)]
 
 
 def _may_see(caller: Caller, names: Iterable[str]) -> bool:
@@ -154,19 +153,17 @@ def _may_see(caller: Caller, names: Iterable[str]) -> bool:
 
 def _seen_by(caller: Caller, execution: Execution) -> Execution:
     """An execution, without the channels that the caller may not read."""
-    from dataclasses import replace
-
     seen = {c: p for c, p in execution.pins.items() if caller.may("read", c)}
     return execution if len(seen) == len(execution.pins) else replace(execution, pins=seen, binding=None, error=None)
 
 
-def _touches(service: Service, execution: Execution, channel: str) -> bool:
+def _touches(execution: Execution, channel: str, bindings: Mapping[str, Any]) -> bool:
     """Whether an execution is about to change a channel."""
     if execution.purpose == "read":
         return False
     if execution.binding is None:
         return channel in execution.pins
-    bound = service.store.catalog.bindings().get(execution.binding)
+    bound = bindings.get(execution.binding)
     if bound is None:
         return False
     ports = {e["port"] for t in bound["tasks"] for e in t["produces"]}
