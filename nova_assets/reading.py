@@ -48,7 +48,13 @@ class Reading:
         return Selection(self.runtime.engine, read, columns, keys, history.merge.key)
 
     @contextmanager
-    def pin(self, channels: Sequence[str], at: int | None, since: int | None) -> Iterator[Pinned]:
+    def pin(
+        self,
+        channels: Sequence[str],
+        at: int | None,
+        since: int | None,
+        partition: str | Mapping[str, object] | None = None,
+    ) -> Iterator[Pinned]:
         """Hold channels for as long as the block lasts; see ``Store.pin``."""
         execution = self.catalog.begin(
             Begin(
@@ -66,9 +72,10 @@ class Reading:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 pinned = Pinned(self, execution)
                 for channel in channels:  # pinned first, looked at then: what is there now stays
-                    pinned.read(channel)
+                    if at is not None:  # else the newest, which is there for sure
+                        pinned.read(channel, partition=partition)
                     if since is not None:
-                        pinned.read(channel, since=since)
+                        pinned.read(channel, since=since, partition=partition)
                 yield pinned
         finally:
             with suppress(NovaError):

@@ -53,7 +53,7 @@ class Selection:
         keyed channel, without Spark; where only Spark knows how rows are put together, some partitions; and where
         nothing else is possible, the whole: under ``Custom``, for instance, and of ``keys=`` the rows that were found.
 
-            with store.pin(["orders"]) as pinned, pinned.read("orders").to_batches() as reader:
+            with store.pin("orders") as pinned, pinned.read("orders").to_batches() as reader:
                 for batch in reader: ...
 
         Files are opened as their rows are asked for, so a reader has to be used while what it reads is pinned

@@ -180,7 +180,13 @@ class Store(Arriving, Published, Scheduled):
         return self._reading.read(self._known(channel), at, since, partition, columns, keys)
 
     @contextmanager
-    def pin(self, *channels: Channel | str, at: int | None = None, since: int | None = None) -> Iterator[Pinned]:
+    def pin(
+        self,
+        *channels: Channel | str,
+        at: int | None = None,
+        since: int | None = None,
+        partition: str | Mapping[str, object] | None = None,
+    ) -> Iterator[Pinned]:
         """Hold channels as they are at this one moment, for as long as the block lasts (R15): whatever is committed or
         collected meanwhile, what is read from the pin is there, and all of it goes together.
 
@@ -194,6 +200,7 @@ class Store(Arriving, Published, Scheduled):
             channels: their names.
             at: the version, instead of the newest; of a single channel.
             since: hold the changes after that version, too; of a single channel.
+            partition: that will be read; whether all is there that ``at`` and ``since`` need is seen of this only.
 
         Raises:
             ChannelNotFound: no such channel.
@@ -202,7 +209,7 @@ class Store(Arriving, Published, Scheduled):
         """
         if (at is not None or since is not None) and len(channels) != 1:
             raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
-        with self._reading.pin([self._known(c) for c in channels], at, since) as pinned:
+        with self._reading.pin([self._known(c) for c in channels], at, since, partition) as pinned:
             yield pinned
 
     def views(self, *channels: Channel | str) -> Any:

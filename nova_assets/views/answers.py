@@ -13,7 +13,7 @@ from nova_assets.model.reads import Chain, Diff, Inserts, Read, Together
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Position
 from nova_assets.plan import modes
-from nova_assets.views.coding import Descriptions, Kept, block_of, described, encode, loads
+from nova_assets.views.coding import Describe, Descriptions, Kept, block_of, described, encode, loads
 from nova_assets.views.view import View
 
 Link = tuple[str, str]
@@ -45,7 +45,7 @@ def files(view: View, scope: str, at: int | None, known: Known) -> bytes:
     history, kept = view.excerpt(scope, at, back_to=view.head.head if at is None else at)
     read = modes.snapshot(history)
     return _object(
-        {**_about(view, scope, history, known), "kind": "snapshot"},
+        {**_about(scope, history, known), "kind": "snapshot"},
         {"blocks": _array(_block(kept[b.id]) for b in _sources(read.bases, read.deltas))},
     )
 
@@ -56,12 +56,22 @@ def changed_files(view: View, scope: str, since: int, at: int | None, known: Kno
     In parts, of different partitions: the deltas of a ``chain``; or, where a base lies between, ``diff``: the blocks of
     the snapshot before, and of that after.
     """
-    history, kept = view.excerpt(scope, at, since=since)
+    return _changed_files(*view.excerpt(scope, at, since=since), since, known)
+
+
+def changed_files_told(found: History, since: int, known: Known) -> bytes:
+    """The same, of a history that no view had."""
+    kept = {b.id: _kept(b, lambda what: described(what)[0]) for b in found.blocks}
+    return _changed_files(found, kept, since, known)
+
+
+def _changed_files(found: History, kept: Mapping[str, Kept], since: int, known: Known) -> bytes:
     parts = []
-    for how, old, new in _parts(modes.changes(history, since)):
+    for how, old, new in _parts(modes.changes(found, since)):
         blocks = {"old": _array(_block(kept[b.id]) for b in old), "new": _array(_block(kept[b.id]) for b in new)}
         parts.append(_object({"how": how}, blocks))
-    return _object({**_about(view, scope, history, known), "kind": "changes", "since": since}, {"parts": _array(parts)})
+    about = {**_about(found.scope, found, known), "kind": "changes", "since": since}
+    return _object(about, {"parts": _array(parts)})
 
 
 def history(view: View, scope: str, at: int | None, since: int, back_to: int, known: Known) -> bytes:
@@ -82,12 +92,14 @@ def history_told(found: History, known: Known) -> bytes:
     def marked(what: Any) -> str | None:
         return None if what is None else describe(what.as_json())
 
-    kept = []
-    for block in found.blocks:
-        about, _, listed = encode(block, describe).partition(b"\n")
-        kept.append(Kept(block, about, listed))
+    kept = [_kept(block, describe) for block in found.blocks]
     marks = (marked(found.schema), describe(found.merge.as_json()), marked(found.last_merge))
     return _history(marks, found, kept, Descriptions(texts.get), known)
+
+
+def _kept(block: Block, describe: Describe) -> Kept:
+    about, _, listed = encode(block, describe).partition(b"\n")
+    return Kept(block, about, listed)
 
 
 def _history(
@@ -154,7 +166,7 @@ def _position(known: Known) -> dict[str, Any]:
     return {"position": str(known.position), "links": [list(link) for link in known.links]}
 
 
-def _about(view: View, scope: str, history: History, known: Known) -> dict[str, Any]:
+def _about(scope: str, history: History, known: Known) -> dict[str, Any]:
     return {"channel": history.channel, "partition": scope, "at": history.head, **_position(known)}
 
 

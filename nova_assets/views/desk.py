@@ -51,18 +51,20 @@ class Desk:
     ) -> bytes:
         """What a plan needs of a channel (``answers.history``)."""
 
+        asked = (channel, scope, at, known, enough)
+
         def work(view: View) -> bytes | None:
             if at is not None and not view.tells(at):
                 return None
             return answers.history(view, scope, at, since, back_to, self._known(view, known))
 
-        found = self._ask(channel, scope, at, known, enough, work)
+        found = None if self._is_found_sooner(channel, scope, since) else self._ask(*asked, work)
         if found is not None:
             return found
         # What the schema was, before the view began, the catalog alone can tell.
-        standing = self.catalog.standing(channel)
+        there = self._stands(channel, known)
         told = self.catalog.history(channel, at, scope, since or None, back_to=back_to or None)
-        return answers.history_told(told, Known(standing.position, self._passed(channel, known, standing.position)))
+        return answers.history_told(told, there)
 
     def files(self, channel: str, scope: str, at: int | None, known: Position | None, *, enough: bool = False) -> bytes:
         """The files of a snapshot (``answers.files``)."""
@@ -92,6 +94,9 @@ class Desk:
         enough: bool = False,
     ) -> bytes:
         """The files that tell what changed (``answers.changed_files``)."""
+        if self._is_found_sooner(channel, scope, since):
+            there = self._stands(channel, known)
+            return answers.changed_files_told(self.catalog.history(channel, at, scope, since), since, there)
         return self._ask(
             channel,
             scope,
@@ -156,6 +161,16 @@ class Desk:
         if at is not None and not 0 <= at <= head:
             raise VersionNotFound.of(channel, at, head)
         return found  # type: ignore[return-value]
+
+    def _is_found_sooner(self, channel: str, scope: str, since: int) -> bool:
+        """Whether the catalog is asked: what came after a number it finds by its indexes, and nothing has to be loaded
+        for that."""
+        return since > 0 and self.follower.lacks_changes(channel, scope, since)
+
+    def _stands(self, channel: str, known: Position | None) -> Known:
+        """Where the channel is, by the catalog, and how one gets there."""
+        position = self.catalog.standing(channel).position
+        return Known(position, self._passed(channel, known, position))
 
     def _known(self, view: View, known: Position | None) -> Known:
         """Where the view is, and how one gets there."""

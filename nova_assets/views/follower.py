@@ -153,6 +153,22 @@ class Follower:
         self.counts.met += found is not None
         return found
 
+    def lacks_changes(self, channel: str, scope: str, since: int) -> bool:
+        """Whether many partitions would have to be loaded, or looked through, to tell what changed after a number.
+
+        Raises:
+            ChannelNotFound.
+        """
+        columns = self.catalog.channel(channel).channel.partition_columns
+        if not columns or single_in(columns, scope) is not None:
+            return False
+        try:
+            with self.storage.look() as looked:
+                view = self._found(looked, channel)
+                return view is None or not view.covers(scope) or view.touched(since) is None
+        except (StorageFailed, Damaged):
+            return True
+
     def cleaned(self, channel: str, step: int) -> None:
         """Of partitions that no later instant has touched, nothing is left to be collected."""
         try:

@@ -246,22 +246,22 @@ class View:
         """What of a history is asked for (``plan/excerpt``); of long ones little else is looked at."""
         at = self.head.head if at is None else at
         oldest = since or min(back_to, at)
+        partitions = self._changed(scope, since, at) if since else [p.name for p in self.partitions(scope)]
         if oldest:
             with suppress(NotEnough):
-                short, kept = self.history(scope, at, oldest)
+                short, kept = self._history(scope, partitions, at, oldest)
                 return excerpt(short, since, back_to, lambda n: self.schema_at(scope, n)), kept
-        whole, kept = self.history(scope, at)
-        return excerpt(whole, since, back_to), kept
+        whole, kept = self._history(scope, partitions, at, 0)
+        return excerpt(whole, since, back_to, lambda n: self.schema_at(scope, n)), kept
 
-    def history(self, scope: str = WHOLE, at: int | None = None, oldest: int = 0) -> tuple[History, dict[str, Kept]]:
+    def history(self, scope: str = WHOLE, at: int | None = None) -> tuple[History, dict[str, Kept]]:
         """The history of a scope that is covered, of blocks without their files; and these, by their blocks' ids.
 
         Args:
             at: up to this number, of which it ``tells``.
-            oldest: of each partition only what came from the newest base on that is no later than this.
         """
         at = self.head.head if at is None else at
-        return self._history(scope, [p.name for p in self.partitions(scope)], at, oldest)
+        return self._history(scope, [p.name for p in self.partitions(scope)], at, 0)
 
     def history_of(self, partitions: Sequence[str]) -> History:
         """The history of some that are loaded, of blocks without their files."""
@@ -275,6 +275,28 @@ class View:
             return -1
         later = (i.n for i in kept if i.action not in _AT_NUMBERS and i.seq is not None and i.seq > number)
         return min(later, default=self.position.step + 1) - 1
+
+    def _changed(self, scope: str, since: int, at: int) -> list[str]:
+        """The partitions of a scope that have changed between two numbers, and maybe others."""
+        touched = self.touched(since) if since < at else set()
+        if touched is None:
+            return [p.name for p in self.partitions(scope)]
+        return sorted(p for p in touched if within(p, scope) and self.has(p))
+
+    def touched(self, since: int) -> set[str] | None:
+        """The partitions that were touched since the number after this one was given, loaded or not; None where that is
+        longer ago than instants are known."""
+        found: set[str] = set()
+        for key, text in self._looked.back(self._drawer, INSTANT + _END):
+            if not key.startswith(INSTANT):
+                break
+            instant = Instant.decode(text)
+            if not instant.action:  # where the view began
+                return found if self.head.versions[0].number <= since else None
+            if instant.action not in _AT_NUMBERS and instant.seq is not None and instant.seq <= since:
+                return found
+            found.update(instant.partitions)
+        return None
 
     def _history(self, scope: str, partitions: Sequence[str], at: int, oldest: int) -> tuple[History, dict[str, Kept]]:
         blocks: list[Kept] = []

@@ -269,6 +269,22 @@ def scripted(connection: nova.Connection, *statuses: int) -> list[httpx.Request]
     return asked
 
 
+def test_little_is_loaded_for_little(store: nova.Store) -> None:
+    """Inserts, changes, one partition and the schema take no view of the whole channel."""
+    for day in range(1, 6):
+        store.insert("visits", [visit(day, region, day) for region in ("eu", "us")])
+    with nova.open(store.project, settings=store.settings) as begun:
+        served = serving.service_of(begun, ServiceConfig(port=0))
+        with serving.server(served).in_background() as url, nova.connect(url) as connection:
+            connection.insert("visits", [visit(6, "eu", 6)])
+            assert connection.read("visits", since=4).to_arrow().num_rows == 3
+            for what in ("schema", "schema?at=2", "changes?since=3", "blocks?limit=1", "timeline?limit=1"):
+                assert httpx.get(f"{url}/v1/channels/visits/{what}").status_code == 200
+            assert served.desk.follower.counts.loaded == 0
+            assert connection.read("visits", partition="dt=2024-01-01/region=eu").to_arrow().num_rows == 1
+            assert served.desk.follower.counts.loaded == 1
+
+
 @pytest.mark.parametrize("status", [429, 503, 504])
 def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     """With one key; and where no answer comes, the error tells that key."""

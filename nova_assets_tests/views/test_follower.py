@@ -17,6 +17,8 @@ import nova_assets as nova
 from nova_assets.model.block import Block
 from nova_assets.model.timeline import History, Position
 from nova_assets.plan.excerpt import excerpt
+from nova_assets.views.coding import loads
+from nova_assets.views.desk import Desk
 from nova_assets.views.follower import Follower
 from nova_assets.views.on_disk import OnDisk
 from nova_assets.views.storage import InMemory, Storage
@@ -44,6 +46,14 @@ def said(history: History) -> Any:
     blocks = {b.id: (b.partition, b.kind, b.lo, b.hi, b.origin, b.manifest, b.merge) for b in history.blocks}
     tracks = {t.partition: (t.numbers, t.floor) for t in history.tracks}
     return history.head, history.schema, history.merge, history.last_merge, history.earlier, blocks, tracks
+
+
+def answered(follower: Follower, *asked: Any) -> Any:
+    """What a desk tells of changes."""
+    try:
+        return loads(Desk(follower).changed_files(*asked))
+    except nova.BlockCollected as error:
+        return error.what
 
 
 class FollowedHistories(PartitionHistories):
@@ -92,6 +102,17 @@ class FollowedHistories(PartitionHistories):
             found = said(self.catalog.history(channel, at, scope, **asked))
             assert said(excerpt(then, **asked)) == found
             assert said(follower.ask(channel, lambda v, a=asked: excerpted(v, scope, at, **a), [scope])) == found
+
+    @rule(channel=st.sampled_from(["whole", "each"]), p=st.sampled_from([None, *PARTITIONS]), data=st.data())
+    def ask_what_changed(self, channel: str, p: str | None, data: st.DataObject) -> None:
+        """Whether a view has it, or the catalog finds it sooner."""
+        at = data.draw(st.integers(0, self.catalog.channel(channel).head))
+        since = data.draw(st.integers(0, at))
+        loaded, new = self.followers["one"], Follower(self.catalog, InMemory())
+        loaded.ask(channel, lambda v: None)
+        asked = (channel, "" if p is None else f"p={p}", since, at, None)
+        assert answered(loaded, *asked) == answered(new, *asked)
+        assert not since or p is not None or not new.counts.loaded
 
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:

@@ -132,7 +132,7 @@ def _streamed(service: Service, channel: str, wanted: ReadRequest, compression: 
     keys = None if wanted.keys is None else _keys(service, channel, wanted.keys)
 
     def opened() -> AbstractContextManager[pa.RecordBatchReader]:
-        pinned = service.store.pin(channel, at=wanted.at, since=wanted.since)
+        pinned = service.store.pin(channel, at=wanted.at, since=wanted.since, partition=wanted.partition)
         return rows(pinned, lambda held: held.read(channel, since=wanted.since, keys=keys, **how))
 
     stream = Streamed(opened, None if compression == "none" else compression, service.config.stream_seconds)
