@@ -84,6 +84,12 @@ def show(figures: Mapping[str, Any], size: Size) -> None:
         ("", *whats, "all loaded anew"),
         [(n, *(f"{of['sync'][w] * 1e3:.1f}" for w in whats), f"{of['loaded'] * 1e3:,.0f}") for n, of in each],
     )
+    asked = list(each[0][1]["unloaded"])
+    measure.show(
+        "Asked of the whole channel, ms: before anything is loaded, and afterwards",
+        ("", *asked, *(f"{a}, loaded" for a in asked)),
+        [(n, *(f"{of[w][a] * 1e3:.1f}" for w in ("unloaded", "all loaded") for a in asked)) for n, of in each],
+    )
     measure.show(
         f"Seconds from the start of the process: until the first answer, and until {size.random:,} more",
         ("", "first", "all", "nothing kept: first", "all", "to stop"),

@@ -49,6 +49,7 @@ def measured(place: Place, views: str) -> dict[str, Any]:
     with Served(place.catalog, place.warehouse, folder, views) as service:
         _is_right(place, service, catalog)
         figures["memory before"] = process.memory(service.pid)
+        figures["unloaded"] = _asked_of_all(place, service)
         began = time.perf_counter()
         known = service.load()
         figures["loaded"] = time.perf_counter() - began
@@ -57,6 +58,7 @@ def measured(place: Place, views: str) -> dict[str, Any]:
         figures["lookups"], figures["listings"] = _counted(place, job, service.pid)
         figures["alone"] = asdict(_asked(place, job, service.pid, clients=1))
         figures["memory asked"] = process.memory(service.pid)
+        figures["all loaded"] = _asked_of_all(place, service)
         figures["sync"] = _synced(place, service, catalog)
         figures["stopped"] = service.stop()
     figures["on disk"] = service.on_disk()
@@ -94,6 +96,17 @@ def _is_right(place: Place, service: Served, catalog: SqlCatalog) -> None:
         there = {f.path for b in catalog.history(NAME, None, partition).blocks for f in b.manifest.files}
         if set(service.files(partition)) != there:
             raise RuntimeError(f"the service is wrong about {partition}")
+
+
+def _asked_of_all(place: Place, service: Served) -> dict[str, float]:
+    """Medians of what is asked of the whole channel, and answered by little of it."""
+    found: dict[str, list[float]] = {}
+    for _ in range(place.size.rounds):
+        for what, given in (("schema", {}), ("changes", {"since": place.size.numbers - 1}), ("blocks", {"limit": 10})):
+            began = time.perf_counter()
+            service.ask(what, **given)
+            found.setdefault(what, []).append(time.perf_counter() - began)
+    return {what: statistics.median(seconds) for what, seconds in found.items()}
 
 
 def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, float]:
