@@ -71,14 +71,14 @@ class Upkeep:
 
     def compactable(self, channel: str, asked: Asked) -> tuple[Compact, ...]:
         """What would be added now, and why."""
-        return self._wanted(self.catalog.history(channel, None, asked.scope), asked)
+        return self._wanted(self._newest(channel, asked.scope), asked)
 
     def compact(self, channel: str, asked: Asked) -> Commit | None:
         """Add bases, or chained deltas, at numbers that exist, wherever it is worth it; None when it is nowhere.
 
         The head does not move, no trigger fires, and no answer changes.
         """
-        history = self.catalog.history(channel, None, asked.scope)
+        history = self._newest(channel, asked.scope)
         wanted = self._wanted(history, asked)
         if not wanted:
             return None
@@ -87,7 +87,7 @@ class Upkeep:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 head = execution.pins[channel].head
                 if head != history.head:  # if it was but compacted meanwhile, the commit says so
-                    history = self.catalog.history(channel, head, asked.scope)
+                    history = self.catalog.history(channel, head, asked.scope, back_to=head)
                     wanted = self._wanted(history, asked)
                 if not wanted:
                     self.runtime.staging.undo(execution, "compacted by another process")
@@ -166,6 +166,11 @@ class Upkeep:
             crash_point("collect.deleted")
             self.catalog.deleted(gone)
         return len(gone)
+
+    def _newest(self, channel: str, scope: str) -> History:
+        """What compaction goes by: of each partition what came from its newest base on, however much is retained."""
+        head = self.catalog.channel(channel).head
+        return self.catalog.history(channel, head, scope, back_to=head)
 
     def _wanted(self, history: History, asked: Asked) -> tuple[Compact, ...]:
         channel = history.channel
