@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         way=_one_of("way", values["way"], ("auto", "memory", "cells", "frame")),
         dagster_url=_url("dagster_url", values["dagster_url"]),
         service=_service(values["service"]),
-        service_token=values["service_token"],
+        service_token=_token(values["service_token"]),
         service_timeout=_seconds("service_timeout", values["service_timeout"]),
         views=_one_of("views", values["views"], ("disk", "memory")),
         views_memory=_number("views_memory", values["views_memory"], "a number of MiB such as 64"),
@@ -192,8 +193,10 @@ def _catalog_url(url: str, root: Path) -> str:
 
 
 def _url(name: str, value: Any) -> str:
-    if urlsplit(str(value)).scheme in ("http", "https") and urlsplit(str(value)).hostname:
-        return str(value)
+    with suppress(ValueError):  # of a port that is none
+        parts = urlsplit(str(value))
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return str(value)
     raise SettingsError(f"setting {name!r} is no address", found=repr(value), expected='"http://host:port"')
 
 
@@ -205,6 +208,18 @@ def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
 
 def _service(value: Any) -> str | None:
     return None if value in (None, "", "none") else "embedded" if value == "embedded" else _url("service", value)
+
+
+def _token(value: Any) -> str | None:
+    if value in (None, ""):
+        return None
+    if isinstance(value, str) and value.isascii() and value.isprintable() and " " not in value:
+        return value
+    raise SettingsError(
+        "setting 'service_token' is no token",
+        found="something else, which may be a secret and is not shown",
+        expected="what nova token add has shown: nova_…",
+    )
 
 
 def _spark(value: Any) -> str:

@@ -56,13 +56,14 @@ class SqlCatalog:
         self.positions = histories.positions
         self.lagging = histories.lagging
         self.has_consumers = histories.has_consumers
-        known = Following(database, definitions)
+        known = Following(database, definitions, histories)
         self.standing = known.standing
         self.steps = known.steps
         self.passed = known.passed
         self.told = known.told
         self.named = known.named
         self.bootstrap = known.bootstrap
+        self.history_there = known.history_there
         self.outlines = Outlines(database, histories).outlines
 
         self.begin = executions.begin

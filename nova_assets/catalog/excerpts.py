@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import CTE, ColumnElement, Connection, RowMapping, and_, func, literal_column, select
@@ -123,13 +122,17 @@ def after(c: Connection, part: Part, since: int) -> Excerpt:
 
 
 def newest(c: Connection, part: Part, limit: int | None) -> list[Block]:
-    """The newest blocks that are there, newest first; no more of them than the limit."""
+    """The newest blocks that are there, newest first; once there are enough, those of the last number are all told."""
     query = select(blocks).where(*part.where, blocks.c.collected_at.is_(None))
     query = query.order_by(blocks.c.hi.desc(), blocks.c.kind.desc(), blocks.c.id.desc())
-    if part.scope and part.single is None:  # what is in a scope is known for sure once it is here
-        there = (r for r in c.execute(query).mappings() if within(r["partition"], part.scope))
-        return with_files(c, list(islice(there, limit)))
-    return with_files(c, c.execute(query.limit(limit)).mappings().all())
+    found: list[RowMapping] = []
+    with c.execute(query.execution_options(yield_per=_AT_ONCE)) as rows:
+        for row in rows.mappings():
+            if limit is not None and len(found) >= limit and row["hi"] != found[-1]["hi"]:
+                break
+            if within(row["partition"], part.scope):  # some of other dimensions may have met the conditions
+                found.append(row)
+    return with_files(c, found)
 
 
 def _above(c: Connection, part: Part, since: int) -> Excerpt:

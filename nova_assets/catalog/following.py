@@ -12,7 +12,7 @@ from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.excerpts import Part, narrowed, whole_of
-from nova_assets.catalog.history import last_merge, schema_told
+from nova_assets.catalog.history import Histories, last_merge, schema_told
 from nova_assets.catalog.tables import blocks, channels, steps
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
@@ -29,9 +29,10 @@ _AT_ONCE = 300
 class Following:
     """Timelines, from some instant on. Every answer is of one moment."""
 
-    def __init__(self, database: Database, definitions: Definitions) -> None:
+    def __init__(self, database: Database, definitions: Definitions, histories: Histories) -> None:
         self.database = database
         self.definitions = definitions
+        self.histories = histories
 
     def standing(self, channel: str) -> Standing:
         """Where a channel stands. Raises ChannelNotFound."""
@@ -137,6 +138,21 @@ class Following:
         def work(c: Connection) -> tuple[Standing, History] | None:
             standing = _standing(c, channel)
             return None if standing is None else (standing, _history(c, standing, partitions))
+
+        return self._found(channel, self.database.read(work))
+
+    def history_there(
+        self, channel: str, at: int | None, scope: str, since: int, back_to: int
+    ) -> tuple[Standing, History]:
+        """Where a channel stands, and a history of that moment (``Histories.history``).
+
+        Raises:
+            ChannelNotFound, VersionNotFound.
+        """
+
+        def work(c: Connection) -> tuple[Standing, History] | None:
+            standing, found = _standing(c, channel), self.histories.history_in(c, channel, at, scope, since, back_to)
+            return None if standing is None or found is None else (standing, found)
 
         return self._found(channel, self.database.read(work))
 

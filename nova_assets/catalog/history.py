@@ -61,16 +61,25 @@ class Histories:
 
         Args:
             scope: the partitions wanted.
-            limit: no more than these, and no more is loaded.
+            limit: so many are enough; those of their last number are all told.
 
         Raises:
             ChannelNotFound, VersionNotFound.
         """
-        state = self.definitions.channel(channel)
-        if at is not None and not 0 <= at <= state.head:
-            raise VersionNotFound.of(channel, at, state.head)
-        part = Part(channel, state.head if at is None else at, scope, state.channel.partition_columns)
-        return self.database.read(lambda c: newest(c, part, limit))
+
+        def work(c: Connection) -> list[Block] | None:
+            row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
+            if row is None:
+                return None
+            if at is not None and not 0 <= at <= row["head"]:
+                raise VersionNotFound.of(channel, at, row["head"])
+            columns = Channel.from_json(row["definition"]).partition_columns
+            return newest(c, Part(channel, row["head"] if at is None else at, scope, columns), limit)
+
+        found = self.database.read(work)
+        if found is None:
+            raise self.definitions.not_found(channel)
+        return found
 
     def timeline(self, channel: str, limit: int | None = None) -> list[Instant]:
         """Instants, oldest first; those under way last.

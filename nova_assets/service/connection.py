@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import random
 import tempfile
 import time
@@ -12,14 +13,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
 
 from nova_assets.engine.take import take
-from nova_assets.errors import CommitOutcomeUnknown, NovaError, RequestTimedOut, ServiceBusy, ServiceUnavailable
+from nova_assets.errors import (
+    CommitOutcomeUnknown,
+    NotAllowed,
+    NovaError,
+    RequestTimedOut,
+    ServiceBusy,
+    ServiceUnavailable,
+)
 from nova_assets.insert import InsertCheck
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
@@ -35,14 +43,11 @@ from nova_assets.service.media import ARROW, LINES, PARQUET
 from nova_assets.service.problems import error_of
 from nova_assets.service.rows import RemoteSelection, Source, cut_off
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
-from nova_assets.service.shapes.channels import ChannelShape, PartitionShape
+from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
 from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
 from nova_assets.service.shapes.shape import schema_of
 from nova_assets.service.shapes.timeline import InstantShape
 from nova_assets.service.shapes.upkeep import CollectedShape, CompactedShape
-
-if TYPE_CHECKING:
-    pass
 
 _AS_THEY_ARE = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES}
 
@@ -277,16 +282,22 @@ class Connection:
             with Path(data).open("rb") as file:
                 yield file, _AS_THEY_ARE[Path(data).suffix]
             return
-        table = take(data, self._schema(channel) if _is_text(data) else None)
+        try:
+            schema = self._schema(channel) if _is_text(data) else None
+        except NotAllowed:
+            if not isinstance(data, str | Path):
+                yield io.BytesIO("".join(map(_line, data)).encode()), LINES
+                return
+            schema = None
+        table = take(data, schema)
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_stream(file, table.schema) as writer:
                 writer.write_table(table)
             yield file, ARROW
 
     def _schema(self, channel: str) -> Schema | None:
-        """What rows and lines are parsed by."""
-        state = self.channel(channel)
-        return state.schema
+        """What rows and lines are parsed by. Raises NotAllowed: who may only write is told no columns."""
+        return schema_of(SchemaShape.model_validate(self._get(f"{_path(channel)}/schema")).columns)
 
     def _asked(self, send: Any, again: bool = True) -> httpx.Response:
         """The answer. What did not come through is tried again, after ever longer pauses."""
@@ -352,6 +363,12 @@ def _plain(keys: pa.Table) -> list[dict[str, Any]]:
         return value if isinstance(value, bool | int | float | str | None) else str(value)
 
     return [{column: plain(value) for column, value in row.items()} for row in keys.to_pylist()]
+
+
+def _line(row: Any) -> str:
+    """A row as JSON has it: what that does not know is said in words, which the service parses by the channel's
+    schema."""
+    return json.dumps(row, default=str) + "\n"
 
 
 def _good(response: httpx.Response) -> httpx.Response:

@@ -57,8 +57,11 @@ class Decoders:
             raise ServiceBusy("other bodies are being decoded", next="ask again in a moment", reason="decoding")
         try:
             process = self._process()
-            answer = _asked(process, job, seconds)
-            self._idle.append(process)
+            answer, is_late = _asked(process, job, seconds)
+            if is_late:
+                _end(process)
+            else:
+                self._idle.append(process)
         finally:
             self._free.release()
         if answer:
@@ -96,8 +99,13 @@ def _started() -> subprocess.Popen[str]:
     )
 
 
-def _asked(process: subprocess.Popen[str], job: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The answer of a process. One that gives none has ended. Raises BadRecord, RequestRefused."""
+def _asked(process: subprocess.Popen[str], job: dict[str, Any], seconds: float) -> tuple[dict[str, Any], bool]:
+    """The answer of a process, and whether it was ended a moment after it had given that. One that gives none has
+    ended.
+
+    Raises:
+        BadRecord, RequestRefused.
+    """
     assert process.stdin is not None and process.stdout is not None
     late = threading.Event()
 
@@ -114,9 +122,10 @@ def _asked(process: subprocess.Popen[str], job: dict[str, Any], seconds: float) 
         line = ""
     finally:
         timer.cancel()
+        timer.join()
     if line.endswith("\n"):
         answer: dict[str, Any] = json.loads(line)
-        return answer
+        return answer, late.is_set()
     _end(process)
     log.warning("a body could not be decoded", extra={"exit_code": process.returncode, "kind": job["kind"]})
     if late.is_set():

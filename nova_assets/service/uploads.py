@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 import threading
 import time
@@ -48,7 +47,7 @@ def kind_of(request: Request) -> str:
 
 
 class Spool:
-    """Where bodies lie while they are worked on: a folder of this process, which it holds by a lock.
+    """Where bodies lie while they are worked on: a folder of this process, which holds it by a lock on the folder.
 
     What a process that was killed has left of its own is deleted by the next that begins one.
     """
@@ -60,15 +59,23 @@ class Spool:
         self._held: tuple[Path, int] | None = None
 
     def folder(self) -> Path:
-        """The folder, made when it is first needed."""
+        """The folder, made when it is first needed; and again, where somebody has cleaned up."""
         with self._opening:
+            if self._held is not None and not self._held[0].is_dir():
+                os.close(self._held[1])
+                self._held = None
             if self._held is None:
-                _sweep(Path(tempfile.gettempdir()), self.prefix)
-                made = Path(tempfile.mkdtemp(prefix=self.prefix))
-                held = os.open(made / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-                fcntl.flock(held, fcntl.LOCK_EX)
-                self._held = made, held
+                self._held = self._made()
             return self._held[0]
+
+    def _made(self) -> tuple[Path, int]:
+        _sweep(Path(tempfile.gettempdir()), self.prefix)
+        made = Path(tempfile.mkdtemp(prefix=self.prefix))
+        try:
+            return made, _lock(made, fcntl.LOCK_EX)
+        except OSError:
+            made.rmdir()
+            raise
 
     def close(self) -> None:
         """Delete the folder."""
@@ -86,17 +93,25 @@ _NEW = 60.0
 def _sweep(parent: Path, prefix: str) -> None:
     """Delete the folders of this user that no process holds any more."""
     for left in parent.glob(f"{prefix}*"):
-        with suppress(OSError):
-            status = left.lstat()
-            mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-            if not mine or status.st_mtime > time.time() - _NEW:
-                continue
-            held = os.open(left / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with suppress(OSError):  # it is held, or gone by now, or no folder
+            held = _lock(left)
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
+                status = os.fstat(held)
+                if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _NEW:
+                    shutil.rmtree(left)
             finally:
                 os.close(held)
+
+
+def _lock(folder: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
+    """Hold a folder, for as long as this process lasts or until what is given is closed. Raises OSError."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, how)
+    except OSError:
+        os.close(held)
+        raise
+    return held
 
 
 @asynccontextmanager

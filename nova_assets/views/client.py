@@ -132,7 +132,12 @@ class Client:
             raise Unserved("paused")
         path = f"/v1/channels/{quote(channel, safe='')}/{what}"
         given = {name: value for name, value in parameters.items() if value not in (None, "")}
-        text = self._get(path, {**given, "known": str(known), "fresh": "false"})
+        try:
+            text = self._get(path, {**given, "known": str(known), "fresh": "false"})
+        except Unserved:
+            raise
+        except Exception as error:  # no job fails for it, whatever it is
+            raise Unserved("failing", type(error).__name__) from error
         try:
             found, answer = understood(text)
         except Exception as error:  # whatever it is that was answered, it is no such answer
@@ -172,16 +177,17 @@ class Client:
         return bytes(found)
 
     def _connected(self) -> Any:
-        if self._http is None:
-            import httpx
+        with self._lock:
+            if self._http is None:
+                import httpx
 
-            headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
-            limits = httpx.Limits(max_keepalive_connections=16)
-            timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, 1.0))
-            self._http = httpx.Client(
-                base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False
-            )
-        return self._http
+                headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+                limits = httpx.Limits(max_keepalive_connections=16)
+                timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, 1.0))
+                self._http = httpx.Client(
+                    base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False
+                )
+            return self._http
 
     def _failed(self, error: Unserved, began: float) -> None:
         with self._lock:
@@ -196,6 +202,7 @@ class Client:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
     def close(self) -> None:
-        if self._http is not None:
-            self._http.close()
-            self._http = None
+        with self._lock:
+            held, self._http = self._http, None
+        if held is not None:
+            held.close()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nova_assets.errors import TimelineDiffers, VersionNotFound
-from nova_assets.model.timeline import Position
+from nova_assets.model.timeline import Position, Standing
 from nova_assets.model.upkeep import Collection
 from nova_assets.plan.collect import collectable, judge, oldest_retained
 from nova_assets.views import answers
@@ -62,9 +62,8 @@ class Desk:
         if found is not None:
             return found
         # What the schema was, before the view began, the catalog alone can tell.
-        there = self._stands(channel, known)
-        told = self.catalog.history(channel, at, scope, since or None, back_to=back_to or None)
-        return answers.history_told(told, there)
+        standing, told = self.catalog.history_there(channel, at, scope, since, back_to)
+        return answers.history_told(told, self._there(standing, known))
 
     def files(self, channel: str, scope: str, at: int | None, known: Position | None, *, enough: bool = False) -> bytes:
         """The files of a snapshot (``answers.files``)."""
@@ -95,8 +94,8 @@ class Desk:
     ) -> bytes:
         """The files that tell what changed (``answers.changed_files``)."""
         if self._is_found_sooner(channel, scope, since):
-            there = self._stands(channel, known)
-            return answers.changed_files_told(self.catalog.history(channel, at, scope, since), since, there)
+            standing, told = self.catalog.history_there(channel, at, scope, since, 0)
+            return answers.changed_files_told(told, since, self._there(standing, known))
         return self._ask(
             channel,
             scope,
@@ -119,7 +118,8 @@ class Desk:
         position, found = self.follower.ask(channel, work, [], known)
         if found is not None:
             return position, found
-        return position, [Instant(*told) for told in self.catalog.told(channel, after, limit)]
+        told = [Instant(*told) for told in self.catalog.told(channel, after, limit)]
+        return position, [instant for instant in told if instant.n <= position.step]
 
     def collect(self, channel: str, retain: float) -> Collection:
         """Collect what nobody holds (R15). Where there may be any of that the view tells, from the oldest instant on
@@ -167,10 +167,9 @@ class Desk:
         for that."""
         return since > 0 and self.follower.lacks_changes(channel, scope, since)
 
-    def _stands(self, channel: str, known: Position | None) -> Known:
+    def _there(self, standing: Standing, known: Position | None) -> Known:
         """Where the channel is, by the catalog, and how one gets there."""
-        position = self.catalog.standing(channel).position
-        return Known(position, self._passed(channel, known, position))
+        return Known(standing.position, self._passed(standing.channel, known, standing.position))
 
     def _known(self, view: View, known: Position | None) -> Known:
         """Where the view is, and how one gets there."""

@@ -73,6 +73,7 @@ class Views:
         self._pins = dict(pins or {})
         self._lock = threading.Lock()
         self._here: Desk | None = None
+        self._is_sent = False
         self._alone = Counts()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,6 +82,7 @@ class Views:
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+        self._is_sent = True
 
     @property
     def counts(self) -> Counts:
@@ -142,9 +144,10 @@ class Views:
             self._pins[channel] = Pinned(pin.head, standing.position)
 
     def close(self) -> None:
-        """Let go of connections: of those to the service, and of those to the catalog where it was asked."""
+        """Let go of connections of its own: of that to the catalog, where it was asked; and in another process than the
+        store's, of those to the service."""
         with self._lock:
-            if self._client is not None:
+            if self._client is not None and self._is_sent:
                 self._client.close()
             if self._here is not None:
                 self._here.catalog.close()

@@ -119,8 +119,9 @@ class Follower:
             TimelineDiffers: what the asker knows is not of the channel's timeline.
         """
         self.counts.asked += 1
-        if self._spare is not None and self._clock() < self._again:
-            return self._spare.ask(channel, work, scopes, known, enough=enough)
+        spare = self._spare
+        if spare is not None and self._clock() < self._again:
+            return spare.ask(channel, work, scopes, known, enough=enough)
         try:
             found = self._ask(channel, work, scopes, known, enough)
             self._spare = None
@@ -129,12 +130,12 @@ class Follower:
         except ChannelNotFound:
             self._locks.pop(channel, None)
             raise
-        except StorageFailed as error:
+        except (StorageFailed, Damaged) as error:
             self.counts.failed += 1
             log.error("views are answered from memory: %s", error)
-            self._spare = Follower(self.catalog, InMemory(), self._clock)
+            self._spare = spare = Follower(self.catalog, InMemory(), self._clock)
             self._again = self._clock() + RETRY
-            return self._spare.ask(channel, work, scopes, known, enough=enough)
+            return spare.ask(channel, work, scopes, known, enough=enough)
 
     def at_hand(self, channel: str, work: Callable[[View], T], scope: str, known: Position) -> T | None:
         """What ``work`` makes of a view that is where the asker is, or further; None where there is none, or it is much
@@ -290,7 +291,9 @@ class Follower:
             edit.cover(scope, there)
         for step in steps:
             edit.apply(step)
-        return edit, standing, _Done(complete, absent)
+        # What was not there when it was asked for may be by now: then it is loaded by the next round.
+        born = {b.partition for s in steps for b in s.added} & nothing
+        return edit, standing, _Done(complete and not born, absent)
 
     def _lacking(
         self, channel: str, view: View | None, scopes: Sequence[str]

@@ -65,6 +65,7 @@ class OnDisk:
         self._mark = FORMAT + b" " + owner.encode()
         self._pages = memory // (_LOOKING + 1)
         self._writing = threading.RLock()
+        self._lending = threading.Lock()
         self._waiting: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._generation = 0
         with _told("opened"):
@@ -119,10 +120,8 @@ class OnDisk:
         with self._writing:
             if generation != self._generation:
                 return
-            self._generation += 1
+            self._end_of_generation()
             self._writer.close()
-            while not self._waiting.empty():
-                self._waiting.get_nowait().close()
             self._remove()
             self._writer = self._opened()
 
@@ -158,10 +157,18 @@ class OnDisk:
     def _given_back(self, connection: sqlite3.Connection, generation: int) -> None:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK").close()
-            if generation == self._generation and self._waiting.qsize() < _LOOKING:
-                self._waiting.put_nowait(connection)
-                return
+            with self._lending:
+                if generation == self._generation and self._waiting.qsize() < _LOOKING:
+                    self._waiting.put_nowait(connection)
+                    return
         connection.close()
+
+    def _end_of_generation(self) -> None:
+        """Close the connections that wait; those that are lent are closed when they come back."""
+        with self._lending:
+            self._generation += 1
+            while not self._waiting.empty():
+                self._waiting.get_nowait().close()
 
     def write(self, changes: Changes, expect: Expected | None = None) -> bool:
         with self._writing, self._minding(self._generation, "written"):
@@ -200,9 +207,7 @@ class OnDisk:
         with self._writing:
             if self._held < 0:
                 return
-            self._generation += 1
-            while not self._waiting.empty():
-                self._waiting.get_nowait().close()
+            self._end_of_generation()
             self._writer.close()
             os.close(self._held)
             self._held = -1

@@ -96,7 +96,7 @@ class Served:
     def _here(self, desk: Desk, asked: tuple[Any, ...], otherwise: Callable[[], History]) -> History:
         try:
             return history_from(desk.history(*asked, enough=True))[1]
-        except NovaError:
+        except (NovaError, Damaged):
             return otherwise()  # it says what there is to say
 
     def _since(self) -> dict[str, int]:

@@ -117,6 +117,7 @@ class InMemory:
 
     def __init__(self, checkpoint: Storage | None = None) -> None:
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._checkpoint = checkpoint
         self._unsaved: set[bytes] = set()
         self._state: dict[bytes, _Drawer] = {}
@@ -148,6 +149,11 @@ class InMemory:
         return sum(len(k) + len(v) for drawer in self._state.values() for k, v in drawer)
 
     def save(self) -> None:
+        with self._saving:
+            self._save()
+
+    def _save(self) -> None:
+        """One after the other: what is saved holds together, and nothing that was left out of it is forgotten."""
         if self._checkpoint is None:
             return
         with self._lock:
@@ -161,13 +167,14 @@ class InMemory:
             raise
 
     def close(self) -> None:
-        if self._checkpoint is None:
-            return
-        try:
-            self.save()
-        finally:
-            self._checkpoint.close()
-            self._checkpoint = None
+        with self._saving:
+            if self._checkpoint is None:
+                return
+            try:
+                self._save()
+            finally:
+                self._checkpoint.close()
+                self._checkpoint = None
 
 
 class _State:

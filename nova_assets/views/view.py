@@ -226,19 +226,25 @@ class View:
         return at >= self.head.head or (bool(self.head.versions) and self.head.versions[0].number <= at)
 
     def schema_at(self, scope: str, number: int) -> Schema | None:
-        """The schema of a number, as the partitions of a scope tell it (R18)."""
-        newest: list[tuple[bool, int, Kept]] = []
-        for partition in self.partitions(scope):
-            older = self._looked.back(part_drawer(self.head.channel, partition.name), _NUMBER.pack(number + 1))
-            kept = (decode(self.head.channel, text, self.known) for key, text in older if key[8:9] != _GONE)
-            for n, one in enumerate(kept):
-                given = one.block.origin != "compact"
-                if given or n == 0:
-                    newest.append((given, one.block.hi, one))
-                if given:
-                    break
-        found = max(newest, key=lambda k: k[:2], default=None)
-        return None if found is None else found[2].block.manifest.schema.without("_deleted")
+        """The schema of a number, as the partitions of a scope tell it (R18): by the newest block that was given, or
+        that there is; by its base, where a delta tells the same."""
+        newest = [b for p in self.partitions(scope) for b in self._newest_given(p.name, number)]
+        found = min(newest, key=lambda b: (b.origin == "compact", -b.hi, b.kind, b.id), default=None)
+        return None if found is None else found.manifest.schema.without("_deleted")
+
+    def _newest_given(self, partition: str, number: int) -> list[Block]:
+        """The blocks of a partition up to a number, back to the newest number at which it was given something."""
+        found: list[Block] = []
+        at = 0
+        for key, text in self._looked.back(part_drawer(self.head.channel, partition), _NUMBER.pack(number + 1)):
+            if key[8:9] == _GONE:
+                continue
+            block = decode(self.head.channel, text, self.known).block
+            if block.hi < at:
+                break
+            found.append(block)
+            at = block.hi if block.origin != "compact" else at
+        return found
 
     def excerpt(
         self, scope: str = WHOLE, at: int | None = None, since: int = 0, back_to: int = 0

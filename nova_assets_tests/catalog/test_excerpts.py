@@ -21,6 +21,8 @@ from nova_assets.errors import BlockCollected
 from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.views.follower import Follower
+from nova_assets.views.storage import InMemory
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 PLAIN, ONE, TWO = ("",), ("p=a", "p=b", "p=c"), ("p=a/q=x", "p=a/q=y", "p=b/q=x")
@@ -88,8 +90,8 @@ def timelines(draw: st.DrawFn) -> Timeline:
     return Timeline(partitions, draw(st.sampled_from(MODELS)), head, told, tuple(asked))
 
 
-def schema(n: int) -> Any:
-    return parse_ddl(f"p string, q string, k bigint, v{n} bigint")
+def schema(n: int, more: str = "") -> Any:
+    return parse_ddl(f"p string, q string, k bigint, v{n}{more} bigint")
 
 
 def write(catalog: SqlCatalog, timeline: Timeline) -> str:
@@ -107,7 +109,7 @@ def write(catalog: SqlCatalog, timeline: Timeline) -> str:
             "rows": 1,
             "bytes": 1,
             "deletes": 0,
-            "schema": schema(b.hi).as_json(),
+            "schema": schema(b.hi, "delta" if b.kind == "delta" else "").as_json(),
             "format": "jsonl",
             "keeps_all": False,
             "merge": timeline.merge.as_json(),
@@ -174,9 +176,25 @@ def test_the_newest_blocks_are_the_last_of_the_whole(catalog: SqlCatalog, timeli
     for _, at, scope in timeline.asked:
         whole = list(reversed(catalog.history(name, at, scope).blocks))
         assert catalog.blocks(name, at, scope) == whole
-        assert catalog.blocks(name, at, scope, limit) == whole[:limit]
+        last = whole[min(limit, len(whole)) - 1].hi if whole else 0
+        assert catalog.blocks(name, at, scope, limit) == [b for b in whole if b.hi >= last], "the last number is whole"
     with pytest.raises(nova.VersionNotFound):
         catalog.blocks(name, timeline.head + 1)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(timeline=timelines())
+def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: Timeline) -> None:
+    name = write(catalog, timeline)
+    follower = Follower(catalog, InMemory())
+    for a, b, scope in timeline.asked:
+        i, at = sorted((a, b))
+        for asked in ({}, {"since": i}, {"back_to": i}):
+            found = follower.ask(name, lambda v, s=scope, n=at, of=asked: v.tells(n) and v.excerpt(s, n, **of)[0])
+            if found:
+                whole = catalog.history(name, at, scope, asked.get("since"), back_to=asked.get("back_to"))
+                assert [b.id for b in found.blocks] == [b.id for b in whole.blocks], asked
+                assert (found.schema, found.earlier, found.floors) == (whole.schema, whole.earlier, whole.floors), asked
 
 
 def test_an_excerpt_never_takes_the_beginning_for_what_it_leaves_out(catalog: SqlCatalog) -> None:

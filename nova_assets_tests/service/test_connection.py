@@ -325,6 +325,18 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
         assert httpx.get(f"{asking}/v1/channels/orders/files", headers=headers).status_code == 403
 
 
+def test_who_may_only_write_puts_rows_in(store: nova.Store) -> None:
+    """The service, which knows the columns, parses what rows say."""
+    text, token = mint("loader", {"write": ("visits",)}, store.catalog.now())
+    store.catalog.add_token(token)
+    served = serving.service_of(store, ServiceConfig(port=0, auth="tokens"))
+    with serving.server(served).in_background() as url, nova.connect(url, text) as connection:
+        connection.insert("visits", [visit(1, "eu", 1), {"dt": "2024-01-02", "region": "us", "n": 2}])
+        with pytest.raises(nova.NotAllowed):
+            connection.read("visits").to_arrow()
+    assert rows(store.read("visits").to_arrow()) == rows(pa.Table.from_pylist([visit(1, "eu", 1), visit(2, "us", 2)]))
+
+
 WORDS = ("price", "secret", "parquet", "2024")
 
 

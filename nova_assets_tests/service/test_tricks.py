@@ -401,6 +401,15 @@ def test_what_a_caller_may_not_see_takes_no_room_of_what_they_may(tmp_path: Path
             assert httpx.get(url, params={"limit": 1}, headers=mine).json() == seen[:1]
 
 
+def test_a_timeline_tells_by_whom_to_who_may_read_what_they_read(tmp_path: Path) -> None:
+    with deployed(tmp_path, auth="tokens") as there:
+        url = f"{there.url}/v1/channels/totals/timeline"
+        both, one = there.token("both", read=("stock", "totals")), there.token("one", read=("totals",))
+        [seen], [less] = httpx.get(url, headers=both).json(), httpx.get(url, headers=one).json()
+    assert seen["binding"] == "sums" and seen["details"]["tasks"]
+    assert less == {**seen, "binding": None, "details": {}}
+
+
 def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Path) -> None:
     with deployed(tmp_path, auth="none") as broken:
         paths = [f["path"] for b in _blocks(broken, "stock") for f in b["files"]]

@@ -7,6 +7,7 @@ NOVA_TEST_EXAMPLES=2000 tries so many mutations of the corpus.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -248,6 +249,8 @@ def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path, monkeypatch: 
     expected = sorted([mine, begun, elsewhere, link, next_.folder()])
     assert sorted(tmp_path.iterdir()) == expected
     assert not gone.exists() and (elsewhere / "abc" / "body.arrow").exists()
+    shutil.rmtree(mine)  # by who cleans up temporary folders
+    assert held.folder().is_dir() and held.folder() != mine
     held.close()
     next_.close()
 

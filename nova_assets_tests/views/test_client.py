@@ -211,6 +211,31 @@ def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
     assert seen.history("t").head == 2 and "paused" not in client.counts.fell_back
 
 
+@pytest.mark.parametrize("wrong", [{"url": "http://127.0.0.1:abc"}, {"token": "nova_ä"}])
+def test_no_job_fails_for_how_the_service_is_named(store: Store, wrong: dict[str, str]) -> None:
+    put(store, 0)
+    client = Client(**{"url": "http://127.0.0.1:9", **wrong})
+    assert Views("wh", lambda: store.catalog, client).files("t", "p=a")
+    assert client.counts.fell_back == {"failing": 1}
+
+
+def test_no_job_fails_for_a_connection_that_was_closed(
+    store: Store, service: tuple[Faulty, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, 0)
+    client = Client(service[0].url, service[1])
+    real = client._connected
+
+    def closed() -> Any:
+        http = real()
+        client.close()
+        return http
+
+    monkeypatch.setattr(client, "_connected", closed)
+    assert Views("wh", lambda: store.catalog, client).files("t", "p=a")
+    assert client.counts.fell_back == {"failing": 1}
+
+
 def test_an_answer_to_another_question_is_not_believed(store: Store, service: tuple[Faulty, str]) -> None:
     before, token = service
     put(store, 1)

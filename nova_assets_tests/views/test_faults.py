@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,6 +134,25 @@ def test_bootstrap_loads_only_the_partitions_asked_for(store: Store, storage: St
     assert follower.ask("t", listed, ["p=b"]) == {"p=b": [1]}
     put(store, 1)
     assert follower.ask("t", listed, ["p=b"]) == {"p=b": [1, 2]} and follower.counts.loaded == 1
+
+
+def test_a_partition_that_is_born_while_it_is_looked_for(
+    store: Store, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not there when it is to be loaded, and is made before the instants are asked for."""
+    follower = Follower(store.catalog, storage)
+    put(store, 0, "a")
+    follower.ask("t", listed, ["p=a"])
+    real = store.catalog.bootstrap
+
+    def bootstrap(name: str, partitions: Sequence[str]) -> Any:
+        found = real(name, partitions)
+        if not store.catalog.history("t", scope="p=b").blocks:
+            put(store, 1, "b")
+        return found
+
+    monkeypatch.setattr(store.catalog, "bootstrap", bootstrap)
+    assert follower.ask("t", lambda v: (v.head.head, listed(v)), ["p=b"]) == (2, {"p=a": [1], "p=b": [2]})
 
 
 def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Storage, tmp_path: Path) -> None:

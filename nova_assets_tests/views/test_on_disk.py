@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,6 +123,36 @@ def test_scans_go_both_ways(tmp_path: Path) -> None:
             assert [k for k, _ in looked.back(B, b"9")] == [b"1"]
             assert sorted(looked.drawers()) == [A, B]
         storage.close()
+
+
+def test_what_is_saved_holds_together_however_many_save(tmp_path: Path) -> None:
+    """The one that began first, and is slow, is not overtaken by the one of the end."""
+    kept = OnDisk(tmp_path, "me")
+    real, saving, go_on = kept.write, threading.Event(), threading.Event()
+
+    def slowly(*of: Any) -> bool:
+        if not saving.is_set():
+            saving.set()
+            go_on.wait(5)
+        return real(*of)
+
+    kept.write = slowly  # type: ignore[method-assign]
+    views = InMemory(kept)
+    views.write({A: {b"head": b"1", b"p=1": b""}, B: {b"of p=1": b"blocks"}})
+    first = threading.Thread(target=views.save)
+    first.start()
+    assert saving.wait(5)
+    views.write({A: {b"head": b"2"}})
+    last = threading.Thread(target=views.close)
+    last.start()
+    time.sleep(0.1)
+    go_on.set()
+    first.join()
+    last.join()
+    storage = OnDisk(tmp_path, "me")
+    with storage.look() as looked:
+        assert looked.get(A, b"head") == b"2" and looked.get(B, b"of p=1") == b"blocks"
+    storage.close()
 
 
 def test_what_was_kept_for_another_catalog_is_thrown_away(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query
 
 from nova_assets.errors import ExecutionNotLive, NotAllowed
 from nova_assets.model.execution import Execution, State
+from nova_assets.model.timeline import Instant
 from nova_assets.service.caller import Caller
 from nova_assets.service.deployment import (
     Asking,
@@ -74,15 +75,18 @@ def blocks(
     at: Number = None,
     limit: Limit = 1000,
 ) -> list[BlockShape]:
-    """The blocks that are there, newest first, with their files. Those before them are told with ``at``."""
+    """The blocks that are there, newest first, with their files: as many as the limit, and what else is of the last
+    number among them. Those before them are told with that number less one as ``at``."""
     scope = service.scope(channel, partition)
     return [BlockShape.of(b) for b in service.store.catalog.blocks(channel, at, scope, limit)]
 
 
 @router.get("/channels/{channel}/timeline")
 def timeline(channel: ChannelName, caller: Reading, service: Served, limit: Limit = 1000) -> list[InstantShape]:
-    """The latest instants, oldest first; those under way last."""
-    return [InstantShape.of(i) for i in service.store.timeline(channel, limit)]
+    """The latest instants, oldest first; those under way last. By whom, and what was read for them, is told to who may
+    read that."""
+    bound = service.store.catalog.bindings()
+    return [InstantShape.of(_told_to(caller, i, bound)) for i in service.store.timeline(channel, limit)]
 
 
 @router.get("/channels/{channel}/pending")
@@ -155,6 +159,16 @@ def _seen_by(caller: Caller, execution: Execution) -> Execution:
     """An execution, without the channels that the caller may not read."""
     seen = {c: p for c, p in execution.pins.items() if caller.may("read", c)}
     return execution if len(seen) == len(execution.pins) else replace(execution, pins=seen, binding=None, error=None)
+
+
+def _told_to(caller: Caller, instant: Instant, bindings: Mapping[str, Any]) -> Instant:
+    """An instant, without what its binding did where the caller may not read all channels of it."""
+    if caller.token is None or instant.binding is None:
+        return instant
+    bound = bindings.get(instant.binding)
+    if bound is not None and _may_see(caller, bound["channels"].values()):
+        return instant
+    return replace(instant, binding=None, details={})
 
 
 def _touches(execution: Execution, channel: str, bindings: Mapping[str, Any]) -> bool:
