@@ -16,6 +16,7 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.plan import modes
 from nova_assets.service.serving import embedded
+from nova_assets.settings import load_settings
 from nova_assets.store import Store
 from nova_assets.views import client as clients
 from nova_assets.views import desk as desk_of_views
@@ -217,6 +218,17 @@ def test_no_job_fails_for_how_the_service_is_named(store: Store, wrong: dict[str
     client = Client(**{"url": "http://127.0.0.1:9", **wrong})
     assert Views("wh", lambda: store.catalog, client).files("t", "p=a")
     assert client.counts.fell_back == {"failing": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"service": "127.0.0.1:8765"}, {"service": "http://127.0.0.1:abc"}, {"service": "http://h:0"}]
+    + [{"service_token": token} for token in ("nova_secret_ä", "nova_secret x", "nova_secret\n")],
+)
+def test_settings_that_name_no_service(tmp_path: Path, wrong: dict[str, str]) -> None:
+    with pytest.raises(nova.SettingsError) as refused:
+        load_settings(start=tmp_path, **wrong)
+    assert next(iter(wrong)) in refused.value.what and "secret" not in str(refused.value)
 
 
 def test_no_job_fails_for_a_connection_that_was_closed(
