@@ -223,12 +223,12 @@ def test_no_job_fails_for_how_the_service_is_named(store: Store, wrong: dict[str
 @pytest.mark.parametrize(
     "wrong",
     [{"service": "127.0.0.1:8765"}, {"service": "http://127.0.0.1:abc"}, {"service": "http://h:0"}]
-    + [{"service_token": token} for token in ("nova_secret_ä", "nova_secret x", "nova_secret\n")],
+    + [{"service_token": token} for token in ("nova_quokka_ä", "nova_quokka x", "nova_quokka\n")],
 )
 def test_settings_that_name_no_service(tmp_path: Path, wrong: dict[str, str]) -> None:
     with pytest.raises(nova.SettingsError) as refused:
         load_settings(start=tmp_path, **wrong)
-    assert next(iter(wrong)) in refused.value.what and "secret" not in str(refused.value)
+    assert next(iter(wrong)) in refused.value.what and "quokka" not in str(refused.value)
 
 
 def test_no_job_fails_for_a_connection_that_was_closed(
