@@ -132,7 +132,7 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         spark=_spark(values["spark"]),
         spark_config={**_reaching(str(values["warehouse"])), **_spark_config(values["spark_config"])},
         way=_one_of("way", values["way"], ("auto", "memory", "cells", "frame")),
-        dagster_url=_url("dagster_url", values["dagster_url"]),
+        dagster_url=address("dagster_url", values["dagster_url"]),
         service=_service(values["service"]),
         service_token=_token(values["service_token"]),
         service_timeout=_seconds("service_timeout", values["service_timeout"]),
@@ -192,7 +192,7 @@ def _catalog_url(url: str, root: Path) -> str:
     return url
 
 
-def _url(name: str, value: Any) -> str:
+def address(name: str, value: Any) -> str:
     with suppress(ValueError):  # of a port that is none
         parts = urlsplit(str(value))
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
@@ -207,7 +207,7 @@ def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
 
 
 def _service(value: Any) -> str | None:
-    return None if value in (None, "", "none") else "embedded" if value == "embedded" else _url("service", value)
+    return None if value in (None, "", "none") else "embedded" if value == "embedded" else address("service", value)
 
 
 def _token(value: Any) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import replace as _replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, and_, func, insert, select, true, update
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.database import Database, pairs
@@ -58,9 +58,9 @@ class Definitions:
             raise self.not_found(name)
         return _state(row)
 
-    def channels(self) -> list[ChannelState]:
-        """All channels, by name."""
-        return self.database.read(self._states)
+    def channels(self, name: str | None = None) -> list[ChannelState]:
+        """All channels, by name; or one of them, or none."""
+        return self.database.read(lambda c: self._states(c, name))
 
     def bindings(self) -> dict[str, dict[str, Any]]:
         """All registered bindings, by name, as their ``as_json`` said."""
@@ -146,7 +146,7 @@ class Definitions:
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
         put_step(c, name, "define", uuid.uuid4().hex, now)
 
-    def _states(self, c: Connection) -> list[ChannelState]:
+    def _states(self, c: Connection, name: str | None) -> list[ChannelState]:
         sizes = (
             select(
                 blocks.c.channel,
@@ -154,7 +154,7 @@ class Definitions:
                 func.sum(blocks.c.rows).label("rows"),
                 func.sum(blocks.c.bytes).label("bytes"),
             )
-            .where(blocks.c.collected_at.is_(None))
+            .where(blocks.c.collected_at.is_(None), true() if name is None else blocks.c.channel == name)
             .group_by(blocks.c.channel)
             .subquery()
         )
@@ -164,6 +164,8 @@ class Definitions:
         ).scalar_subquery()
         query = select(channels, sizes.c.blocks, sizes.c.rows, sizes.c.bytes, moved.label("moved"))
         query = query.outerjoin(sizes, sizes.c.channel == channels.c.name).order_by(channels.c.name)
+        if name is not None:
+            query = query.where(channels.c.name == name)
         return [
             _replace(
                 _state(r),

@@ -276,8 +276,11 @@ def service(settings: Settings) -> Iterator[Finding]:
         return
     import httpx
 
+    from nova_assets.views.trust import trusted
+
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/readyz", timeout=settings.service_timeout, trust_env=False)
+        ready, seconds = f"{url.rstrip('/')}/readyz", settings.service_timeout
+        answer = httpx.get(ready, timeout=seconds, trust_env=False, verify=trusted())
         says = f"status {answer.status_code}"
     except httpx.HTTPError as error:
         says = f"{type(error).__name__}: {error}".rstrip(": ")

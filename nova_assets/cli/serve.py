@@ -56,6 +56,7 @@ def serve(
     try:
         from nova_assets.service import serving
         from nova_assets.service.config import ServiceConfig
+        from nova_assets.service.exposure import is_any
         from nova_assets.service.observe import log_as_json
         from nova_assets.views.opening import open_storage
     except ModuleNotFoundError as error:
@@ -72,6 +73,6 @@ def serve(
         server = serving.server(serving.service_of(store, config))
         url = server.listen()
         log_as_json()
-        remark(f"listening on {url}")
+        remark(f"listening on {url}" + (" and every other address of this machine" if is_any(config.host) else ""))
         server.run()
     return Answer({"url": url}, lambda console: console.print("stopped"))

@@ -118,13 +118,13 @@ class SparkEngine:
         values = partition_values(scope)
         for dimension in channel.partitions:
             column = dimension.column
-            if column in names or column not in values:
+            if column not in values or (column in names and not _says_nothing(frame, column)):
                 continue
             type_ = DataType("string") if schema is None or column not in schema else schema.field(column).type
             value = value_of(dimension, values[column], type_)
             if isinstance(frame, pa.Table):
                 constant = pa.repeat(pa.scalar(value, arrow_type(type_)), frame.num_rows)
-                frame = frame.append_column(column, constant)
+                frame = frame.drop_columns([c for c in (column,) if c in names]).append_column(column, constant)
             else:
                 from pyspark.sql import functions as F
 
@@ -268,3 +268,8 @@ class SparkEngine:
 
     def _frame(self, data: Any) -> Any:
         return self._session.frame_of(data) if isinstance(data, pa.Table) else data
+
+
+def _says_nothing(frame: Any, column: str) -> bool:
+    """Whether a column of rows that are here has no value, as where no line of a file has named it."""
+    return isinstance(frame, pa.Table) and frame.column(column).null_count == frame.num_rows

@@ -146,10 +146,12 @@ class Dimension:
         return "YYYY-MM-DD" if self.kind == "daily" else "YYYY-MM-DDTHH:00"
 
     def _no_value(self, value: object, expected: str) -> PartitionError:
+        said = "rows without a value" if value is None else _shown(value)
         return PartitionError(
-            f"{self.kind} partitions of {self.column!r} have no {_shown(value)}",
-            found=_shown(value),
+            f"{self.kind} partitions of {self.column!r} have no {said}",
+            found="null" if value is None else said,
             expected=expected,
+            next=f"give each row its {self.column}, or name the partition that all are of" if value is None else None,
             column=self.column,
         )
 

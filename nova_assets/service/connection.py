@@ -48,6 +48,8 @@ from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, F
 from nova_assets.service.shapes.shape import schema_of
 from nova_assets.service.shapes.timeline import InstantShape
 from nova_assets.service.shapes.upkeep import CollectedShape, CompactedShape
+from nova_assets.settings import address
+from nova_assets.views.trust import trusted
 
 _AS_THEY_ARE = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES}
 
@@ -79,7 +81,11 @@ class Connection:
         self.url = url.rstrip("/")
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=httpx.Timeout(timeout, connect=10.0), trust_env=False
+            base_url=address("url", self.url),
+            headers=headers,
+            timeout=httpx.Timeout(timeout, connect=10.0),
+            trust_env=False,
+            verify=trusted(),
         )
 
     def __enter__(self) -> Connection:
@@ -118,6 +124,8 @@ class Connection:
         try:
             found = self._inserted(channel, data, {"kind": kind, "partition": _named(partition)}, key)
         except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
+            if error.fields.get("unsent"):
+                raise
             next = f"insert it again with idempotency_key={key!r}: it may have come about, and is there once then"
             raise type(error)(error.what, found=error.found, next=next, **error.fields, idempotency_key=key) from error
         return CommitShape.model_validate(found).back()
@@ -306,8 +314,8 @@ class Connection:
                 response: httpx.Response = send()
             except httpx.TransportError as error:
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if attempt == TRIES or not (again or unsent):
-                    raise _unreachable(self.url, error) from error
+                if attempt == TRIES or _is_distrusted(error) or not (again or unsent):
+                    raise _unreachable(self.url, error, attempt == TRIES and unsent) from error
             else:
                 # Of what may not be done twice, only what was turned away at the door is sent again.
                 if attempt == TRIES or response.status_code not in (_AGAIN if again else (429,)):
@@ -381,9 +389,20 @@ def _good(response: httpx.Response) -> httpx.Response:
     raise error_of(body if isinstance(body, dict) else {"detail": str(body)})
 
 
-def _unreachable(url: str, error: Exception) -> NovaError:
-    return ServiceUnavailable(
-        f"the service {url} does not answer",
-        found=f"{type(error).__name__}: {error}".strip(": "),
-        next="see that it runs: nova serve",
-    )
+def _unreachable(url: str, error: Exception, unsent: bool = False) -> NovaError:
+    found = f"{type(error).__name__}: {error}".strip(": ")
+    if _is_distrusted(error):
+        return ServiceUnavailable(
+            f"the certificate of the service {url} is not trusted",
+            found=found,
+            next="name a file with it, or with its authority's, in SSL_CERT_FILE",
+            unsent=True,
+        )
+    tls = "; if it has TLS, ask https://" if url.startswith("http://") else ""
+    facts = {"unsent": True} if unsent else {}
+    what = f"the service {url} does not answer"
+    return ServiceUnavailable(what, found=found, next=f"see that it runs: nova serve{tls}", **facts)
+
+
+def _is_distrusted(error: Exception) -> bool:
+    return isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in str(error)

@@ -32,6 +32,11 @@ _ROOM = 512 * 2**20
 
 _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 _WHAT = {"arrow": "no Arrow IPC stream", "parquet": "no Parquet file", "jsonl": "no JSON lines"}
+_EXPECTED = {
+    "arrow": "what pyarrow.ipc.new_stream writes; files of Arrow's (new_file) are something else",
+    "parquet": "a whole Parquet file",
+    "jsonl": "one JSON object a line",
+}
 
 Part: TypeAlias = Any
 """A schema, then record batches."""
@@ -60,7 +65,8 @@ def decoded(body: Path, kind: str, schema: Schema | None, out: Path, most: int) 
     except Exception as error:  # whatever the libraries make of it
         if isinstance(error, OSError) and error.errno in _OURS:
             raise ServiceUnavailable("the service has no room for the body", next="ask again later") from error
-        raise BadRecord(f"the body is {_WHAT[kind]}", found=str(error).split("\n")[0][:300]) from error
+        found, expected = str(error).split("\n")[0][:300], _EXPECTED[kind]
+        raise BadRecord(f"the body is {_WHAT[kind]}", found=found, expected=expected) from error
 
 
 def too_large(most: int) -> RequestRefused:

@@ -173,10 +173,19 @@ class Exchange:
             RequestTimedOut(
                 f"the request was not answered within {self.config.request_seconds:g} seconds",
                 expected="less to be done at once",
-                next="if it changes something, that may still come about: ask again with the same idempotency key",
+                next=_afterwards(self.scope),
                 reason="too_long",
             )
         )
+
+
+def _afterwards(scope: Scope) -> str:
+    """What to do about a request that takes too long."""
+    if scope["method"] in ("GET", "HEAD") or scope["path"].endswith("/read"):
+        return "ask for less; or for longer: nova serve --request-seconds"
+    if scope["path"].endswith("/blocks"):
+        return "it may still come about: ask again with the same Idempotency-Key, and it is done once"
+    return "it may still come about: look at the channel's pending and timeline before it is asked for again"
 
 
 def too_large(limit: int, found: str) -> RequestRefused:

@@ -65,8 +65,8 @@ def exposed(config: ServiceConfig, has_token: bool) -> Exposure:
     if outside:
         _refuse_outside(config, asks, has_token, tls)
     host = _bare(config.host)
-    names = {*LOOPBACK_NAMES, *map(_bare, config.public_names), *([] if _is_any(host) else [host])}
-    return Exposure(asks, tls, outside, proxies, frozenset(names), _is_any(host))
+    names = {*LOOPBACK_NAMES, *map(_bare, config.public_names), *([] if is_any(host) else [host])}
+    return Exposure(asks, tls, outside, proxies, frozenset(names), is_any(host))
 
 
 def is_loopback(host: str) -> bool:
@@ -144,7 +144,8 @@ def _network(text: str) -> Network:
     return found
 
 
-def _is_any(host: str) -> bool:
+def is_any(host: str) -> bool:
+    """Whether it listens on every address of the machine."""
     found = parse_address(host)
     return host == "" or (found is not None and found.is_unspecified)
 

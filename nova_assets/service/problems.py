@@ -181,14 +181,23 @@ def _known(request: Any, error: Exception) -> BaseException:
     if isinstance(status, int):
         said = str(getattr(error, "detail", "") or "refused")
         what = f"{request.method} at this address: {said[0].lower()}{said[1:]}"
-        return errors.RequestRefused(what, status=status, reason=f"status_{status}")
+        if status == 404:
+            what = "there is nothing at this address"
+        return errors.RequestRefused(
+            what,
+            found=f"{request.method} {request.url.path[:200]}",
+            next="GET /v1/openapi.json tells of every address",
+            status=status,
+            reason=f"status_{status}",
+        )
     if hasattr(error, "errors"):
         wrong = error.errors()
-        places = [".".join(str(part) for part in e["loc"]) for e in wrong]
+        places = list(dict.fromkeys(".".join(str(part) for part in e["loc"]) for e in wrong))
         in_body = any(e["loc"][:1] == ("body",) for e in wrong)
         return errors.RequestRefused(
             f"the request cannot be read: {', '.join(places)}",
-            found="; ".join(f"{place}: {e['msg']}" for place, e in zip(places, wrong, strict=True)),
+            found="; ".join(dict.fromkeys(f"{e['loc'][-1]}: {e['msg']}" for e in wrong)),
+            next="GET /v1/openapi.json tells what is expected",
             status=422 if in_body else 400,
             reason="unreadable",
         )

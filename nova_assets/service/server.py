@@ -12,6 +12,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -108,9 +109,11 @@ class Server:
                 self.config.tls_cert, self.config.tls_key, password=_no_password
             )
         except (OSError, ssl.SSLError) as error:
+            lacking = [str(p) for p in (self.config.tls_cert, self.config.tls_key) if p and not Path(p).is_file()]
+            there = f"{self.config.tls_cert}, {self.config.tls_key}: {error}"
             raise SettingsError(
                 "the certificate and its key cannot be used",
-                found=f"{self.config.tls_cert}, {self.config.tls_key}: {error}",
+                found=f"no file {' nor '.join(lacking)} in {Path.cwd()}" if lacking else there,
                 expected="PEM files of a certificate and the key that belongs to it, without a password",
             ) from error
 

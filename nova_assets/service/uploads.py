@@ -39,7 +39,13 @@ def kind_of(request: Request) -> str:
     said = ", ".join(request.headers.getlist("content-type"))
     encodings = request.headers.getlist("content-encoding")
     if any(e.strip().lower() != "identity" for e in encodings):
-        raise _unknown("the body is encoded", ", ".join(encodings), "a body as it is, or Arrow buffers")
+        raise RequestRefused(
+            "the body is encoded",
+            found=f"content-encoding: {', '.join(encodings)[:100]}",
+            expected="a body as it is; Parquet files and Arrow buffers may be compressed within",
+            next="send it without Content-Encoding",
+            status=415,
+        )
     found = _TYPES.get(said.partition(";")[0].strip().lower())
     if found is None:
         raise _unknown("the body is of an unknown type", said or "no Content-Type", ", ".join(_TYPES))

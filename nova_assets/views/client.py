@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from nova_assets.model.timeline import Position
 from nova_assets.views.answers import Known
+from nova_assets.views.trust import trusted
 
 log = logging.getLogger("nova_assets.views")
 
@@ -185,7 +186,12 @@ class Client:
                 limits = httpx.Limits(max_keepalive_connections=16)
                 timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, 1.0))
                 self._http = httpx.Client(
-                    base_url=self.url, headers=headers, timeout=timeout, limits=limits, trust_env=False
+                    base_url=self.url,
+                    headers=headers,
+                    timeout=timeout,
+                    limits=limits,
+                    trust_env=False,
+                    verify=trusted(),
                 )
             return self._http
 

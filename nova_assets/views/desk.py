@@ -111,6 +111,13 @@ class Desk:
         """The first complete instants after one, oldest first; with the partitions that each touched."""
 
         def work(view: View) -> tuple[Position, list[Instant] | None]:
+            if after > view.position.step:
+                raise TimelineDiffers(
+                    f"the timeline of channel {channel!r} has no instant {after} yet",
+                    found=f"{view.position.step} instants",
+                    next="ask for those after 0: what was known of it is void",
+                    channel=channel,
+                )
             found = view.instants(after)
             return view.position, found[:limit] if len(found) >= view.position.step - after else None
 

@@ -20,6 +20,7 @@ import nova_assets as nova
 from nova_assets.model.token import mint
 from nova_assets.service import serving, streaming
 from nova_assets.service.config import ServiceConfig
+from nova_assets.service.media import LINES
 from nova_assets.settings import load_settings
 
 ORDERS = nova.Channel(
@@ -323,6 +324,51 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
                 assert answer.status_code == 200
                 assert [word for word in WORDS if word in _untimed(answer.text)] == []
         assert httpx.get(f"{asking}/v1/channels/orders/files", headers=headers).status_code == 403
+
+
+def test_lines_without_the_columns_that_the_partition_names(url: str, store: nova.Store) -> None:
+    """As the error of rows that lack them advises."""
+    asked = {"url": f"{url}/v1/channels/visits/blocks", "content": b'{"n": 7}\n', "headers": {"content-type": LINES}}
+    refused = httpx.post(**asked)
+    assert refused.status_code == 422 and "name the partition" in refused.json()["next"], refused.text
+    taken = httpx.post(**asked, params={"partition": "dt=2024-01-03/region=eu"})
+    assert taken.status_code == 200, taken.text
+    assert store.read("visits").to_arrow().to_pylist() == [visit(3, "eu", 7)]
+
+
+def test_a_channel_of_the_project_is_registered_by_its_first_insert(tmp_path: Path) -> None:
+    settings = replace(load_settings(start=tmp_path), service="embedded")
+    with (
+        nova.open(nova.Project(channels=[ORDERS, VISITS]), settings=settings) as store,
+        serving.beside(store) as url,
+        nova.connect(url) as connection,
+    ):
+        connection.insert("visits", pa.Table.from_pylist([visit(1, "eu", 1)]))
+        assert connection.read("visits").to_arrow().num_rows == 1
+        with pytest.raises(nova.ChannelNotFound):
+            connection.insert("nowhere", pa.table({"n": [1]}))
+
+
+def test_how_a_channel_stands(connection: nova.Connection, store: nova.Store) -> None:
+    """One alone is told as it is among all."""
+    connection.insert("visits", [visit(1, "eu", 1)])
+    for state in connection.channels():
+        assert connection.channel(state.channel.name) == state
+    assert connection.channel("visits").updated_at is not None
+
+
+def test_an_instant_that_has_not_been_yet(connection: nova.Connection, url: str) -> None:
+    connection.insert("visits", [visit(1, "eu", 1)])
+    for what in ("instants", "touched"):
+        assert httpx.get(f"{url}/v1/channels/visits/{what}?after=1").status_code == 200
+        told = httpx.get(f"{url}/v1/channels/visits/{what}?after=99")
+        assert told.status_code == 409 and "no instant 99" in told.json()["detail"], told.text
+
+
+@pytest.mark.parametrize("url", ["localhost:8765", "http://127.0.0.1:abc", "ftp://127.0.0.1", ""])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(nova.SettingsError, match="is no address"):
+        nova.connect(url)
 
 
 def test_who_may_only_write_puts_rows_in(store: nova.Store) -> None:

@@ -15,14 +15,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import pyarrow as pa
 import pytest
 from fastapi import FastAPI
 
-from nova_assets.errors import NovaError, PortTaken, ServiceRefused, SettingsError
+from nova_assets.errors import NovaError, PortTaken, ServiceRefused, ServiceUnavailable, SettingsError
 from nova_assets.service.config import ServiceConfig
+from nova_assets.service.connection import connect
 from nova_assets.service.exposure import exposed
 from nova_assets.service.server import Server
 from nova_assets.service.shell import Shell
+from nova_assets.views.client import Client
 from nova_assets_tests.service.conftest import served, shell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -254,6 +257,18 @@ def test_tls(tmp_path: Path) -> None:
             httpx.get(f"{url}/v1/whoami")
         with pytest.raises(httpx.TransportError):
             httpx.get(f"{url}/v1/whoami".replace("https", "http"))
+
+
+def test_a_certificate_of_ones_own_is_named_to_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = _certificate(tmp_path)
+    with served(**files) as (url, _):
+        with connect(url) as stranger, pytest.raises(ServiceUnavailable, match="is not trusted") as refused:
+            stranger.insert("t", pa.table({"n": [1]}))
+        assert "SSL_CERT_FILE" in str(refused.value.next) and "idempotency" not in str(refused.value)
+        monkeypatch.setenv("SSL_CERT_FILE", files["tls_cert"])
+        with connect(url) as known:
+            assert known._get("/v1/whoami")["url"].startswith("https://")
+        assert Client(url)._get("/v1/whoami", {})
 
 
 @pytest.mark.parametrize("which", ["missing", "nonsense", "other"])

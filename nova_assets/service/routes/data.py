@@ -118,7 +118,7 @@ def _inserted(
     key: str | None,
     dry_run: bool,
 ) -> Commit | CheckedShape:
-    schema = service.store.catalog.channel(channel).schema
+    schema = service.taking(channel).schema
     most, seconds = EXPANDS * service.config.max_body, DECODES * service.config.request_seconds
     given = service.decoders.table(*body, schema, most, seconds)
     if not dry_run:

@@ -35,18 +35,16 @@ Binding = Annotated[str | None, Query(max_length=256, description="Of this bindi
 
 @router.get("/channels")
 def channels(caller: Asking, service: Served) -> list[ChannelShape]:
-    """Every channel that the caller may read, with its head, rows and bytes."""
+    """Every channel that the caller may read, with its head; rows and bytes are those of all that is retained."""
     found = {s.channel.name: s for s in service.store.channels()}
     return [ChannelShape.of(found[name]) for name in caller.channels("read", found)]
 
 
 @router.get("/channels/{channel}")
 def channel(channel: ChannelName, caller: Reading, service: Served) -> ChannelShape:
-    """One channel, with its head; its rows and bytes are those of its partitions."""
-    state = service.store.catalog.channel(channel)
-    sizes = service.store.catalog.partitions(channel)
-    counted = {n: sum(getattr(p, n) for p in sizes) for n in ("rows", "bytes", "blocks")}
-    return ChannelShape.of(state).model_copy(update=counted)
+    """One channel, with its head; its rows and bytes are those of all that is retained."""
+    found = service.store.catalog.channels(channel)
+    return ChannelShape.of(found[0] if found else service.store.catalog.channel(channel))
 
 
 @router.get("/channels/{channel}/schema")
@@ -61,7 +59,7 @@ def schema(channel: ChannelName, caller: Reading, service: Served, at: Number = 
 def partitions(
     channel: ChannelName, caller: Reading, service: Served, partition: Partition = None
 ) -> list[PartitionShape]:
-    """The partitions that hold anything, by name."""
+    """The partitions that hold anything, by name; rows and bytes are those of all that is retained."""
     scope = service.scope(channel, partition)
     return [PartitionShape.of(p) for p in service.store.catalog.partitions(channel, scope)]
 
@@ -117,7 +115,7 @@ def executions(
     state: Annotated[State | None, Query(description="In this state alone.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> list[ExecutionShape]:
-    """Executions, latest first, of which the caller may read every channel."""
+    """Executions of bindings, latest first, of which the caller may read every channel."""
     may = None if caller.token is None else caller.channels("read", service.store.catalog.heads())
     return [ExecutionShape.of(e) for e in service.store.catalog.executions(binding, limit, state=state, among=may)]
 
