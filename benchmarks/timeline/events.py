@@ -49,11 +49,6 @@ class Size:
     random: int = 1_000
 
     @property
-    def numbers(self) -> int:
-        """As many commits."""
-        return self.blocks * self.partitions // self.together
-
-    @property
     def all_files(self) -> int:
         return self.partitions * self.blocks * self.files
 

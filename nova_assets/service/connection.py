@@ -23,7 +23,6 @@ from nova_assets.engine.take import take
 from nova_assets.errors import (
     CommitOutcomeUnknown,
     NotAllowed,
-    NovaError,
     RequestTimedOut,
     ServiceBusy,
     ServiceUnavailable,
@@ -39,8 +38,8 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection
 from nova_assets.plan.compact import Compact
+from nova_assets.service.failures import good, is_distrusted, unreachable
 from nova_assets.service.media import ARROW, LINES, PARQUET
-from nova_assets.service.problems import error_of
 from nova_assets.service.rows import RemoteSelection, Source, cut_off
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
@@ -309,17 +308,20 @@ class Connection:
 
     def _asked(self, send: Any, again: bool = True) -> httpx.Response:
         """The answer. What did not come through is tried again, after ever longer pauses."""
+        through = False
         for attempt in range(1, TRIES + 1):
             try:
                 response: httpx.Response = send()
             except httpx.TransportError as error:
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if attempt == TRIES or _is_distrusted(error) or not (again or unsent):
-                    raise _unreachable(self.url, error, attempt == TRIES and unsent) from error
+                through = through or not unsent
+                if attempt == TRIES or is_distrusted(error) or not (again or unsent):
+                    raise unreachable(self.url, error, not through) from error
             else:
+                through = True
                 # Of what may not be done twice, only what was turned away at the door is sent again.
                 if attempt == TRIES or response.status_code not in (_AGAIN if again else (429,)):
-                    return _good(response)
+                    return good(response)
             time.sleep(min(0.1 * 2**attempt, 3.0) * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
 
@@ -345,7 +347,7 @@ class Connection:
                         raise cut_off() from error
                     raise
         except httpx.TransportError as error:
-            raise _unreachable(self.url, error) from error
+            raise unreachable(self.url, error) from error
 
 
 def _path(channel: Channel | str) -> str:
@@ -377,32 +379,3 @@ def _line(row: Any) -> str:
     """A row as JSON has it: what that does not know is said in words, which the service parses by the channel's
     schema."""
     return json.dumps(row, default=str) + "\n"
-
-
-def _good(response: httpx.Response) -> httpx.Response:
-    if response.status_code == 200:
-        return response
-    try:
-        body = response.json()
-    except ValueError:
-        body = {"detail": f"the service answered with status {response.status_code}", "status": response.status_code}
-    raise error_of(body if isinstance(body, dict) else {"detail": str(body)})
-
-
-def _unreachable(url: str, error: Exception, unsent: bool = False) -> NovaError:
-    found = f"{type(error).__name__}: {error}".strip(": ")
-    if _is_distrusted(error):
-        return ServiceUnavailable(
-            f"the certificate of the service {url} is not trusted",
-            found=found,
-            next="name a file with it, or with its authority's, in SSL_CERT_FILE",
-            unsent=True,
-        )
-    tls = "; if it has TLS, ask https://" if url.startswith("http://") else ""
-    facts = {"unsent": True} if unsent else {}
-    what = f"the service {url} does not answer"
-    return ServiceUnavailable(what, found=found, next=f"see that it runs: nova serve{tls}", **facts)
-
-
-def _is_distrusted(error: Exception) -> bool:
-    return isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in str(error)

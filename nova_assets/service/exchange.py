@@ -173,13 +173,13 @@ class Exchange:
             RequestTimedOut(
                 f"the request was not answered within {self.config.request_seconds:g} seconds",
                 expected="less to be done at once",
-                next=_afterwards(self.scope),
+                next=afterwards(self.scope),
                 reason="too_long",
             )
         )
 
 
-def _afterwards(scope: Scope) -> str:
+def afterwards(scope: Scope) -> str:
     """What to do about a request that takes too long."""
     if scope["method"] in ("GET", "HEAD") or scope["path"].endswith("/read"):
         return "ask for less; or for longer: nova serve --request-seconds"

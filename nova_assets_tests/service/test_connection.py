@@ -298,6 +298,22 @@ def test_an_insert_is_sent_until_it_is_acknowledged(monkeypatch: pytest.MonkeyPa
     assert len(asked) == 8 and keys == {error.value.idempotency_key} and error.value.idempotency_key in str(error.value)
 
 
+@pytest.mark.parametrize("first", [httpx.ConnectError, httpx.ReadError])
+def test_an_insert_that_never_came_through(monkeypatch: pytest.MonkeyPatch, first: type[Exception]) -> None:
+    """Whether it may have come about: not where nothing of it has ever reached anybody."""
+    monkeypatch.setattr("nova_assets.service.connection.time.sleep", lambda seconds: None)
+    failures: list[type[Exception]] = [first]
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise (failures.pop() if failures else httpx.ConnectError)("connection refused")
+
+    with nova.connect("http://there") as connection:
+        connection._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(fail))
+        with pytest.raises(nova.NovaError) as error:
+            connection.insert("orders", pa.table({"id": [1]}))
+    assert ("may have come about" in str(error.value)) == (first is httpx.ReadError)
+
+
 @pytest.mark.parametrize(("status", "sent"), [(429, 8), (503, 1), (504, 1)])
 def test_what_may_not_be_done_twice_is_sent_once(monkeypatch: pytest.MonkeyPatch, status: int, sent: int) -> None:
     """Unless it was turned away at the door."""

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from nova_assets.service.exchange import afterwards
 from nova_assets_tests.service.conftest import Issuer, asking, raw, served, shell
 
 PUBLIC = {"host": "0.0.0.0", "tls_cert": "c.pem", "tls_key": "k.pem", "public_names": ("nova.example.org",)}
@@ -313,6 +314,20 @@ def test_a_request_that_takes_too_long_is_told_so_even_if_it_cannot_be_stopped(s
         answer = httpx.get(small + path)
         assert answer.status_code == 504 and "ask for less" in answer.json()["next"], path
         assert answer.json()["code"] == "NOVA-REQUEST-TIMED-OUT" and time.monotonic() - began < 2, path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("GET", "/v1/channels/c/files", "ask for less"),
+        ("POST", "/v1/channels/c/read", "ask for less"),
+        ("POST", "/v1/channels/c/blocks", "same Idempotency-Key"),
+        ("POST", "/v1/channels/c/restore", "timeline before it is asked for again"),
+    ],
+)
+def test_what_to_do_about_what_takes_too_long(method: str, path: str, says: str) -> None:
+    """Only an insert may be asked for again blindly."""
+    assert says in afterwards({"method": method, "path": path})
 
 
 def test_an_answer_that_has_begun_may_take_longer(small: str) -> None:
