@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from nova_assets.engine.take import take
 from nova_assets.errors import (
+    ChannelNotFound,
     CommitOutcomeUnknown,
     NotAllowed,
     RequestTimedOut,
@@ -291,7 +292,7 @@ class Connection:
             return
         try:
             schema = self._schema(channel) if _is_text(data) else None
-        except NotAllowed:
+        except (NotAllowed, ChannelNotFound):  # the service may know what we are not told, or find it in its project
             if not isinstance(data, str | Path):
                 yield io.BytesIO("".join(map(_line, data)).encode()), LINES
                 return

@@ -359,8 +359,9 @@ def test_a_channel_of_the_project_is_registered_by_its_first_insert(tmp_path: Pa
         serving.beside(store) as url,
         nova.connect(url) as connection,
     ):
-        connection.insert("visits", pa.Table.from_pylist([visit(1, "eu", 1)]))
-        assert connection.read("visits").to_arrow().num_rows == 1
+        connection.insert("visits", [visit(1, "eu", 1)])
+        connection.insert("orders", pa.Table.from_pylist([order(1)]))
+        assert [connection.read(c).to_arrow().num_rows for c in ("visits", "orders")] == [1, 1]
         with pytest.raises(nova.ChannelNotFound):
             connection.insert("nowhere", pa.table({"n": [1]}))
 
