@@ -91,7 +91,7 @@ def test_r13_three_dimensions_one_number_and_partitions_that_are_left_alone(stor
         (nova.daily("p", start="2024-01-01"), "2023-12-31", "daily partitions of 'p' have no '2023-12-31'"),
         (nova.daily("p", start="2024-01-01"), "2024-1-5", "daily partitions of 'p' have no '2024-1-5'"),
         (nova.daily("p", start="2024-01-01"), "20240105", "is not how partitions of 'p' are written"),
-        (nova.daily("p", start="2024-01-01"), None, "daily partitions of 'p' have no 'None'"),
+        (nova.daily("p", start="2024-01-01"), None, "daily partitions of 'p' have no rows without a value"),
         (nova.static("p", ["x"]), "y", "static partitions of 'p' have no 'y'"),
         (nova.dynamic("p"), "🚀" * 600, "name is 2402 bytes long"),
     ],
