@@ -36,7 +36,7 @@ class Arriving(ABC):
     _sealing: Seals
 
     @abstractmethod
-    def _known(self, channel: Channel | str) -> str: ...
+    def known(self, channel: Channel | str) -> str: ...
 
     @abstractmethod
     def _policy(self, channel: str) -> Compacting: ...
@@ -115,7 +115,7 @@ class Arriving(ABC):
         Args:
             state: ``waiting``, ``taken``, ``refused`` or ``gone``.
         """
-        return self.catalog.arrivals(self._known(channel), state, limit)
+        return self.catalog.arrivals(self.known(channel), state, limit)
 
     @contextmanager
     def _receiving(
@@ -143,16 +143,16 @@ class Arriving(ABC):
         Raises:
             DefinitionError: the channel does not say when its days or hours are complete.
         """
-        name = self._known(channel)
+        name = self.known(channel)
         return self._sealing.seal(name, self._policy(name))
 
     def sealable(self, channel: Channel | str) -> tuple[list[Due], list[Open]]:
         """Which days or hours ``seal`` would seal; and which it would not, and why: its dry run."""
-        return self._sealing.judged(self._known(channel))
+        return self._sealing.judged(self.known(channel))
 
     def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
         """The seals of a channel, latest first. One that says ``reopened`` has been followed by more data."""
-        return self.catalog.seals(self._known(channel), limit)
+        return self.catalog.seals(self.known(channel), limit)
 
     def _with_source(self, channel: Channel | str) -> Channel:
         """A channel with its source, registered together with its quarantine."""
@@ -160,7 +160,7 @@ class Arriving(ABC):
         known = [c for c in self.project.channels if c.name == name]
         defined = channel if isinstance(channel, Channel) else next(iter(known), None)
         if defined is None or defined.source is None:
-            self._known(name)  # says so if there is none
+            self.known(name)  # says so if there is none
             raise DefinitionError(
                 f"channel {name!r} has no source, from which files could arrive",
                 expected="a channel of the project, with source=nova.files(...)",

@@ -33,7 +33,7 @@ class Published(ABC):
     _publishing: Publishing
 
     @abstractmethod
-    def _known(self, channel: Channel | str) -> str: ...
+    def known(self, channel: Channel | str) -> str: ...
 
     @abstractmethod
     def _policy(self, channel: str) -> Compacting: ...
@@ -85,7 +85,7 @@ class Published(ABC):
     def editions(self, channel: Channel | str) -> list[Edition]:
         """The editions of a channel that somebody may still read, in all its tables, latest first. No file that one of
         them lists is deleted."""
-        return self.catalog.editions(self._known(channel))
+        return self.catalog.editions(self.known(channel))
 
     def withdraw(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
         """Show a channel no more. Take the table out of the channel's ``publish=`` as well, or it is published anew.
@@ -100,7 +100,7 @@ class Published(ABC):
         Raises:
             DefinitionError: the channel is not published there.
         """
-        name = self._known(channel)
+        name = self.known(channel)
         defined = channel if isinstance(channel, Channel) else None
         told = defined or next((c for c in self.project.channels if c.name == name), None)
         known = {t.id: t for t in (() if told is None else told.publish)}
@@ -146,7 +146,7 @@ class Published(ABC):
         return open_outlet(table, self.settings.root, self.settings.home, self.engine.address, owner)
 
     def _with_tables(self, channel: Channel | str) -> Channel:
-        name = self._known(channel)
+        name = self.known(channel)
         known = [c for c in self.project.channels if c.name == name]
         defined = channel if isinstance(channel, Channel) else next(iter(known), None)
         if defined is None or not defined.publish:

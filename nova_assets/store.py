@@ -137,7 +137,7 @@ class Store(Arriving, Published, Scheduled):
             UnrepresentableChange: a base that drops rows which consumers of an Append channel have seen (R10).
             ModelChanged: a delta after a change of merge model (R18).
         """
-        return self._inserts.insert(self._known(channel), data, kind, idempotency_key, partition)
+        return self._inserts.insert(self.known(channel), data, kind, idempotency_key, partition)
 
     def check_insert(
         self,
@@ -147,7 +147,7 @@ class Store(Arriving, Published, Scheduled):
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
         """What an insert would check, without changing anything: the dry run of ``insert``."""
-        return self._inserts.check(self._known(channel), data, kind, partition)
+        return self._inserts.check(self.known(channel), data, kind, partition)
 
     def read(
         self,
@@ -177,7 +177,7 @@ class Store(Arriving, Published, Scheduled):
             BlockCollected: that version is gone (R15).
             PartitionError: it has no such partition.
         """
-        return self._reading.read(self._known(channel), at, since, partition, columns, keys)
+        return self._reading.read(self.known(channel), at, since, partition, columns, keys)
 
     @contextmanager
     def pin(
@@ -209,7 +209,7 @@ class Store(Arriving, Published, Scheduled):
         """
         if (at is not None or since is not None) and len(channels) != 1:
             raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
-        with self._reading.pin([self._known(c) for c in channels], at, since, partition) as pinned:
+        with self._reading.pin([self.known(c) for c in channels], at, since, partition) as pinned:
             yield pinned
 
     def views(self, *channels: Channel | str) -> Any:
@@ -221,7 +221,7 @@ class Store(Arriving, Published, Scheduled):
         """
         if self.runtime.viewing is None:
             raise DefinitionError("this store has no views", expected="one that nova.open() has given")
-        return self.runtime.viewing({name: self.catalog.channel(name).head for name in map(self._known, channels)})
+        return self.runtime.viewing({name: self.catalog.channel(name).head for name in map(self.known, channels)})
 
     # executions
 
@@ -257,7 +257,7 @@ class Store(Arriving, Published, Scheduled):
         Args:
             partition: those alone that agree with some dimensions.
         """
-        name = self._known(channel)
+        name = self.known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
         return self.catalog.partitions(
             name, parse_partition(dimensions, partition, partly=True) if partition else WHOLE
@@ -278,7 +278,7 @@ class Store(Arriving, Published, Scheduled):
             BlockCollected: that version is gone (R15).
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
         """
-        return self._inserts.restore(self._known(channel), at)
+        return self._inserts.restore(self.known(channel), at)
 
     # upkeep
 
@@ -304,7 +304,7 @@ class Store(Arriving, Published, Scheduled):
         Returns:
             The commit; None where there was nothing to compact.
         """
-        name = self._known(channel)
+        name = self.known(channel)
         return self._upkeep.compact(name, self._asked(name, force, chained, policy, partitions))
 
     def compactable(
@@ -317,7 +317,7 @@ class Store(Arriving, Published, Scheduled):
         partitions: Sequence[str] | None = None,
     ) -> tuple[Compact, ...]:
         """What ``compact`` would add, and why: its dry run."""
-        name = self._known(channel)
+        name = self.known(channel)
         return self._upkeep.compactable(name, self._asked(name, force, chained, policy, partitions))
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
@@ -327,12 +327,12 @@ class Store(Arriving, Published, Scheduled):
             retain: ``"30d"``: how long old versions are kept for time travel; what the project's definition says by
                 default, and if it says nothing, not at all.
         """
-        name = self._known(channel)
+        name = self.known(channel)
         return self._upkeep.collect(name, retained(self.runtime, name, retain))
 
     def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[Verdict, ...]:
         """Of every block of a channel, who needs it and for what: the dry run of ``collect``."""
-        name = self._known(channel)
+        name = self.known(channel)
         return self._upkeep.verdicts(name, retained(self.runtime, name, retain))
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
@@ -351,14 +351,14 @@ class Store(Arriving, Published, Scheduled):
         Raises:
             PartitionError: the channel has no such partition.
         """
-        name = self._known(channel)
+        name = self.known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
         scope = parse_partition(dimensions, partition, partly=True)
         return self._upkeep.drop(name, [p.partition for p in self.catalog.partitions(name, scope) if not p.dropped])
 
     def expired(self, channel: Channel | str) -> tuple[str, ...]:
         """The partitions of a channel that are over for longer than its dimensions say they are kept."""
-        name = self._known(channel)
+        name = self.known(channel)
         state = self.catalog.channel(name)
         keep = next((c.upkeep.get("keep", {}) for c in self.project.channels if c.name == name), state.keep)
         held = [p.partition for p in self.catalog.partitions(name) if not p.dropped] if keep else []
@@ -367,7 +367,7 @@ class Store(Arriving, Published, Scheduled):
     def drop_expired(self, channel: Channel | str) -> Commit | None:
         """Drop what is ``expired``. None where nothing is."""
         gone = self.expired(channel)
-        return self._upkeep.drop(self._known(channel), gone) if gone else None
+        return self._upkeep.drop(self.known(channel), gone) if gone else None
 
     def delete_collected(self) -> int:
         """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Gives how many."""
@@ -392,13 +392,13 @@ class Store(Arriving, Published, Scheduled):
         Args:
             limit: the latest of it, no more instants than these; all by default.
         """
-        return self.catalog.timeline(self._known(channel), limit)
+        return self.catalog.timeline(self.known(channel), limit)
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """How far each binding has read."""
         return self.catalog.cursors(binding)
 
-    def _known(self, channel: Channel | str) -> str:
+    def known(self, channel: Channel | str) -> str:
         """The name of a registered channel; one of the project, or one given whole, is registered by its first use."""
         if isinstance(channel, Channel):
             self.register(channel)

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select, select
 
+from nova_assets.catalog.database import batched
 from nova_assets.catalog.tables import blocks, files
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.external import Outside
@@ -29,7 +30,7 @@ def with_files(c: Connection, rows: Sequence[RowMapping]) -> list[Block]:
     """The blocks that these rows are of, with their files."""
     by_block: dict[str, list[DataFile]] = {}
     ids = [r["id"] for r in rows]
-    for some in (ids[n : n + _AT_ONCE] for n in range(0, len(ids), _AT_ONCE)):
+    for some in batched(ids, _AT_ONCE):
         query = select(files).where(files.c.block_id.in_(some)).order_by(files.c.block_id, files.c.ordinal)
         for f in c.execute(query).mappings():
             by_block.setdefault(f["block_id"], []).append(_file(f))

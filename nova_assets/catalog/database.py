@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,11 @@ _RETRIED = {"40001", "40P01", "55P03"}  # PostgreSQL: serialization failure, dea
 def pairs(c: Connection, query: Any) -> dict[Any, Any]:
     """The rows of a query of two columns, as a dict."""
     return {row[0]: row[1] for row in c.execute(query)}
+
+
+def batched(of: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """So many at a time: as many as one statement may name."""
+    return (of[n : n + size] for n in range(0, len(of), size))
 
 
 def utc_now() -> datetime:

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, Connection, RowMapping, and_, func, literal_column, select
 
 from nova_assets.catalog.blocks import read_blocks, with_files
-from nova_assets.catalog.database import pairs
+from nova_assets.catalog.database import batched, pairs
 from nova_assets.catalog.tables import blocks
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import partition_name, partition_values, within
@@ -157,7 +157,7 @@ def _reaching(c: Connection, part: Part, oldest: int, names: Collection[str] | N
     if names is None:
         found.add(_from(c, part, _floors(part, oldest)))
     else:
-        for some in _some(names):
+        for some in batched(sorted(names), _AT_ONCE):
             found.add(_from(c, part, _floors_of(part, oldest, some)))
         found.add(whole_of(c, part, set(names) - set(found.floors)))
     found.floors = {p: n for p, n in found.floors.items() if n}
@@ -172,7 +172,7 @@ def _reaching(c: Connection, part: Part, oldest: int, names: Collection[str] | N
 def whole_of(c: Connection, part: Part, names: Collection[str]) -> Excerpt:
     """All of some partitions."""
     found = Excerpt()
-    for some in _some(names):
+    for some in batched(sorted(names), _AT_ONCE):
         query = select(blocks).where(
             blocks.c.channel == part.channel, blocks.c.hi <= part.head, blocks.c.partition.in_(some)
         )
@@ -265,8 +265,3 @@ def _schema(c: Connection, part: Part, at: int) -> Schema | None:
 def narrowed(scope: str, partition: Any = blocks.c.partition) -> tuple[ColumnElement[bool], ...]:
     """Conditions that every partition of a scope meets; a partition of other dimensions may meet them, too."""
     return tuple(partition.contains(part, autoescape=True) for part in scope.split("/") if part)
-
-
-def _some(names: Collection[str]) -> Iterator[list[str]]:
-    ordered = sorted(names)
-    return (ordered[n : n + _AT_ONCE] for n in range(0, len(ordered), _AT_ONCE))

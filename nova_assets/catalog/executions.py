@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, case, delete, func, insert, select, update
 
-from nova_assets.catalog.database import Database, pairs
+from nova_assets.catalog.database import Database, batched, pairs
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins, staged
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive, PartitionError, VersionNotFound
@@ -327,8 +327,7 @@ def _execution(c: Connection, row: RowMapping) -> Execution:
 def _executions(c: Connection, rows: Sequence[RowMapping]) -> list[Execution]:
     """The executions that these rows are of, with their pins."""
     found: dict[str, list[Pin]] = {r["id"]: [] for r in rows}
-    ids = list(found)
-    for some in (ids[n : n + _AT_ONCE] for n in range(0, len(ids), _AT_ONCE)):
+    for some in batched(list(found), _AT_ONCE):
         for p in c.execute(select(pins).where(pins.c.execution_id.in_(some))).mappings():
             found[p["execution_id"]].append(Pin(p["channel"], p["head"], p["cursor"], p["partition"]))
     return [_pinned(r, found[r["id"]]) for r in rows]

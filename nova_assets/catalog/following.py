@@ -9,7 +9,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, RowMapping, select
 
 from nova_assets.catalog.blocks import read_blocks
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database import Database, batched
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.excerpts import Part, narrowed, whole_of
 from nova_assets.catalog.history import Histories, last_merge, schema_told
@@ -92,7 +92,7 @@ class Following:
             rows = c.execute(query).mappings().all()
             touched: dict[str, dict[str, int]] = {}
             ids = [r["commit_id"] for r in rows]
-            for some in (ids[n : n + _AT_ONCE] for n in range(0, len(ids), _AT_ONCE)):
+            for some in batched(ids, _AT_ONCE):
                 for by in (blocks.c.commit_id, blocks.c.collected_by):
                     of = select(by, blocks.c.partition, blocks.c.hi).where(blocks.c.channel == channel, by.in_(some))
                     for commit, partition, hi in c.execute(of):
@@ -210,7 +210,7 @@ def _is_on(c: Connection, channel: str, position: Position) -> bool:
 def _steps(c: Connection, channel: str, since: int) -> Iterator[Step]:
     query = select(steps).where(steps.c.channel == channel, steps.c.n > since).order_by(steps.c.n)
     rows = c.execute(query).mappings().all()
-    for some in (rows[n : n + _AT_ONCE] for n in range(0, len(rows), _AT_ONCE)):
+    for some in batched(rows, _AT_ONCE):
         yield from _described(c, channel, some)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
 from nova_assets.catalog.blocks import with_files
-from nova_assets.catalog.database import Database
+from nova_assets.catalog.database import Database, batched
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.excerpts import Excerpt, Part, after, back_to, narrowed, newest, whole
 from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, numbers, pins, staged
@@ -260,7 +260,7 @@ def _blocks_by(c: Connection, channel: str, by: ColumnElement[Any], of: Sequence
         by: the column that says so.
     """
     found: dict[str, list[Block]] = {}
-    for some in (of[n : n + _AT_ONCE] for n in range(0, len(of), _AT_ONCE)):
+    for some in batched(of, _AT_ONCE):
         query = select(blocks, by.label("whose")).where(blocks.c.channel == channel, by.in_(some))
         rows = c.execute(query.order_by(blocks.c.hi, blocks.c.kind, blocks.c.id)).mappings().all()
         for row, block in zip(rows, with_files(c, rows), strict=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, delete, func, insert, select, update
 
-from nova_assets.catalog.database import Database, pairs
+from nova_assets.catalog.database import Database, batched, pairs
 from nova_assets.catalog.tables import backfill_parts, blocks, channels, commits, dirty, executions
 from nova_assets.model.backfill import State
 from nova_assets.model.commit import CommitRequest
@@ -45,7 +45,7 @@ class Marks:
             if partitions is None:
                 return _made(c, channel)
             found: dict[str, Made] = {}
-            for some in _some(sorted(partitions)):
+            for some in batched(sorted(partitions), _AT_ONCE):
                 found |= _made(c, channel, some)
             return found
 
@@ -104,7 +104,7 @@ def marked(
     _lock(c, [channel])
     known = {p: n for p, n in c.execute(select(dirty.c.partition, dirty.c.priority).where(dirty.c.channel == channel))}
     said = {"at": now, "by": by, "why": why}
-    for some in _some([p for p in partitions if p in known]):
+    for some in batched([p for p in partitions if p in known], _AT_ONCE):
         where = (dirty.c.channel == channel, dirty.c.partition.in_(some))
         urgent = case((dirty.c.priority > priority, dirty.c.priority), else_=priority)
         c.execute(update(dirty).where(*where).values(**said, priority=urgent))
@@ -126,7 +126,7 @@ def unmarked(
     found = _grouped(c.execute(select(dirty.c.channel, dirty.c.partition).where(*where)))
     _lock(c, found)
     for name, some in found.items():
-        for few in _some(some):
+        for few in batched(some, _AT_ONCE):
             c.execute(delete(dirty).where(dirty.c.channel == name, dirty.c.partition.in_(few)))
             _end_parts(c, name, few, "cancelled", now)
     return sum(map(len, found.values()))
@@ -140,7 +140,7 @@ def withdrawn(c: Connection, backfill: str, now: datetime) -> int:
     _lock(c, found)
     c.execute(update(backfill_parts).where(*mine).values(state="cancelled", ended_at=now))
     for channel, some in found.items():
-        for few in _some(some):
+        for few in batched(some, _AT_ONCE):
             others = select(backfill_parts.c.partition, func.max(backfill_parts.c.backfill)).where(
                 backfill_parts.c.channel == channel,
                 backfill_parts.c.partition.in_(few),
@@ -171,7 +171,7 @@ def forget_marks(
     for (channel, gone), partitions in found.items():
         if not gone and (started is None or request.keeps_marks):
             continue
-        for some in _some(partitions):
+        for some in batched(partitions, _AT_ONCE):
             where = [dirty.c.channel == channel, dirty.c.partition.in_(some)]
             where += [] if gone else [dirty.c.at <= started]
             known = list(c.execute(select(dirty.c.partition).where(*where)).scalars())
@@ -205,7 +205,7 @@ def _grouped(rows: Iterable[Any]) -> dict[str, list[str]]:
     return found
 
 
-def _made(c: Connection, channel: str, among: list[str] | None = None) -> dict[str, Made]:
+def _made(c: Connection, channel: str, among: Sequence[str] | None = None) -> dict[str, Made]:
     """The same within a transaction.
 
     Args:
@@ -271,7 +271,3 @@ _FIRST_BACKFILLED = (
 )
 
 _GIVEN_SINCE = select(blocks.c.partition).where(*_of_channel(False), blocks.c.hi > bindparam("number")).distinct()
-
-
-def _some(names: list[str]) -> Iterable[list[str]]:
-    return (names[n : n + _AT_ONCE] for n in range(0, len(names), _AT_ONCE))

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
-from nova_assets.catalog.database import Database, pairs
+from nova_assets.catalog.database import Database, batched, pairs
 from nova_assets.catalog.following import whole_in
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.steps import put_step
@@ -111,7 +111,7 @@ class Upkeep:
 
         def work(c: Connection) -> None:
             collected = select(blocks.c.id).where(blocks.c.collected_at.is_not(None))
-            for some in _parts(paths):
+            for some in batched(paths, _MANY):
                 c.execute(delete(files).where(files.c.path.in_(some), files.c.block_id.in_(collected)))
 
         if paths:
@@ -161,7 +161,7 @@ def mark_collected(
     commit = uuid.uuid4().hex
     of = {"heads": {}, "consumed": {}, "details": dict(details)}
     c.execute(insert(commits).values(id=commit, execution_id=commit, binding=None, at=now, **of))
-    for some in _parts([b.id for b in found]):
+    for some in batched([b.id for b in found], _MANY):
         c.execute(update(blocks).where(blocks.c.id.in_(some)).values(collected_at=now, collected_by=commit))
     put_step(c, channel, "collect", commit, now)
     return Collection(channel, tuple(found), commit)
@@ -185,7 +185,3 @@ def _modes(c: Connection, channel: str) -> dict[str, set[str]]:
         ports = {port for port, bound in definition["channels"].items() if bound == channel}
         found[name] = {e["mode"] for t in definition["tasks"] for e in t["consumes"] if e["port"] in ports}
     return found
-
-
-def _parts(ids: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (ids[n : n + _MANY] for n in range(0, len(ids), _MANY))

@@ -124,7 +124,8 @@ class SparkEngine:
             value = value_of(dimension, values[column], type_)
             if isinstance(frame, pa.Table):
                 constant = pa.repeat(pa.scalar(value, arrow_type(type_)), frame.num_rows)
-                frame = frame.drop_columns([c for c in (column,) if c in names]).append_column(column, constant)
+                frame = frame.drop_columns([column]) if column in names else frame
+                frame = frame.append_column(column, constant)
             else:
                 from pyspark.sql import functions as F
 

@@ -12,10 +12,9 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import Response
 
-from nova_assets.errors import ChannelNotFound, RequestRefused
+from nova_assets.errors import RequestRefused
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
-from nova_assets.model.ports import ChannelState
 from nova_assets.model.timeline import Position
 from nova_assets.model.token import Right
 from nova_assets.service.caller import Caller
@@ -65,18 +64,6 @@ class Service:
             found = self.store.catalog.channel(channel).channel
             self._defined[channel] = now, found
         return found
-
-    def taking(self, channel: str) -> ChannelState:
-        """A channel that is given something: one of the project is registered by that (as by ``Store.insert``).
-
-        Raises:
-            ChannelNotFound.
-        """
-        try:
-            return self.store.catalog.channel(channel)
-        except ChannelNotFound:
-            self.store.register([c for c in self.store.project.channels if c.name == channel])
-            return self.store.catalog.channel(channel)
 
     def definition_at_hand(self, channel: str) -> Channel | None:
         """The same, where it was looked up a moment ago."""

@@ -51,16 +51,15 @@ class Desk:
     ) -> bytes:
         """What a plan needs of a channel (``answers.history``)."""
 
-        asked = (channel, scope, at, known, enough)
-
         def work(view: View) -> bytes | None:
             if at is not None and not view.tells(at):
                 return None
             return answers.history(view, scope, at, since, back_to, self._known(view, known))
 
-        found = None if self._is_found_sooner(channel, scope, since) else self._ask(*asked, work)
-        if found is not None:
-            return found
+        if not self._is_found_sooner(channel, scope, since):
+            found = self._ask(channel, scope, at, known, enough, work)
+            if found is not None:
+                return found
         # What the schema was, before the view began, the catalog alone can tell.
         standing, told = self.catalog.history_there(channel, at, scope, since, back_to)
         return answers.history_told(told, self._there(standing, known))

@@ -160,15 +160,15 @@ class Follower:
         Raises:
             ChannelNotFound.
         """
-        columns = self.catalog.channel(channel).channel.partition_columns
-        if not columns or single_in(columns, scope) is not None:
-            return False
         try:
             with self.storage.look() as looked:
                 view = self._found(looked, channel)
-                return view is None or not view.covers(scope) or view.touched(since) is None
+                if view is not None:
+                    columns = view.head.columns
+                    return _is_wide(columns, scope) and (not view.covers(scope) or view.touched(since) is None)
         except (StorageFailed, Damaged):
             return True
+        return _is_wide(self.catalog.channel(channel).channel.partition_columns, scope)
 
     def cleaned(self, channel: str, step: int) -> None:
         """Of partitions that no later instant has touched, nothing is left to be collected."""
@@ -360,6 +360,11 @@ class Follower:
     def close(self) -> None:
         """Save the views, and let go."""
         self.storage.close()
+
+
+def _is_wide(columns: Sequence[str], scope: str) -> bool:
+    """Whether a scope may be more than one partition."""
+    return bool(columns) and single_in(columns, scope) is None
 
 
 def _is_all(view: View, standing: Standing, steps: Sequence[Step]) -> bool:

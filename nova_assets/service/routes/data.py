@@ -118,7 +118,7 @@ def _inserted(
     key: str | None,
     dry_run: bool,
 ) -> Commit | CheckedShape:
-    schema = service.taking(channel).schema
+    schema = service.store.catalog.channel(service.store.known(channel)).schema
     most, seconds = EXPANDS * service.config.max_body, DECODES * service.config.request_seconds
     given = service.decoders.table(*body, schema, most, seconds)
     if not dry_run:
