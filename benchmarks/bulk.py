@@ -39,7 +39,7 @@ class Bulk:
         self._to: Any = self._sqlite() if self.url.get_backend_name() == "sqlite" else self._postgresql()
 
     def add(self, table: str, row: tuple[Any, ...]) -> None:
-        """A row with all columns of its table, JSON as text."""
+        """A row with the first columns of its table, JSON as text. The other columns take their defaults."""
         self._rows[table].append(row)
         self.counts[table] += 1
         self._waiting += 1
@@ -49,7 +49,8 @@ class Bulk:
     def flush(self) -> None:
         for table in _TABLES:
             rows = self._rows.pop(table, [])
-            columns = ", ".join(f'"{c.name}"' for c in metadata.tables[table].columns)
+            width = len(rows[0]) if rows else 0
+            columns = ", ".join(f'"{c.name}"' for c in list(metadata.tables[table].columns)[:width])
             if rows and isinstance(self._to, sqlite3.Connection):
                 marks = ", ".join("?" * len(rows[0]))
                 self._to.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)

@@ -49,7 +49,15 @@ class NoFiles(StubEngine):
         assert self.default is not None
         return self.default
 
-    def write(self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+    def write(
+        self,
+        frame: list[Row],
+        staged: StagedBlock,
+        channel: Channel | None,
+        schema: Schema,
+        *,
+        digest: bool = False,
+    ) -> Manifest:
         ranges = {"id": (1, 1_000_000)}
         files = (DataFile(f"{staged.folder}/part-{n:05d}.parquet", 2_000, 40_000, ranges) for n in range(10))
         return Manifest(tuple(files), schema)

@@ -20,7 +20,8 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.data import news_crawls, retail_lines
-from nova_assets.engine.session import WRITING, Session, using
+from nova_assets.engine.limits import using
+from nova_assets.engine.session import WRITING, Session
 
 LINES = 3_000_000
 ROUNDS = 5

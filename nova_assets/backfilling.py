@@ -10,6 +10,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Priority
 from nova_assets.plan.backfill import Affected, affected, chosen
 from nova_assets.runtime import Runtime
+from nova_assets.similar import did_you_mean
 from nova_assets.sql.datasets import queries_of
 from nova_assets.watching import Watch
 
@@ -72,7 +73,7 @@ class Backfilling:
         found = Watch(self.runtime).standing()
         if dataset not in found.tasks:
             raise DefinitionError(
-                f"no dataset in SQL is called {dataset!r}",
+                f"no dataset in SQL is called {dataset!r}{did_you_mean(dataset, found.tasks)}",
                 expected=", ".join(sorted(found.tasks)) or "the project has none: nova.datasets(FOLDER)",
             )
         columns = [d.column for d in self.runtime.project.binding(dataset).dimensions]

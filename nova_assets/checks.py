@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
 from nova_assets.errors import CheckFailed
 from nova_assets.faults import fault
+from nova_assets.masking import get_logger
 from nova_assets.model.check import Check, CheckResult
 from nova_assets.model.execution import CheckReport, Execution
 from nova_assets.plan.run import Look
 from nova_assets.tasks import TaskRun
 
-log = logging.getLogger("nova_assets.runtime")
+log = get_logger("nova_assets.runtime")
 
 _GIVES = "True or False, a nova.CheckResult, or a frame of the rows that ought not to be there"
 

@@ -7,11 +7,18 @@ has changed nothing.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from typing import Any, ClassVar
+
+from nova_assets.masking import mask, mask_exception, mask_values
 
 
 class NovaError(Exception):
     """Root of everything that this package raises on purpose.
+
+    Secrets are masked in all of its parts, and in the exception that is being handled while it is made: that becomes
+    its cause, and tracebacks print it.
 
     Args:
         what: the situation in one sentence, naming the channel, binding, file or task concerned.
@@ -32,11 +39,12 @@ class NovaError(Exception):
         next: str | None = None,  # the word that a reader looks for
         **fields: Any,
     ) -> None:
-        self.what = what
-        self.found = found
-        self.expected = expected
-        self.next = next
-        self.fields = fields
+        mask_exception(sys.exception())
+        self.what = mask(what)
+        self.found = mask_values(found)
+        self.expected = mask_values(expected)
+        self.next = mask_values(next)
+        self.fields = mask_values(fields)
         super().__init__(self.render())
 
     def __getattr__(self, name: str) -> Any:
@@ -58,7 +66,7 @@ class NovaError(Exception):
             lines.append(f"  expected: {self.expected}")
         if self.next is not None:
             lines.append(f"  next:     {self.next}")
-        return "\n".join(lines)
+        return mask("\n".join(lines))
 
     def as_dict(self) -> dict[str, Any]:
         """The same for ``--json`` and logs."""
@@ -67,13 +75,33 @@ class NovaError(Exception):
             for k, v in self.fields.items()
         }
         parts = {"what": self.what, "found": self.found, "expected": self.expected, "next": self.next}
-        return {"code": self.code, **{k: str(v) for k, v in parts.items() if v is not None}, **shown}
+        told = {"code": self.code, **{k: str(v) for k, v in parts.items() if v is not None}, **shown}
+        return {name: mask_values(value) for name, value in told.items()}
 
 
 def _rebuild(
     kind: type[NovaError], what: str, found: object, expected: object, next_: str | None, fields: dict[str, Any]
 ) -> NovaError:
     return kind(what, found=found, expected=expected, next=next_, **fields)
+
+
+def error_from_dict(parts: Mapping[str, Any]) -> NovaError:
+    """The error of which ``as_dict`` was sent by another process."""
+    known = {"code", "what", "found", "expected", "next"}
+    fields = {str(n): v for n, v in parts.items() if n not in known}
+    return kind_of_code(str(parts["code"]))(
+        str(parts["what"]),
+        found=parts.get("found"),
+        expected=parts.get("expected"),
+        next=parts.get("next"),
+        **fields,
+    )
+
+
+def kind_of_code(code: str) -> type[NovaError]:
+    """The kind of error that has a code; ``NovaError`` for a code that no kind has."""
+    kinds = {e.code: e for e in globals().values() if isinstance(e, type) and issubclass(e, NovaError)}
+    return kinds.get(code, NovaError)
 
 
 class DefinitionError(NovaError):
@@ -130,6 +158,12 @@ class BadKey(NovaError):
     """A key is missing or null, or one delta holds several live rows of one key (R11)."""
 
     code = "NOVA-BAD-KEY"
+
+
+class SumOverflow(NovaError):
+    """A sum of a ``Keyed`` channel would be, or is, no value of its column's type."""
+
+    code = "NOVA-SUM-OVERFLOW"
 
 
 class BadRecord(NovaError):
@@ -271,6 +305,18 @@ class CatalogUnavailable(NovaError):
     code = "NOVA-CATALOG-UNAVAILABLE"
 
 
+class ArgumentRefused(DefinitionError):
+    """A method was called with a value of another type than it takes. ``argument`` names it."""
+
+    code = "NOVA-ARGUMENT"
+
+
+class ValueRefused(NovaError):
+    """The catalog cannot keep a value: it is too long, or holds characters that the database has none for."""
+
+    code = "NOVA-VALUE-REFUSED"
+
+
 class CatalogVersion(NovaError):
     """The catalog was made by another version of this package, or holds something else."""
 
@@ -283,6 +329,12 @@ class WarehouseUnavailable(NovaError):
     code = "NOVA-WAREHOUSE-UNAVAILABLE"
 
 
+class WarehouseMismatch(WarehouseUnavailable):
+    """The warehouse is not the one that holds the catalog's blocks."""
+
+    code = "NOVA-WAREHOUSE-MISMATCH"
+
+
 class DagsterUnavailable(NovaError):
     """Dagster's webserver does not answer, or does not know what is asked of it."""
 
@@ -293,6 +345,12 @@ class FileMissing(NovaError):
     """A file that the catalog lists is not in the warehouse, or was changed there."""
 
     code = "NOVA-FILE-MISSING"
+
+
+class FileAltered(FileMissing):
+    """A file of the warehouse has other bytes than were written."""
+
+    code = "NOVA-FILE-ALTERED"
 
 
 class EngineUnavailable(NovaError):

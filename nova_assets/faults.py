@@ -24,7 +24,7 @@ _JAVA_PACKAGE = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])")
 
 # How the end of Spark shows: in a job of its last moments, and in whoever asks it for something afterwards.
 _GONE = ("SparkContext was shut down", "stopped SparkContext", "Answer from Java side is empty", "Connection refused")
-_MORE_MEMORY = 'give it more with spark_config = {"spark.driver.memory" = "8g"} in [tool.nova]'
+MORE_MEMORY = 'give it more with spark_config = {"spark.driver.memory" = "8g"} in [tool.nova]'
 
 LONGEST = 400
 
@@ -59,6 +59,15 @@ def fault(error: BaseException) -> Fault:
     return Fault(_short(headline + advice), _called_from(text) or _at(error))
 
 
+def is_lost_connection(error: BaseException | None) -> bool:
+    """Whether an exception, or one that caused it, says that Spark does not answer any more."""
+    while error is not None:
+        if isinstance(error, ConnectionError | EOFError) or any(sign in str(error) for sign in _GONE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _headline(error: BaseException) -> str:
     """The first paragraph of what an exception says, with its kind."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
@@ -69,9 +78,9 @@ def _headline(error: BaseException) -> str:
 
 def _advice(root: str) -> str:
     if "OutOfMemoryError" in root:
-        return f" (the data of one step does not fit: {_MORE_MEMORY}, or more and smaller partitions)"
+        return f" (the data of one step does not fit: {MORE_MEMORY}, or more and smaller partitions)"
     if any(sign in root for sign in _GONE):
-        return f" (Spark itself has ended meanwhile, most often for want of memory: {_MORE_MEMORY}; its log says why)"
+        return f" (Spark itself has ended meanwhile, most often for want of memory: {MORE_MEMORY}; its log says why)"
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +9,9 @@ from typing import Any
 
 from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.lease import heartbeat
+from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers, content_digest
 from nova_assets.model.evolution import reconcile
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
@@ -19,10 +19,11 @@ from nova_assets.model.ports import Frame
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
+from nova_assets.plan.run import check_model_unchanged
 from nova_assets.runtime import Runtime
-from nova_assets.staging import publications, refuse_changed_model, requirements
+from nova_assets.staging import publications, requirements
 
-log = logging.getLogger("nova_assets.insert")
+log = get_logger("nova_assets.insert")
 
 Finder = Callable[[str], History]
 
@@ -59,15 +60,18 @@ class Inserts:
 
         Raises:
             ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.
+            IdempotencyConflict: the key was used for other rows.
         """
         _check_kind(kind)
-        if idempotency_key is not None:
-            done = self.catalog.commit_of_key(channel, idempotency_key)
-            if done is not None:
-                return replace(done, repeated=True)
+        first = None if idempotency_key is None else self.catalog.commit_of_key(channel, idempotency_key)
+        if first is not None and first.digest is None:
+            return first.repeat(channel, None)
         history = self._open(channel, partition)
-        frame = self.engine.take(data, history.schema)
-        return self._until_it_takes(channel, history.scope, frame, kind, idempotency_key, "insert")
+        with self.engine.working():
+            frame = self._take(channel, data, history.schema)
+            if first is not None:
+                return first.repeat(channel, self._digest(channel, history, frame, kind))
+            return self._until_it_takes(channel, history.scope, frame, kind, idempotency_key, "insert")
 
     def restore(self, channel: str, at: int) -> Commit:
         """Commit what the channel was at a number as a base on top of it (R19).
@@ -81,8 +85,9 @@ class Inserts:
         state.channel.refuse_external()
         now = self.catalog.history(channel, None, WHOLE, state.head)
         then = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
-        frame = self.engine.read(replace(then, schema=now.schema))  # with the columns that it has now
-        return self._until_it_takes(channel, WHOLE, frame, "base", None, "restore")
+        with self.engine.working():
+            frame = self.engine.fetch(replace(then, schema=now.schema))  # with the columns that it has now
+            return self._until_it_takes(channel, WHOLE, frame, "base", None, "restore")
 
     def _until_it_takes(
         self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
@@ -103,14 +108,25 @@ class Inserts:
         _check_kind(kind)
         state = self._open(channel, partition)
         definition = self.catalog.channel(channel).channel
-        frame = self.engine.take(data, state.schema)
+        frame = self._take(channel, data, state.schema)
         if definition.partitions:
             frame = self.engine.in_partition(frame, definition, state.scope, state.schema)
         given = self.engine.schema_of(frame)
         schema = reconcile(channel, state.schema, given.without(DELETED), definition.on_schema_change, state.head)
         if kind == "delta":
-            refuse_changed_model(state)
+            check_model_unchanged(state)
         return InsertCheck(channel, kind, state.head, schema)
+
+    def _digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
+        """The digest that the insert of a frame would have, without writing it."""
+        definition = self.catalog.channel(channel).channel
+        if definition.partitions:
+            frame = self.engine.in_partition(frame, definition, history.scope, history.schema)
+        return content_digest(kind, history.scope, self.engine.digest(frame, history.schema))
+
+    def _take(self, channel: str, data: Any, schema: Schema | None) -> Frame:
+        evolves = self.catalog.channel(channel).channel.on_schema_change == "evolve"
+        return self.engine.take(data, schema, evolves=evolves)
 
     def _open(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
         """The channel as it stands, without its blocks."""
@@ -139,7 +155,9 @@ class Inserts:
         head, scope = execution.pins[channel].head, execution.pins[channel].partition
         history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
         definition = self.catalog.channel(channel).channel
-        manifest = self.runtime.staging.write(execution, channel, kind, definition, history, frame)
+        manifest = self.runtime.staging.write(
+            execution, channel, kind, definition, history, frame, digest=key is not None
+        )
         block = self.runtime.staging.complete(execution)[channel]
         published = publications(replace(block, manifest=block.manifest or manifest), history, origin)
         unread = []
@@ -163,6 +181,8 @@ class Inserts:
             publish=tuple(published),
             heads=(HeadAt(channel, head, scope),) if kind == "base" else (),
             idempotency=None if key is None else (channel, key),
+            digest=None if manifest.digest is None else content_digest(kind, history.scope, manifest.digest),
+            rooms=self.runtime.staging.rooms(published, {channel: history}),
             **needs,
         )
         return request

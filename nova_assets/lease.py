@@ -6,13 +6,17 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from nova_assets.errors import NovaError
 from nova_assets.model.execution import Execution
 from nova_assets.model.ports import Catalog
+
+Liveness = Literal["alive", "gone", "unknown"]
+"""``unknown``: a process of another host, or a run of Dagster."""
 
 
 @lru_cache(maxsize=1)
@@ -27,17 +31,24 @@ def this_process() -> str:
 
 def is_dead(owner: str) -> bool:
     """Whether an owner is known to be gone: a process of this host that no longer runs. Never a guess."""
-    parts = owner.split(":")
+    return liveness(owner) == "gone"
+
+
+def liveness(owner: str) -> Liveness:
+    """What this host knows of the process that holds an execution."""
+    parts = owner.rpartition("@")[2].split(":")
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
-        return False
+        return "unknown"
     pid = int(parts[1])
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return True
+        return "gone"
+    except PermissionError:
+        pass
     except OSError:
-        return False
-    return _started(pid) != parts[2]
+        return "unknown"
+    return "alive" if _started(pid) == parts[2] else "gone"
 
 
 def _started(pid: int) -> str:
@@ -70,3 +81,20 @@ def heartbeat(catalog: Catalog, execution: Execution, lease: float) -> Iterator[
     finally:
         done.set()
         thread.join(timeout=lease)
+
+
+def keep_alive(catalog: Catalog, execution: Execution, lease: float, is_held: Callable[[], bool]) -> None:
+    """Renew the execution's lease from now on, until it is no longer held or this process ends.
+
+    Args:
+        is_held: asked before each renewal.
+    """
+
+    def beat() -> None:
+        pause = threading.Event()
+        while not pause.wait(lease / 3) and is_held():
+            with contextlib.suppress(NovaError):
+                if not catalog.renew(execution.id, execution.epoch, lease):
+                    return
+
+    threading.Thread(target=beat, name=f"nova-heartbeat-{execution.id[:8]}", daemon=True).start()

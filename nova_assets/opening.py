@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import SettingsError
+from nova_assets.model.address import parse_address
 from nova_assets.model.project import Project
 from nova_assets.model.way import WAYS
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store import Store
 from nova_assets.viewing import Viewed, seen
+from nova_assets.warehouse import check_warehouse
 
 
 def open(
@@ -46,9 +48,11 @@ def open(
 
     Raises:
         SettingsError: a setting is wrong, or the project cannot be loaded.
+        NotSupported: the warehouse is of a kind that is not known.
         DefinitionError: the project is not sound.
         CatalogUnavailable: the catalog does not answer.
         CatalogVersion: it is of a newer version, or something else.
+        WarehouseMismatch: the warehouse is not the one that the catalog's blocks are in.
     """
     from nova_assets.catalog.catalog import open_catalog
     from nova_assets.crash import crash_point
@@ -66,8 +70,14 @@ def open(
         spark=where,
         service=service,
     )
+    parse_address(settings.warehouse)  # what is wrong with it is said before a catalog is made
     loaded = project if isinstance(project, Project) else load_project(settings)
-    truth = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"))
+    truth = open_catalog(
+        settings.catalog,
+        on_before_commit=lambda: crash_point("commit.inside"),
+        patience=settings.catalog_patience,
+        timeout=settings.catalog_timeout,
+    )
     made, source = seen(settings, truth, storage)
     session = (
         spark
@@ -76,6 +86,7 @@ def open(
     )
     way = next((w for w in WAYS if w == settings.way), None)
     engine = SparkEngine(settings.warehouse, session, way)
+    check_warehouse(truth, engine)
     viewing = Viewed(settings, truth, engine.address, source)
     store = Store(settings, loaded, made, engine, viewing)
     viewing.store = store

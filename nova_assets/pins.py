@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 
 from nova_assets.errors import ChannelNotFound
@@ -11,7 +13,7 @@ from nova_assets.model.execution import Pin
 from nova_assets.model.ports import Catalog
 from nova_assets.model.scoped import Existing
 from nova_assets.model.timeline import History
-from nova_assets.plan.run import RunPlan, channels_to_pin, oldest_needed, plan_run, scopes, since_needed
+from nova_assets.plan.run import RunPlan, oldest_needed, plan_run, since_needed
 
 
 def history_of(catalog: Catalog, binding: Binding, pin: Pin) -> History:
@@ -24,18 +26,11 @@ def history_of(catalog: Catalog, binding: Binding, pin: Pin) -> History:
     return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
 
 
-def plan_now(catalog: Catalog, binding: Binding, partition: str) -> RunPlan:
-    """What an execution that began now would do. Opens nothing and pins nothing."""
-    heads, cursors = channels_to_pin(binding)
-    now = catalog.now()
-    within = scopes(binding, partition, now, existing_in(catalog))
-    at = catalog.positions(binding.name, partition)
-    pins = {}
-    for c in heads:
-        cursor = at.get((c, within[c]), 0) if c in cursors else None
-        pins[c] = Pin(c, _head(catalog, c), cursor, within[c])
-    histories = {c: history_of(catalog, binding, p) for c, p in pins.items()}
-    return plan_run(binding, pins, histories, partition, now=now)
+def plan_pinned(catalog: Catalog, binding: Binding, pins: Iterable[Pin], partition: str, now: datetime) -> RunPlan:
+    """The plan of an execution that has these pins."""
+    by_channel = {p.channel: p for p in pins}
+    histories = {c: history_of(catalog, binding, p) for c, p in by_channel.items()}
+    return plan_run(binding, by_channel, histories, partition, now=now)
 
 
 def existing_in(catalog: Catalog) -> Existing:
@@ -48,9 +43,3 @@ def existing_in(catalog: Catalog) -> Existing:
         return []
 
     return existing
-
-
-def _head(catalog: Catalog, channel: str) -> int:
-    with suppress(ChannelNotFound):
-        return catalog.channel(channel).head
-    return 0

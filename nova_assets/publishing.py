@@ -9,7 +9,6 @@ whatever dies in between, no file is deleted that a table lists (R15).
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,9 @@ from datetime import timedelta
 
 from nova_assets.crash import crash_point
 from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported, NovaError
+from nova_assets.insert import Inserts
 from nova_assets.lease import heartbeat, is_dead
+from nova_assets.masking import get_logger
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.edition import Content, Edition, Publishable, ShowEdition
@@ -25,14 +26,15 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.period import seconds_of
 from nova_assets.model.table import Table
 from nova_assets.model.timeline import History
+from nova_assets.plan.compact import consists_of_compacted
 from nova_assets.plan.editions import content, forgettable, shown, uncompacted
 from nova_assets.publish.outlet import Outlet
 from nova_assets.runtime import Runtime
 from nova_assets.upkeep import Asked, Upkeep
 
-log = logging.getLogger("nova_assets.publishing")
+log = get_logger("nova_assets.publishing")
 
-_TRIES = 3
+_TRIES = 4
 """So often a channel is compacted to be published, while something comes to it."""
 
 
@@ -41,12 +43,16 @@ class Publishing:
 
     Args:
         upkeep: compacts what plain files cannot say otherwise.
+        inserts: writes what there is under another schema, by a number of its own.
         outlet: of a table, for a channel.
         grace: seconds for which an edition stays readable when the next one is shown.
     """
 
-    def __init__(self, runtime: Runtime, upkeep: Upkeep, outlet: Callable[[Table, str], Outlet], grace: float) -> None:
+    def __init__(
+        self, runtime: Runtime, upkeep: Upkeep, inserts: Inserts, outlet: Callable[[Table, str], Outlet], grace: float
+    ) -> None:
         self.runtime = runtime
+        self.inserts = inserts
         self.catalog = runtime.catalog
         self.engine = runtime.engine
         self.upkeep = upkeep
@@ -143,9 +149,10 @@ class Publishing:
                 self.runtime.staging.undo(execution, "it has to be compacted first")
             wanted = uncompacted(history, head)
             done = self.upkeep.compact(channel, Asked(policy, force=True, anew=True, partitions=wanted))
-            if done is None and self.catalog.channel(channel).head == head and self._is_stuck(channel, head):
-                raise _outdated(channel, wanted, head)
-            compacted = max((b.hi for b in done.blocks), default=0) if done is not None else 0
+            if done is None and self.catalog.channel(channel).head == head:
+                compacted = self._write_anew(channel, head)
+            else:
+                compacted = max((b.hi for b in done.blocks), default=0) if done is not None else 0
         raise CommitConflict(f"channel {channel!r} is being written to", reason="compacted", channel=channel)
 
     def _show(self, execution: Execution, table: Table, outlet: Outlet, found: Content, take_over: bool) -> Edition:
@@ -204,9 +211,23 @@ class Publishing:
         since = None if newest is None else newest.shown_at
         return since is None or self.catalog.now() - since >= timedelta(seconds=seconds_of(table.every) or 0)
 
-    def _is_stuck(self, channel: str, head: int) -> bool:
-        """Whether nothing can be compacted of what has to be: a base that was given stays as it is."""
-        return bool(uncompacted(self.catalog.history(channel, head, back_to=head), head))
+    def _write_anew(self, channel: str, head: int) -> int:
+        """Commit what is there under the channel's schema of now, where no compaction can give it that: a column was
+        dropped or widened, and a compacted block keeps the schema of its number (R18). Gives the number of the commit;
+        0 where another process has been faster.
+
+        Raises:
+            NotSupported: a base that was given is concerned, which stays as it is.
+        """
+        history = self.catalog.history(channel, head, back_to=head)
+        outdated = uncompacted(history, head)
+        if not outdated:
+            return 0
+        if not consists_of_compacted(history.only(outdated)):
+            raise _outdated(channel, outdated, head)
+        log.info("%s is written anew under its schema of now: a column was dropped or widened", channel)
+        commit = self.inserts.restore(channel, head)
+        return commit.seq or 0
 
     def _newest(self, channel: str, table: Table) -> int:
         """The number of the channel that a table shows, or will."""

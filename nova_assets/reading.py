@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from nova_assets.errors import BlockCollected, NovaError
+from nova_assets.errors import BlockCollected, DefinitionError, NovaError
 from nova_assets.lease import heartbeat
+from nova_assets.model.arguments import checks_arguments
 from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.reads import Read
@@ -37,6 +38,12 @@ class Reading:
         state = self.catalog.channel(channel)
         if since is not None:
             state.channel.refuse_changes()
+        if keys is not None and not state.channel.merge.key:
+            raise DefinitionError(
+                f"channel {channel!r} has no key to look for",
+                found=f"keys=, and merge={type(state.channel.merge).__name__}",
+                next="filter what is read of it, or declare the channel with merge=nova.Upsert(key=...)",
+            )
         scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
         history = self.catalog.history(channel, at, scope, since, back_to=state.head if at is None else at)
         try:
@@ -79,9 +86,10 @@ class Reading:
                 yield pinned
         finally:
             with suppress(NovaError):
-                self.catalog.abort(execution.id, "it has read", failed=False)
+                self.catalog.end_read(execution.id)
 
 
+@checks_arguments
 class Pinned:
     """Channels as they were at one moment, held for a reader (R15).
 

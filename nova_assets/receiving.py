@@ -10,7 +10,6 @@ finds the file either waiting or taken.
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from nova_assets.errors import (
 from nova_assets.ingest.batch import Batch, infer
 from nova_assets.ingest.inbox import Inbox, Notice
 from nova_assets.lease import heartbeat
+from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, Received, Taken
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
@@ -41,7 +41,7 @@ from nova_assets.staging import publications, requirements
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger("nova_assets.receiving")
+log = get_logger("nova_assets.receiving")
 
 _LONGEST_PAUSE = 60.0
 """Seconds between two attempts to reach a source that does not answer."""
@@ -90,7 +90,7 @@ class Receiving:
         received = Received(announced)
         while (taken := self._take_some()) is not None:
             batch, commit = taken
-            received += Received(0, len(batch.takes), batch.rows, batch.bad, (commit,))
+            received += Received(0, len(batch.takes), batch.rows, batch.bad, (commit,), why=batch.why)
         self._acknowledge(notices)
         return replace(received, waiting=catalog.arrival_counts(name).waiting)
 
@@ -211,6 +211,7 @@ class Receiving:
                     heads=heads,
                     schemas=tuple(s for _, needs in parts for s in needs["schemas"]),
                     no_consumers=tuple(n for _, needs in parts for n in needs["no_consumers"]),
+                    rooms=tuple(r for _, needs in parts for r in needs["rooms"]),
                     takes=tuple((self.channel.name, t) for t in takes),
                     details=details,
                 )
@@ -224,10 +225,11 @@ class Receiving:
         """What one of the two channels is given, and what that requires."""
         staging, head = self.runtime.staging, execution.pins[channel.name].head
         history = self.runtime.catalog.history(channel.name, head, since=head, back_to=head)
-        frame = self.runtime.engine.take(table, history.schema)
+        frame = self.runtime.engine.take(table, history.schema, evolves=channel.on_schema_change == "evolve")
         staging.write(execution, channel.name, "delta", channel, history, frame)
         published = publications(staging.complete(execution)[channel.name], history, "insert")
-        return published, requirements(published, {channel.name: history})
+        histories = {channel.name: history}
+        return published, {**requirements(published, histories), "rooms": staging.rooms(published, histories)}
 
     def _acknowledge(self, notices: Sequence[Notice]) -> None:
         """Tell the inbox of those whose files are not waiting any more."""

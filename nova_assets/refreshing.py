@@ -6,7 +6,6 @@ Nothing is copied. Two that look at the same time commit once: the other finds n
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from nova_assets.errors import CommitConflict, DefinitionError, NovaError, SchemaMismatch
 from nova_assets.lease import heartbeat
+from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, HeadAt, Publish
@@ -27,7 +27,7 @@ from nova_assets.plan import modes
 from nova_assets.plan.external import Content, Found, News, found, news
 from nova_assets.runtime import Runtime
 
-log = logging.getLogger("nova_assets.external")
+log = get_logger("nova_assets.external")
 
 SLICE = 500
 """So many partitions are committed at a time."""

@@ -6,19 +6,22 @@ what is going to be written is recorded first (R3), and the warehouse is listed 
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 
 from nova_assets.crash import crash_point
 from nova_assets.errors import NovaError, WarehouseUnavailable
+from nova_assets.lease import is_dead
 from nova_assets.model.damage import Cure, Damage, Examination, Outcome
-from nova_assets.model.warehouse import Entry
+from nova_assets.model.warehouse import Entry, Upload
 from nova_assets.plan.lost import lost_files
-from nova_assets.plan.repair import left_by, orphans
+from nova_assets.plan.repair import left_by, orphans, unfinished
 from nova_assets.runtime import Runtime
 from nova_assets.upkeep import retained
 
@@ -39,12 +42,12 @@ class _Files:
     """Files of one channel that were looked at.
 
     Args:
-        wrong: path -> its bytes, or None where it is not there; of those that are not as they were written.
+        wrong: path -> what is wrong with it; of those that are not as they were written.
     """
 
     blocks: int
     files: int
-    wrong: Mapping[str, int | None]
+    wrong: Mapping[str, str]
 
 
 class Repair:
@@ -53,15 +56,27 @@ class Repair:
     Args:
         collect_grace: seconds for which what lies in the warehouse is left alone, whoever listed it before.
         tell: hears how far it has come.
+        thorough: all bytes of files are read, and compared with their digests.
+        sample: of each channel, only so many files are looked at, taken at random; None for all.
     """
 
-    def __init__(self, runtime: Runtime, collect_grace: float, tell: Tell = lambda text: None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        collect_grace: float,
+        tell: Tell = lambda text: None,
+        *,
+        thorough: bool = False,
+        sample: int | None = None,
+    ) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
         self.engine = runtime.engine
         self.grace = timedelta(seconds=runtime.grace)
         self.lying = timedelta(seconds=max(collect_grace, runtime.lease + runtime.grace))
         self.tell = tell
+        self.thorough = thorough
+        self.sample = sample
 
     def examine(self) -> Examination:
         """Find everything. Changes nothing.
@@ -75,13 +90,24 @@ class Repair:
         looked = sum(f.files for f in files.values())
         if looked and not entries:
             raise self._nothing_there(looked)
-        damages = [*self._leftovers(), *self._lost(files), *self._orphans(entries)]
+        uploads, notes = self._uploads()
+        damages = [*self._leftovers(), *self._lost(files), *self._orphans(entries), *uploads]
         counts = {
             "blocks": sum(f.blocks for f in files.values()),
             "files": looked,
             "entries": len(entries),
         }
-        return Examination(tuple(damages), counts)
+        return Examination(tuple(damages), counts, notes)
+
+    def verify(self) -> Examination:
+        """Look at the files alone. Changes nothing.
+
+        Raises:
+            WarehouseUnavailable: it cannot be read.
+        """
+        files = {s.channel.name: self._files(s.channel.name) for s in self.catalog.channels()}
+        counts = {"blocks": sum(f.blocks for f in files.values()), "files": sum(f.files for f in files.values())}
+        return Examination(tuple(self._lost(files)), counts)
 
     def mend(self, damages: Iterable[Damage]) -> list[Outcome]:
         """Mend what there is a cure for here, after asking again whether it is still so."""
@@ -90,6 +116,7 @@ class Repair:
             "sweep": self._sweep,
             "give up": self._give_up,
             "set aside": self._set_aside,
+            "abort": self._abort,
         }
         return [
             outcome
@@ -102,20 +129,21 @@ class Repair:
 
     def _leftovers(self) -> list[Damage]:
         now = self.catalog.now()
-        found = (left_by(e, len(staged), now, self.grace) for e, staged in self.catalog.leftovers())
+        found = (left_by(e, len(staged), now, self.grace, is_dead(e.owner)) for e, staged in self.catalog.leftovers())
         return [d for d in found if d is not None]
 
     def _files(self, channel: str) -> _Files:
-        """A status call for each file that a block of the channel lists."""
+        """Look at each file that a block of the channel lists; of a sample, at some."""
         there = [b for b in self.catalog.history(channel).blocks if b.manifest.outside is None]  # else others mind it
-        listed = {f.path: f.bytes for b in there for f in b.manifest.files}
-        wrong: dict[str, int | None] = {}
-        paths, done = iter(listed), 0
+        listed = list({f.path: f for b in there for f in b.manifest.files}.values())
+        if self.sample is not None and len(listed) > self.sample:
+            listed = random.sample(listed, self.sample)
+        wrong: dict[str, str] = {}
+        files, done = iter(listed), 0
+        look = partial(self.engine.defect_of, thorough=self.thorough)
         with ThreadPoolExecutor(AT_ONCE, "nova-status") as pool:
-            while some := list(islice(paths, _BATCH)):
-                for path, size in zip(some, pool.map(self.engine.size, some), strict=True):
-                    if size != listed[path]:
-                        wrong[path] = size
+            while some := list(islice(files, _BATCH)):
+                wrong |= {f.path: d for f, d in zip(some, pool.map(look, some), strict=True) if d is not None}
                 done += len(some)
                 if len(listed) > _BATCH:
                     self.tell(f"{channel}: {done} of {len(listed)} files looked at")
@@ -136,6 +164,17 @@ class Repair:
         """What is listed by nobody. The catalog, and the marks, are asked after the warehouse was listed."""
         known, identity = self.catalog.known(), self.catalog.identity()
         return orphans(entries, known, self.engine.marks(), identity, self.catalog.now(), self.lying)
+
+    def _uploads(self) -> tuple[list[Damage], tuple[str, ...]]:
+        """Uploads that nobody goes on with; or why they were not looked at. The catalog is asked afterwards."""
+        try:
+            pending = self.engine.uploads()
+        except NovaError as error:
+            return [], (f"{error.what}: {error.next}",)
+        if not pending:
+            return [], ()
+        known, identity = self.catalog.known(), self.catalog.identity()
+        return unfinished(pending, known, self.engine.marks(), identity, self.catalog.now(), self.lying), ()
 
     # mending
 
@@ -180,6 +219,15 @@ class Repair:
             crash_point("repair.moving")
             try:
                 self.engine.set_aside(damage.subject)
+            except NovaError as error:
+                yield Outcome(damage, False, f"{error.what}: {error.found}")
+            else:
+                yield Outcome(damage, True)
+
+    def _abort(self, damages: Sequence[Damage]) -> Iterator[Outcome]:
+        for damage in damages:
+            try:
+                self.engine.abort_upload(Upload(damage.subject, damage.concerns[0], self.catalog.now()))
             except NovaError as error:
                 yield Outcome(damage, False, f"{error.what}: {error.found}")
             else:

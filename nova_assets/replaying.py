@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from nova_assets.errors import BadRecord, CommitConflict, GroupSealed
 from nova_assets.ingest.again import read_again
+from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, Replayed, Taken
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.quarantine import COLUMNS, WHOLE_FILE, quarantine_name
@@ -18,7 +18,7 @@ from nova_assets.model.schema import DELETED, parse_ddl
 from nova_assets.plan import modes
 from nova_assets.receiving import Receiving
 
-log = logging.getLogger("nova_assets.replaying")
+log = get_logger("nova_assets.replaying")
 
 Row = Mapping[str, Any]
 

@@ -9,42 +9,44 @@ The runtime decides nothing about data (that is ``plan/``), computes nothing (th
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from nova_assets.checks import carry_out_checks, refusal
 from nova_assets.crash import crash_point
+from nova_assets.due import check_inputs_exist, check_partition_is_named
 from nova_assets.errors import (
+    CatalogUnavailable,
     CommitConflict,
     CommitOutcomeUnknown,
+    EngineUnavailable,
     ExecutionInProgress,
     ExecutionNotLive,
-    InputsMissing,
     NovaError,
 )
 from nova_assets.lease import heartbeat, is_dead, this_process
+from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
+from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.execution import Begin, CheckReport, Execution, TaskReport
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine
 from nova_assets.model.project import Project
-from nova_assets.model.scoped import Existing
 from nova_assets.model.task import Task
-from nova_assets.pins import existing_in, history_of, plan_now
+from nova_assets.pins import existing_in, history_of, plan_pinned
 from nova_assets.plan.run import RunPlan, Step, asked_for, channels_to_pin, scopes
 from nova_assets.staging import Staging
 from nova_assets.tasks import Run, TaskRun, Viewing
 
-log = logging.getLogger("nova_assets.runtime")
+log = get_logger("nova_assets.runtime")
 
 Observer = Callable[[str, Any], None]
+T = TypeVar("T")
 
 
 def _tell_nobody(event: str, subject: Any) -> None:
@@ -101,6 +103,7 @@ class Runtime:
         binding: str,
         partition: str = WHOLE,
         *,
+        whole: bool = False,
         run_id: str | None = None,
         firing_id: str | None = None,
         observer: Observer | None = None,
@@ -110,6 +113,7 @@ class Runtime:
 
         Args:
             binding: its name.
+            whole: execute all partitions together, although the binding is triggered per partition.
             observer: told ("begin", Execution), ("progress", Progress), ("task", TaskReport), ("check", CheckReport)
                 and ("commit", Commit), as they happen.
             wanted: asked once it has begun, when nobody else can begin any more; where it is not, it is aborted.
@@ -122,7 +126,7 @@ class Runtime:
         """
         self.sweep()
         for attempt in range(1, self.attempts + 1):
-            execution = self.begin(binding, partition, run_id=run_id, firing_id=firing_id)
+            execution = self.begin(binding, partition, whole=whole, run_id=run_id, firing_id=firing_id)
             with self._failing(execution, counts=False):
                 is_wanted = wanted()
             if not is_wanted:
@@ -168,30 +172,24 @@ class Runtime:
     # its steps, one by one (as Dagster calls them)
 
     def begin(
-        self, binding: str, partition: str = WHOLE, *, run_id: str | None = None, firing_id: str | None = None
+        self,
+        binding: str,
+        partition: str = WHOLE,
+        *,
+        whole: bool = False,
+        run_id: str | None = None,
+        firing_id: str | None = None,
     ) -> Execution:
-        """Open an execution: pin heads and cursors, take the lease; a failed or expired one is superseded (R4)."""
+        """Open an execution: pin heads and cursors, take the lease; a failed or expired one is superseded (R4).
+
+        Raises:
+            BindingNotFound, DefinitionConflict, PartitionError, InputsMissing, ExecutionInProgress.
+        """
         bound = self.project.binding(binding)
         crash_point("begin.before")
+        request = self._request(bound, partition, whole)
         self.register(bound)
-        partition = bound.partition(partition)
-        now, existing = self.catalog.now(), existing_in(self.catalog)
-        _refuse_without_inputs(bound, partition, now, existing)
-        heads, cursors = channels_to_pin(bound)
-        execution = self._begin(
-            Begin(
-                execution_id=uuid.uuid4().hex,
-                binding=binding,
-                heads=heads,
-                cursors=cursors,
-                partition=partition,
-                owner=self.owner,
-                lease=self.lease,
-                run_id=run_id,
-                firing_id=firing_id,
-                scopes=scopes(bound, partition, now, existing),
-            )
-        )
+        execution = self._unless_dead(self.catalog.begin, replace(request, run_id=run_id, firing_id=firing_id))
         crash_point("begin.after")
         return execution
 
@@ -216,8 +214,7 @@ class Runtime:
 
     def register(self, binding: Binding) -> None:
         """Make sure that the catalog knows a binding and its channels."""
-        channels = [c for c in self.project.channels if c in binding.channels.values()]
-        self.catalog.register(channels, [binding])
+        self.catalog.register(self._channels(binding), [binding])
 
     def run_task(self, execution: Execution, task: str, last_try: bool = True) -> TaskReport:
         """Carry out one task: read, call, stage. What it or its readers staged before is void (R4).
@@ -244,7 +241,7 @@ class Runtime:
         """End an execution as failed: it keeps its pins and staged blocks, and can be resumed (R4)."""
         self._forget(execution)
         with suppress(NovaError):
-            said = f"{type(error).__name__}: {error}"[:4000]
+            said = mask(f"{type(error).__name__}: {error}")[:4000]
             self.catalog.fail(execution.id, execution.epoch, said, counts=counts)
 
     def commit(self, execution: Execution) -> Commit:
@@ -268,7 +265,7 @@ class Runtime:
         request = replace(request, keeps_marks=self._reads_what_is_marked(run))
         crash_point("commit.before")
         try:
-            commit = self._commit(request)
+            commit = self.settled_commit(request)
         except CommitConflict as conflict:
             self.abort(execution, conflict.what, failed=False)
             raise
@@ -305,22 +302,57 @@ class Runtime:
             self.catalog.swept([b.id for b in blocks])
         return len(blocks)
 
-    def plan(self, binding: str, partition: str = WHOLE) -> RunPlan:
-        """What an execution that began now would do. Opens nothing and pins nothing."""
+    def plan(self, binding: str, partition: str = WHOLE, *, whole: bool = False) -> RunPlan:
+        """What an execution that began now would do. Opens nothing and pins nothing.
+
+        Raises: whatever ``begin`` and the planning of a run raise.
+        """
         bound = self.project.binding(binding)
-        return plan_now(self.catalog, bound, bound.partition(partition))
+        request = self._request(bound, partition, whole)
+        self.catalog.check_registration(self._channels(bound))
+        now = self.catalog.now()
+        pins = self._unless_dead(self.catalog.preview, request)
+        return plan_pinned(self.catalog, bound, pins, request.partition, now)
 
     # inside
 
-    def _begin(self, request: Begin) -> Execution:
-        """Begin; an owner that is known to be dead need not be waited for."""
+    def _channels(self, binding: Binding) -> list[Channel]:
+        """The channels of a binding, as the project defines them."""
+        return [c for c in self.project.channels if c in binding.channels.values()]
+
+    def _request(self, bound: Binding, partition: str, whole: bool) -> Begin:
+        """What an execution of a partition asks of the catalog, checked as far as this needs no transaction.
+
+        Raises:
+            PartitionError: the binding has no such partition, or is triggered per partition and none is named.
+            InputsMissing: a query would read partitions that do not exist yet.
+        """
+        partition = bound.partition(partition)
+        if partition == WHOLE and not whole:
+            check_partition_is_named(bound, self.catalog)
+        now, existing = self.catalog.now(), existing_in(self.catalog)
+        check_inputs_exist(bound, partition, now, existing)
+        heads, cursors = channels_to_pin(bound)
+        return Begin(
+            execution_id=uuid.uuid4().hex,
+            binding=bound.name,
+            heads=heads,
+            cursors=cursors,
+            partition=partition,
+            owner=self.owner,
+            lease=self.lease,
+            scopes=scopes(bound, partition, now, existing),
+        )
+
+    def _unless_dead(self, call: Callable[[Begin], T], request: Begin) -> T:
+        """Begin or preview; an owner that is known to be dead need not be waited for."""
         try:
-            return self.catalog.begin(request)
+            return call(request)
         except ExecutionInProgress as busy:
             holder = busy.fields.get("owner", "")
             if not is_dead(holder):
                 raise
-            return self.catalog.begin(replace(request, dead=frozenset({holder})))
+            return call(replace(request, dead=frozenset({holder})))
 
     def begin_insert(self, *channels: str, scope: str = WHOLE, purpose: str = "commit") -> Execution:
         """Open an execution for an insert: it pins the heads, holds no lock, and is swept like any other.
@@ -347,16 +379,24 @@ class Runtime:
     def commit_insert(self, request: CommitRequest) -> Commit:
         """Commit an insert's request, with the same care for an unknown outcome."""
         crash_point("commit.before")
-        commit = self._commit(request)
+        commit = self.settled_commit(request)
         crash_point("commit.after")
         return commit
 
-    def _commit(self, request: CommitRequest) -> Commit:
-        """Commit; an unknown outcome is looked up under a lock before anything else is done (R7)."""
+    def settled_commit(self, request: CommitRequest) -> Commit:
+        """Commit. An unknown outcome is looked up under a lock before anything else is done (R7).
+
+        Raises:
+            CommitConflict: something has moved, or nothing was committed.
+            CommitOutcomeUnknown: the catalog could not be asked.
+        """
         try:
             return self.catalog.commit(request)
-        except CommitOutcomeUnknown:
-            commit = self.catalog.settle(request.execution_id)
+        except CommitOutcomeUnknown as unknown:
+            try:
+                commit = self.catalog.settle(request.execution_id)
+            except CatalogUnavailable as error:
+                raise unknown from error
             if commit is None:
                 raise CommitConflict(
                     "the connection was lost during COMMIT, and nothing was committed",
@@ -381,7 +421,11 @@ class Runtime:
         self.staging.void(run.execution, ports)
         for port in ports:
             self.frames.pop((run.execution.id, port), None)
-        report = self._task_run(run, tell).carry_out(step.task)
+        try:
+            report = self._task_run(run, tell).carry_out(step.task)
+        except EngineUnavailable:
+            self.frames.clear()  # all of them were frames of the session that has ended
+            raise
         run.reports[step.task] = report
         return report
 
@@ -422,20 +466,3 @@ class Runtime:
 
 def _delay(task: Task, attempt: int) -> float:
     return task.retry_delay * 2.0**attempt
-
-
-def _refuse_without_inputs(binding: Binding, partition: str, now: datetime, existing: Existing) -> None:
-    """A query over a part of what it is to read would give a part of what it is to give, and nobody would know."""
-    lacking = [
-        name for t in binding.tasks if t.scoped is not None for name in t.scoped.lacking(partition, now, existing)
-    ]
-    if lacking:
-        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-        raise InputsMissing(
-            f"{f'{binding.name} {partition}'.rstrip()} reads what is not made yet",
-            found=f"no {', '.join(lacking[:3])}{more}",
-            expected="all that it reads",
-            next="make that first; nova tick --all makes everything in order",
-            binding=binding.name,
-            partition=partition,
-        )

@@ -7,13 +7,13 @@ spares it to look at everything again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 
 from nova_assets.errors import ExecutionInProgress, NovaError
+from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
 from nova_assets.model.mark import Made, Mark
@@ -24,7 +24,7 @@ from nova_assets.runtime import Runtime
 from nova_assets.upkeep import Upkeep
 from nova_assets.watching import Watch
 
-log = logging.getLogger("nova_assets.scheduler")
+log = get_logger("nova_assets.scheduler")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ sees it, sees all of its data.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Mapping
 
 from nova_assets.crash import crash_point
 from nova_assets.errors import CommitConflict, DefinitionError
+from nova_assets.masking import get_logger
 from nova_assets.model.block import Block
 from nova_assets.model.commit import CommitRequest, HeadAt
 from nova_assets.model.compacting import Compacting
@@ -25,7 +25,7 @@ from nova_assets.plan.sealing import Due, Open, Situation, judge
 from nova_assets.runtime import Runtime
 from nova_assets.upkeep import Asked, Upkeep
 
-log = logging.getLogger("nova_assets.sealing")
+log = get_logger("nova_assets.sealing")
 
 _TRIES = 3
 """So often a group is brought into its final form while something comes to it."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nova_assets.errors import SchemaMismatch
 from nova_assets.model.ports import Engine, Frame
 from nova_assets.model.reads import Read, Snapshot, describe
+from nova_assets.model.schema import widens
+from nova_assets.model.sums import explained_overflow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,10 +34,29 @@ class Selection:
         if self._keys is not None:
             read = self._engine.fetch if here else self._engine.read
             rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
-            frame = self._engine.matching(rows, self._engine.take(self._keys, None), self._on, here=here)
+            frame = self._engine.matching(rows, self._key_frame(), self._on, here=here)
         else:
             frame = self._engine.fetch(self.plan) if here else self._engine.read(self.plan)
         return frame if self._columns is None else self._engine.select(frame, self._columns)
+
+    def _key_frame(self) -> Frame:
+        """The keys in the types of the channel. Raises SchemaMismatch for a type that none of its keys can have."""
+        schema = getattr(self.plan, "schema", None)
+        if schema is None or not all(c in schema for c in self._on):
+            return self._engine.take(self._keys, None)
+        keys = schema.select(self._on)
+        frame = self._engine.take(self._keys, keys)
+        given = self._engine.schema_of(frame)
+        for field in (f for f in keys.fields if f.name in given):
+            actual = given.field(field.name).type
+            if not (widens(actual, field.type) or widens(field.type, actual)):
+                raise SchemaMismatch(
+                    f"keys= has another type in column {field.name!r}",
+                    found=str(actual),
+                    expected=str(field.type),
+                    column=field.name,
+                )
+        return frame
 
     def to_spark(self) -> DataFrame:
         """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
@@ -43,7 +65,8 @@ class Selection:
 
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
-        table: pa.Table = self._engine.to_arrow(self._frame(here=True))
+        with explained_overflow(self.plan), self._engine.working():
+            table: pa.Table = self._engine.to_arrow(self._frame(here=True))
         return table
 
     def to_batches(self) -> pa.RecordBatchReader:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from nova_assets.errors import SettingsError
+from nova_assets.masking import mask_address, mask_setting, mask_values, remember_secrets
+from nova_assets.similar import did_you_mean
 
-_SECRET = re.compile(r"secret|password|token|access[._]?key|credential", re.IGNORECASE)
+CATALOG_PATIENCE = 60.0
+"""Seconds for which a catalog that is locked or cannot be reached is waited for."""
+
+CATALOG_TIMEOUT = 60.0
+"""Seconds that one statement to a PostgreSQL catalog may take."""
+
+_SCHEMES = frozenset({"file", "s3", "s3a", "s3n", "hdfs", "webhdfs", "gs", "abfs", "abfss", "wasb", "wasbs", "http"})
+"""Of addresses; with one slash, or with none, they are mistyped, and no names of folders."""
 
 DEFAULT_HOME = ".nova"
 """The folder of everything that is made without being asked where, below ``Settings.root``."""
@@ -32,9 +40,12 @@ class Settings:
             started when it is first needed and kept warm until ``nova spark stop``; ``sc://host:port`` for one that is
             there.
         spark_config: further settings of the session that is made, such as ``spark.driver.memory``.
+        catalog_patience: seconds for which a catalog that is locked, restarting or out of reach is waited for.
+        catalog_timeout: seconds that one statement to a PostgreSQL catalog may take.
         lease: seconds for which an execution is left alone when it no longer renews its lease.
         grace: seconds after which staged files of a dead execution are swept.
         collect_grace: seconds after which files of a collected block are deleted.
+        start_timeout: seconds after which a run of Dagster that was launched and has not begun is taken for lost.
         way: how keyed channels are read and compacted: ``auto`` by what costs least, or ``memory``, ``cells`` or
             ``frame`` wherever that leads there.
         dagster_url: where Dagster's webserver is, for runs that are launched at once.
@@ -52,9 +63,12 @@ class Settings:
     catalog: str
     warehouse: str
     project: str | None = None
+    catalog_patience: float = CATALOG_PATIENCE
+    catalog_timeout: float = CATALOG_TIMEOUT
     lease: float = 120.0
     grace: float = 60.0
     collect_grace: float = 3600.0
+    start_timeout: float = 60.0
     spark: str = "local"
     spark_config: Mapping[str, str] = field(default_factory=dict)
     way: str = "auto"
@@ -68,6 +82,19 @@ class Settings:
     root: Path = field(default_factory=Path.cwd)
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """The settings that somebody has set, without secrets, on at most two lines."""
+        shown = {f.name: mask_values(getattr(self, f.name)) for f in fields(self) if f.repr}
+        shown["spark_config"] = self.shown_spark_config
+        of_interest = [n for n in shown if n in ("catalog", "warehouse") or self.sources.get(n, "default") != "default"]
+        text = ", ".join(f"{name}={str(shown[name])[:60]!r}" for name in of_interest)
+        return f"Settings({text if len(text) < 147 else text[:146] + '…'})"
+
+    @property
+    def shown_spark_config(self) -> dict[str, str]:
+        """``spark_config`` without its secrets."""
+        return {name: mask_setting(name, value) for name, value in self.spark_config.items()}
+
     @property
     def home(self) -> Path:
         """The folder of everything that is made without being asked where."""
@@ -75,7 +102,8 @@ class Settings:
 
 
 _NAMES = (
-    *("catalog", "warehouse", "project", "lease", "grace", "collect_grace"),
+    *("catalog", "warehouse", "project", "catalog_patience", "catalog_timeout"),
+    *("lease", "grace", "collect_grace", "start_timeout"),
     *("spark", "spark_config", "way", "dagster_url"),
     *("service", "service_token", "service_timeout", "views", "views_folder", "views_memory"),
 )
@@ -100,9 +128,12 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "catalog": f"sqlite:///{home / 'catalog.db'}",
         "warehouse": str(home / "warehouse"),
         "project": None,
+        "catalog_patience": CATALOG_PATIENCE,
+        "catalog_timeout": CATALOG_TIMEOUT,
         "lease": 120.0,
         "grace": 60.0,
         "collect_grace": 3600.0,
+        "start_timeout": 60.0,
         "spark": "local",
         "spark_config": {},
         "way": "auto",
@@ -120,15 +151,17 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         for name, value in given.items():
             if value is not None:
                 values[name], sources[name] = value, layer
+    _remember(values)
     return Settings(
         catalog=_catalog_url(str(values["catalog"]), root),
-        warehouse=str(
-            values["warehouse"] if "://" in str(values["warehouse"]) else (root / str(values["warehouse"])).absolute()
-        ),
+        warehouse=_warehouse(str(values["warehouse"]), root),
         project=values["project"],
+        catalog_patience=_seconds("catalog_patience", values["catalog_patience"]),
+        catalog_timeout=_seconds("catalog_timeout", values["catalog_timeout"]),
         lease=_seconds("lease", values["lease"]),
         grace=_seconds("grace", values["grace"]),
         collect_grace=_seconds("collect_grace", values["collect_grace"]),
+        start_timeout=_seconds("start_timeout", values["start_timeout"]),
         spark=_spark(values["spark"]),
         spark_config={**_reaching(str(values["warehouse"])), **_spark_config(values["spark_config"])},
         way=_one_of("way", values["way"], ("auto", "memory", "cells", "frame")),
@@ -144,25 +177,18 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
     )
 
 
-def hide_password(url: str) -> str:
-    """A catalog URL that may be shown and logged."""
-    head, at, tail = url.rpartition("@")
-    scheme, sep, credentials = head.partition("://")
-    if not at or not sep:
-        return url
-    user = credentials.split(":", 1)[0]
-    return f"{scheme}://{user}{':***' if ':' in credentials else ''}@{tail}"
+def _remember(values: Mapping[str, Any]) -> None:
+    """Have the secrets of the settings masked wherever they appear, and those that servers are asked with."""
+    texts = {name: value for name, value in values.items() if isinstance(value, str)}
+    config = values["spark_config"]
+    config = {str(k): str(v) for k, v in config.items()} if isinstance(config, Mapping) else {}
+    if "spark_config" in texts:
+        config = {name.strip(): text for name, _, text in (p.partition("=") for p in texts["spark_config"].split(";"))}
+    remember_secrets(*texts.values(), values={**texts, **config, **{n: os.environ.get(n, "") for n in _KEYS}})
 
 
-def hide_token(address: str) -> str:
-    """A Spark address that may be shown: without its parameters, one of which is a token."""
-    head, sep, _ = address.partition(";")
-    return f"{head}{';***' if sep else ''}"
-
-
-def hide_secrets(config: Mapping[str, str]) -> dict[str, str]:
-    """Spark settings that may be shown, judged by their names as Spark's own pages do."""
-    return {name: "***" if _SECRET.search(name) else value for name, value in config.items()}
+_KEYS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
+"""Variables from which servers' own libraries take secrets."""
 
 
 def _tool_nova(file: Path | None) -> dict[str, Any]:
@@ -175,9 +201,17 @@ def _tool_nova(file: Path | None) -> dict[str, Any]:
     unknown = sorted(set(table) - set(_NAMES))
     if unknown:
         raise SettingsError(
-            f"[tool.nova] in {file} has unknown settings", found=", ".join(unknown), expected=", ".join(_NAMES)
+            f"[tool.nova] in {file} has unknown settings{did_you_mean(unknown[0], _NAMES)}",
+            found=", ".join(unknown),
+            expected=", ".join(_NAMES),
         )
     return dict(table)
+
+
+def is_url(text: str) -> bool:
+    """Whether a warehouse means an address with a scheme, rightly written or not; otherwise it is a path."""
+    scheme, colon, rest = text.partition(":")
+    return bool(colon) and (rest.startswith("//") or scheme.lower() in _SCHEMES)
 
 
 def _catalog_url(url: str, root: Path) -> str:
@@ -192,6 +226,19 @@ def _catalog_url(url: str, root: Path) -> str:
     return url
 
 
+def _warehouse(address: str, root: Path) -> str:
+    """A path is one from the project's root. Raises SettingsError where keys of the store stand in the address."""
+    if not is_url(address):
+        return str((root / address).absolute())
+    if "@" not in address.partition("://")[2].partition("/")[0]:
+        return address
+    raise SettingsError(
+        "setting 'warehouse' holds a user or a password",
+        found=mask_address(address),
+        expected="s3://BUCKET/PREFIX; keys are taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    )
+
+
 def address(name: str, value: Any) -> str:
     with suppress(ValueError):  # of a port that is none
         parts = urlsplit(str(value))
@@ -203,7 +250,9 @@ def address(name: str, value: Any) -> str:
 def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if value in known:
         return str(value)
-    raise SettingsError(f"setting {name!r} is none", found=repr(value), expected=", ".join(known))
+    raise SettingsError(
+        f"setting {name!r} is none{did_you_mean(value, known)}", found=repr(value), expected=", ".join(known)
+    )
 
 
 def _service(value: Any) -> str | None:
@@ -227,7 +276,7 @@ def _spark(value: Any) -> str:
         return str(value)
     raise SettingsError(
         "setting 'spark' names no Spark",
-        found=repr(hide_token(str(value))),
+        found=repr(mask_address(str(value))),
         expected='"local", "server" or "sc://host:port"',
     )
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from nova_assets.errors import BlockCollected, ModelChanged, NovaError, PartitionError, UnrepresentableChange
+from nova_assets.errors import BlockCollected, NovaError, PartitionError, SchemaMismatch, UnrepresentableChange
 from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
@@ -19,13 +19,16 @@ from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.ports import Catalog, Engine, Frame
 from nova_assets.model.reads import Chain, Diff, Snapshot
-from nova_assets.model.schema import DELETED, Schema
-from nova_assets.model.timeline import History
+from nova_assets.model.schema import DELETED, UNKNOWN, DataType, Schema
+from nova_assets.model.sums import SumRoom, limited_sums
+from nova_assets.model.timeline import History, Track
 from nova_assets.model.way import Spent
 from nova_assets.plan import modes
 from nova_assets.plan.collect import scoped
-from nova_assets.plan.run import RunPlan, Step
+from nova_assets.plan.run import RunPlan, Step, check_model_unchanged
+from nova_assets.plan.sums import are_small, lines, rooms
 from nova_assets.plan.way import ways
+from nova_assets.warehouse import adopt_warehouse
 
 _SKIPPED = "(skipped)"
 _CHECKED = "(checks)"  # no port is called so
@@ -48,24 +51,29 @@ class Staging:
         channel: Channel | None,
         history: History | None,
         frame: Frame,
+        *,
+        digest: bool = False,
     ) -> Manifest:
         """Stage one block.
 
         Args:
             channel, history: None for a private port.
+            digest: have the manifest say the digest of the rows.
 
         Raises:
-            SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange: and nothing of it will be published.
+            SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange, SumOverflow: and nothing of it is published.
         """
         scope = WHOLE if history is None else history.scope
         if channel is not None and channel.partitions:
             frame = self.engine.in_partition(frame, channel, scope, None if history is None else history.schema)
         schema = self._fit(channel, history, kind, self.engine.schema_of(frame))
         block = self._recorded(execution, port, kind, channel, scope)
-        manifest = self.engine.write(frame, block, channel, schema)
+        manifest = self.engine.write(frame, block, channel, schema, digest=digest)
         self.crash_point("stage.written")
         if channel is not None and history is not None and kind == "base":
             manifest = self._compare_with_old(channel, history, manifest)
+        elif channel is not None and history is not None:
+            self._check_sums(channel, history, replace(block, manifest=manifest))
         self.catalog.fill(block.id, manifest)
         return manifest
 
@@ -194,7 +202,7 @@ class Staging:
         """Stage what a base changes, as a delta to be committed beside it (R15)."""
         new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
         after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
-        frame = self.engine.read(Diff(modes.snapshot(history), after))
+        frame = self.engine.fetch(Diff(modes.snapshot(history), after))
         unchanged = replace(history, last_merge=None)  # a changed model takes effect by this very base
         self.write(execution, _told(channel.name), "delta", channel, unchanged, frame)
         return self.complete(execution)[_told(channel.name)]
@@ -223,14 +231,26 @@ class Staging:
             heads=plan.heads,
             consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
             details={"tasks": [r.as_json() for r in reports]} if reports else {},
+            rooms=self.rooms(published, histories),
             **requirements(published, histories),
         )
 
+    def rooms(self, published: Iterable[Publish], histories: Mapping[str, History]) -> tuple[SumRoom, ...]:
+        """What publishing these blocks requires of others' deltas, so that all together no sum overflows."""
+        found: list[SumRoom] = []
+        for part in published:
+            types = limited_sums(part.merge, part.manifest.schema) if part.kind == "delta" else {}
+            if types and part.manifest.rows:
+                head = histories[part.channel].head
+                near = self.catalog.history(part.channel, head, part.partition, back_to=head)
+                found += rooms(near, part.manifest, types)
+        return tuple(found)
+
     def _mark(self) -> None:
-        """Leave the catalog's mark in the warehouse, once per process: another catalog that writes into it then knows
-        that what it does not list may be ours."""
+        """See, once per process, that the warehouse is the catalog's, which leaves a mark in it: another catalog that
+        writes there then knows that what it does not list may be ours."""
         if not self._marked:
-            self.engine.mark(self.catalog.identity())
+            adopt_warehouse(self.catalog, self.engine)
             self._marked = True
 
     # checks
@@ -238,13 +258,37 @@ class Staging:
     def _fit(self, channel: Channel | None, history: History | None, kind: Kind, given: Schema) -> Schema:
         """The schema that the block is written in."""
         if channel is None or history is None:
-            return given
+            return _as_text(given)
         _need_partition_columns(channel, given)
         if kind == "delta" or history.scope:
-            refuse_changed_model(history)
+            check_model_unchanged(history)
         if kind == "delta" and isinstance(channel.merge, Custom):
-            return given
-        return reconcile(channel.name, history.schema, given.without(DELETED), channel.on_schema_change, history.head)
+            return _as_text(given)
+        given = given.without(DELETED)
+        schema = reconcile(channel.name, history.schema, given, channel.on_schema_change, history.head)
+        if history.schema is None:
+            _check_first_schema(channel, schema)
+        return schema
+
+    def _check_sums(self, channel: Channel, history: History, staged: StagedBlock) -> None:
+        """Refuse a delta with which a sum would leave its column's type, and could be read by nobody any more. Rows are
+        looked at only where the bounds of files do not tell."""
+        assert staged.manifest is not None
+        types = limited_sums(history.merge, staged.manifest.schema)
+        if not types or not staged.manifest.rows:
+            return
+        head = history.head
+        near = self.catalog.history(channel.name, head, history.scope, back_to=head)
+        if are_small(rooms(near, staged.manifest, types), types):
+            return
+        whole = self.catalog.history(channel.name, head, history.scope)
+        tight = {r.partition for r in rooms(whole, staged.manifest, types) if r.room is None}
+        parts, tracks = staged.manifest.by_partition(), {t.partition: t for t in whole.tracks}
+        for partition in sorted(tight):
+            block = Block(staged.id, channel.name, partition, "delta", head, head + 1, parts[partition], history.merge)
+            track = tracks.get(partition, Track(partition, (), ()))
+            for older in lines(whole, track):
+                self.engine.check_sums(f"channel {channel.name!r}", block, older, types)
 
     def _compare_with_old(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
         """An Append channel cannot tell its consumers that rows have gone, so a base is compared before it is accepted.
@@ -271,6 +315,26 @@ class Staging:
 def _told(channel: str) -> str:
     """Where the changes that a base makes to a channel are staged; no port is called so."""
     return f"(changes of {channel})"
+
+
+def _as_text(given: Schema) -> Schema:
+    """Columns of nothing but nulls as text, in rows whose schema nothing later depends on."""
+    return Schema(tuple(replace(f, type=DataType("string")) if f.type == UNKNOWN else f for f in given.fields))
+
+
+def _check_first_schema(channel: Channel, given: Schema) -> None:
+    """The first block gives the schema, which has to be one that the channel could have been defined with."""
+    problems = channel.merge.problems(given)
+    problems += [f"partition column {c!r} has no type yet" for c in channel.partition_columns if c not in given]
+    if problems:
+        raise SchemaMismatch(
+            f"the first data of channel {channel.name!r} does not fit its merge model: {'; '.join(problems)}",
+            found=str(given),
+            expected="columns and types that the merge model can compare and combine",
+            next="cast or rename the columns, or declare the channel with schema=",
+            channel=channel.name,
+            problems=problems,
+        )
 
 
 def _need_partition_columns(channel: Channel, given: Schema) -> None:
@@ -315,15 +379,3 @@ def requirements(published: Iterable[Publish], histories: Mapping[str, History])
         if replaces_rows and not block.manifest.keeps_all:
             unread.append(NoConsumers(block.channel))
     return {"schemas": tuple(schemas), "no_consumers": tuple(unread)}
-
-
-def refuse_changed_model(history: History) -> None:
-    """A delta means what its channel's model says; after a change of model, a base has to come first (R18)."""
-    if history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json():
-        raise ModelChanged(
-            f"the merge model of channel {history.channel!r} was changed after version {history.head}",
-            found="a delta" if not history.scope else f"a block for {history.scope} alone",
-            expected="a base of the whole channel, with which the new model takes effect (R18)",
-            next=f"nova insert {history.channel} FILE --kind base",
-            channel=history.channel,
-        )

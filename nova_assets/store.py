@@ -8,8 +8,11 @@ from types import TracebackType
 from typing import Any
 
 from nova_assets.arriving import Arriving
-from nova_assets.errors import ChannelNotFound, DefinitionError
+from nova_assets.due import BindingState, binding_state, planned_switch, unread_partitions
+from nova_assets.errors import ChannelNotFound, DefinitionError, PartitionError
 from nova_assets.insert import InsertCheck, Inserts
+from nova_assets.masking import mask_address
+from nova_assets.model.arguments import checks_arguments
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -18,6 +21,8 @@ from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
+from nova_assets.model.switch import Kind as SwitchTo
+from nova_assets.model.switch import Switch
 from nova_assets.model.timeline import Instant
 from nova_assets.model.upkeep import Collection, Verdict
 from nova_assets.plan.compact import Compact
@@ -26,6 +31,7 @@ from nova_assets.plan.run import RunPlan
 from nova_assets.published import Published
 from nova_assets.publishing import Publishing
 from nova_assets.reading import Pinned, Reading
+from nova_assets.release import OpenExecution, open_executions, release
 from nova_assets.runtime import Runtime
 from nova_assets.scheduled import Scheduled
 from nova_assets.sealing import Seals
@@ -37,6 +43,7 @@ from nova_assets.upkeep import Asked, Upkeep, retained
 Observer = Callable[[str, Any], None]
 
 
+@checks_arguments
 class Store(Arriving, Published, Scheduled):
     """Channels, bindings and data of one deployment.
 
@@ -62,7 +69,11 @@ class Store(Arriving, Published, Scheduled):
         self._inserts = Inserts(self.runtime)
         self._upkeep = Upkeep(self.runtime, settings.collect_grace)
         self._sealing = Seals(self.runtime, self._upkeep)
-        self._publishing = Publishing(self.runtime, self._upkeep, self._outlet, settings.collect_grace)
+        self._publishing = Publishing(self.runtime, self._upkeep, self._inserts, self._outlet, settings.collect_grace)
+
+    def __repr__(self) -> str:
+        count = f"{len(self.project.channels)} channels, {len(self.project.bindings)} bindings"
+        return f"<Store of {mask_address(self.settings.catalog)[:80]}: {count}>"
 
     def __enter__(self) -> Store:
         return self
@@ -76,6 +87,7 @@ class Store(Arriving, Published, Scheduled):
         """Let go of the catalog. A Spark session that this process made stays warm for the next store."""
         if self.runtime.viewing is not None:
             self.runtime.viewing.close()
+        self.engine.close()
         self.catalog.close()
 
     # definitions
@@ -101,6 +113,10 @@ class Store(Arriving, Published, Scheduled):
         """Every registered channel with its head, rows and bytes."""
         return self.catalog.channels()
 
+    def bindings(self) -> list[BindingState]:
+        """Every binding of the project: its cursors, its last execution, and what is due."""
+        return [binding_state(b, self.catalog) for b in self.project.bindings]
+
     # data
 
     def insert(
@@ -120,7 +136,8 @@ class Store(Arriving, Published, Scheduled):
                 are rows with ``_deleted`` true.
             kind: ``delta`` adds, ``base`` replaces: the partitions that it leaves out are emptied, unless ``partition``
                 says which are concerned (R13).
-            idempotency_key: a second insert with the same key changes nothing and gives back the first commit.
+            idempotency_key: a second insert of the same rows with the same key changes nothing and gives back the first
+                commit. Rows are the same in any order, in any files, and as any kind of input.
             partition: where all rows belong, such as ``"dt=2024-01-01"``; the columns need not be in the data then. By
                 default the data says.
 
@@ -136,6 +153,7 @@ class Store(Arriving, Published, Scheduled):
             PartitionError: a row that is in no partition, or in another than the one named.
             UnrepresentableChange: a base that drops rows which consumers of an Append channel have seen (R10).
             ModelChanged: a delta after a change of merge model (R18).
+            IdempotencyConflict: the key was used for other rows.
         """
         return self._inserts.insert(self.known(channel), data, kind, idempotency_key, partition)
 
@@ -230,6 +248,7 @@ class Store(Arriving, Published, Scheduled):
         binding: str,
         partition: str | Mapping[str, object] | None = None,
         *,
+        whole: bool = False,
         resume: str | None = None,
         observer: Observer | None = None,
     ) -> Execution:
@@ -238,16 +257,58 @@ class Store(Arriving, Published, Scheduled):
         Args:
             binding: its name.
             partition: where the binding is partitioned, such as ``"dt=2024-01-01"``, or its one value.
+            whole: execute all partitions as one, although the binding is triggered per partition. Its cursors are then
+                those of the whole, until ``switch`` changes them back.
             resume: the id of a failed execution, to go on with the pins and staged blocks that it kept (R4).
             observer: told ("begin", Execution), ("task", TaskReport) and ("commit", Commit), as they happen.
+
+        Raises:
+            BindingNotFound: the project has no such binding.
+            PartitionError: the binding has no such partition; or is triggered per partition, and none is named.
+            InputsMissing: a query would read partitions that do not exist yet.
+            ExecutionInProgress: another execution of it is alive.
+            TaskFailed, CheckFailed: nothing was committed; the execution can be resumed.
         """
         if resume is not None:
             return self.runtime.resume(resume, observer)
-        return self.runtime.run(binding, self.project.binding(binding).partition(partition), observer=observer)
+        return self.runtime.run(
+            binding, self.project.binding(binding).partition(partition), whole=whole, observer=observer
+        )
 
-    def plan(self, binding: str, partition: str | Mapping[str, object] | None = None) -> RunPlan:
-        """What ``run`` would do now. Opens nothing and pins nothing."""
-        return self.runtime.plan(binding, self.project.binding(binding).partition(partition))
+    def plan(
+        self, binding: str, partition: str | Mapping[str, object] | None = None, *, whole: bool = False
+    ) -> RunPlan:
+        """What ``run`` would do now. Opens nothing and pins nothing, and raises what ``run`` would raise before its
+        first task."""
+        return self.runtime.plan(binding, self.project.binding(binding).partition(partition), whole=whole)
+
+    def unread(self, binding: str) -> list[str]:
+        """The partitions of a binding that have data which it has not read yet: one ``run`` for each reads it all.
+
+        A binding that keeps no cursor has not read a partition that its inputs have and none of its outputs has.
+        """
+        return unread_partitions(self.project.binding(binding), self.catalog)
+
+    def switch(self, binding: str, to: SwitchTo) -> Switch:
+        """Switch a binding between executions of the whole and executions per partition (R13).
+
+        Exactly the same rows have been read afterwards: none is lost, and none is read again.
+
+        Args:
+            to: ``partitions``: each partition stands where the whole stood. ``whole``: nothing may be unread in any
+                partition, since one cursor cannot say that partitions were read to different numbers.
+
+        Raises:
+            PartitionError: the binding has no partitions; or, on the way to the whole, some have unread data.
+            ExecutionInProgress: an execution of the binding is alive.
+        """
+        planned = self.plan_switch(binding, to)
+        self.catalog.switch(planned)
+        return planned
+
+    def plan_switch(self, binding: str, to: SwitchTo) -> Switch:
+        """The cursors that ``switch`` would set: its dry run."""
+        return planned_switch(self.project.binding(binding), self.catalog, to)
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
@@ -262,6 +323,23 @@ class Store(Arriving, Published, Scheduled):
         return self.catalog.partitions(
             name, parse_partition(dimensions, partition, partly=True) if partition else WHOLE
         )
+
+    def open_executions(self) -> list[OpenExecution]:
+        """Executions that have not ended, and what is known of who holds each; readers and inserts among them."""
+        return open_executions(self.catalog)
+
+    def release(self, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
+        """End an execution without a commit, whose process is gone (R6). Its cursors stay where they are.
+
+        Args:
+            execution_id: or the beginning of one.
+            force: also if its holder is alive, or not known to be gone.
+
+        Raises:
+            ExecutionNotLive: no such execution, or several.
+            ExecutionInProgress: its holder is not known to be gone.
+        """
+        return release(self.catalog, execution_id, force=force, dry_run=dry_run)
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
@@ -354,6 +432,13 @@ class Store(Arriving, Published, Scheduled):
         name = self.known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
         scope = parse_partition(dimensions, partition, partly=True)
+        if not scope:
+            raise PartitionError(
+                f"channel {name!r} has no partition to drop",
+                found=repr(partition),
+                expected="a partition of a channel that has some",
+                next="to empty the channel, insert a base without rows",
+            )
         return self._upkeep.drop(name, [p.partition for p in self.catalog.partitions(name, scope) if not p.dropped])
 
     def expired(self, channel: Channel | str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 
 from nova_assets.errors import NovaError, TaskFailed
 from nova_assets.faults import fault
+from nova_assets.masking import get_logger
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
@@ -27,7 +27,7 @@ from nova_assets.plan.run import Input, Output, RunPlan, Step, plan_run
 from nova_assets.plan.way import best, ways
 from nova_assets.staging import Staging
 
-log = logging.getLogger("nova_assets.task")
+log = get_logger("nova_assets.task")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,26 +9,28 @@ from dataclasses import dataclass, replace
 from nova_assets.crash import crash_point
 from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.lease import heartbeat
+from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.execution import Execution
 from nova_assets.model.external import is_outside
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.period import EXPECTED, retention_of
 from nova_assets.model.reads import Chain, Snapshot
+from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.model.upkeep import Collection, Verdict
-from nova_assets.model.way import Spent
+from nova_assets.model.way import Spent, by_way
 from nova_assets.plan import modes
 from nova_assets.plan.collect import judge
-from nova_assets.plan.compact import Compact, due, final, forced, kept_files
+from nova_assets.plan.compact import Compact, by_schema, due, final, forced, kept_files
 from nova_assets.plan.drop import droppable
 from nova_assets.runtime import Runtime
 
-log = logging.getLogger("nova_assets.upkeep")
+log = get_logger("nova_assets.upkeep")
 
-_CHAINED = "(chained)"  # no port is called so
+_CHAINED, _BASES = "(chained)", "(bases)"  # no port is called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Asked:
         chained: deltas are to be chained, where ``force`` would add a base.
         partitions: only these.
         final: nothing more is expected in them: they get their final form.
-        anew: bases that upkeep has made are replaced, too, where columns were renamed, dropped or widened since.
+        anew: bases that upkeep has made are replaced, too, where columns were renamed since.
         scope: that they are all in: then of nothing else anything is read.
     """
 
@@ -194,12 +195,16 @@ class Upkeep:
         return frozenset([*(r.cursor for r in facts.readers), *pinned])
 
     def _stage(self, execution: Execution, history: History, wanted: Sequence[Compact], asked: Asked) -> CommitRequest:
-        """The bases in one go, and the chained deltas in another."""
-        bases = [c for c in wanted if c.since is None]
+        """The bases of one schema in one go, and the chained deltas in others."""
+        bases = by_schema((c for c in wanted if c.since is None), history)
         chains = [c for c in wanted if c.since is not None]
         spent: list[Spent] = []
         publish = (
-            *(self._bases(execution, history, bases, asked, spent) if bases else ()),
+            *(
+                block
+                for n, (schema, some) in enumerate(bases.items())
+                for block in self._bases(execution, history, schema, some, f"{_BASES}{n}", asked, spent)
+            ),
             *(self._chains(execution, history, chains, spent) if chains else ()),
         )
         return CommitRequest(
@@ -210,7 +215,7 @@ class Upkeep:
             publish=publish,
             details={
                 "compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in wanted},
-                "ways": [s.as_json() for s in spent],
+                "ways": [s.as_json() for s in by_way(spent)],
             },
         )
 
@@ -246,19 +251,24 @@ class Upkeep:
         self,
         execution: Execution,
         history: History,
+        schema: Schema,
         wanted: Sequence[Compact],
+        port: str,
         asked: Asked,
         spent: list[Spent],
     ) -> Iterator[Publish]:
-        """Bases, written anew but for the files that are kept as they are."""
-        names = {c.partition for c in wanted}
-        whole = modes.snapshot(history.only(names), history.head)
+        """Bases, written anew but for the files that are kept as they are.
+
+        Args:
+            schema: of the numbers at which they are added.
+        """
+        there = replace(history.only({c.partition for c in wanted}), schema=schema)
+        whole = modes.snapshot(there)
         blocks = {b.id: b for b in (*whole.bases, *whole.deltas) if isinstance(b, Block)}
-        kept = kept_files(history, blocks, asked.policy, self.engine.format, final=asked.final)
+        kept = kept_files(there, blocks, asked.policy, self.engine.format, final=asked.final)
         definition = self.catalog.channel(history.channel).channel
-        assert whole.schema is not None  # there are blocks
         manifest, cost = self.runtime.staging.rewrite(
-            execution, history.channel, "base", definition, _without(whole, kept), whole.schema
+            execution, port, "base", definition, _without(whole, kept), schema
         )
         spent.append(cost)
         parts = {p: list(m.files) for p, m in manifest.by_partition().items()}
@@ -266,7 +276,7 @@ class Upkeep:
             for file in block.manifest.files:
                 if file.path in kept:
                     parts.setdefault(block.partition, []).append(replace(file, partition=block.partition))
-        staged = self.runtime.staging.complete(execution)[history.channel]
+        staged = self.runtime.staging.complete(execution)[port]
         for n, c in enumerate(wanted):
             yield _base(staged.id if n == 0 else f"{staged.id}-{n}", history, c, parts.get(c.partition, []), manifest)
 
@@ -296,7 +306,7 @@ def retained(runtime: Runtime, channel: str, given: str | None = None) -> float:
     """
     defined = next((c.retain for c in runtime.project.channels if c.name == channel), None)
     wanted = (defined or runtime.catalog.channel(channel).retain) if given is None else given
-    seconds = 0 if wanted is None else seconds_of(wanted)
+    seconds = 0 if wanted is None else retention_of(wanted)
     if seconds is None:
         raise DefinitionError("retain is an unreadable period", found=repr(wanted), expected=EXPECTED)
     return float(seconds)
@@ -305,14 +315,14 @@ def retained(runtime: Runtime, channel: str, given: str | None = None) -> float:
 def _side_by_side(history: History, wanted: Sequence[Compact]) -> list[dict[Compact, tuple[Block, ...]]]:
     """Chains with their deltas, such that at most one of each partition, and of one schema, is together."""
     tracks = {t.partition: t for t in history.tracks}
-    found: dict[tuple[int, str], dict[Compact, tuple[Block, ...]]] = {}
+    found: dict[tuple[int, Schema], dict[Compact, tuple[Block, ...]]] = {}
     seen: dict[str, int] = {}
     for c in wanted:
         assert c.since is not None
         run = modes.path(tracks[c.partition], c.since, c.at)
         assert run, "what is to be chained leads from one number to the other"
         n = seen[c.partition] = seen.get(c.partition, -1) + 1
-        found.setdefault((n, str(run[-1].manifest.schema)), {})[c] = run
+        found.setdefault((n, run[-1].manifest.schema), {})[c] = run
     return list(found.values())
 
 

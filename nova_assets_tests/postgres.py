@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,6 +84,37 @@ def server(**settings: str) -> Iterator[str]:
         except subprocess.TimeoutExpired:  # a process that was forked off the tests still holds the pipe
             keeper.terminate()
             keeper.wait(timeout=30)
+
+
+@contextmanager
+def standby(server_url: str) -> Iterator[str]:
+    """A read-only copy of a server that ``server`` started, which follows it; its URL."""
+    programs, user = find_programs(), _server_user()
+    assert programs is not None
+    folder = Path(tempfile.mkdtemp(prefix="nova-standby-", dir="/tmp"))
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    data, running = folder / "data", None
+    try:
+        with (folder / "log").open("wb") as output:
+            source = str(make_url(server_url).query["host"])
+            copied = [programs / "pg_basebackup", "-h", source, "-U", "postgres", "-D", data, "-R", "-c", "fast"]
+            if _popen(copied, folder, user, output).wait() != 0:
+                raise NoPostgres((folder / "log").read_text(errors="replace"))
+            settings = {**SETTINGS, "unix_socket_directories": str(folder)}
+            options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+            running = _popen([programs / "postgres", "-D", data, *options], folder, user, output)
+        until = time.monotonic() + 60
+        while not _answers(folder):
+            if running.poll() is not None or time.monotonic() > until:
+                raise NoPostgres((folder / "log").read_text(errors="replace"))
+            time.sleep(0.1)
+        yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+    finally:
+        if running is not None:
+            running.send_signal(signal.SIGINT)
+            running.wait(timeout=20)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

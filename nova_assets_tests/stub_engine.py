@@ -6,10 +6,12 @@ Frames are lists of dicts; blocks are JSON-lines files. It speaks the ``Engine``
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.partitions import partition_name, partition_values, within
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
 from nova_assets.model.schema import DELETED, DataType, Field, Schema, schema_of
+from nova_assets.model.warehouse import Upload
 from nova_assets.model.way import Way
 
 Row = dict[str, Any]
@@ -133,6 +136,9 @@ class StubEngine:
         rows = self.read(read)
         return reader_of(self.to_arrow(rows if columns is None else self.select(rows, columns)))
 
+    def check_sums(self, where: str, staged: Any, older: Any, types: Any) -> None:
+        """Its numbers have no limits."""
+
     def matching(
         self, snapshot: Snapshot | list[Row], keys: list[Row], on: Sequence[str], *, here: bool = False
     ) -> list[Row]:
@@ -150,6 +156,12 @@ class StubEngine:
 
     def is_empty(self, frame: list[Row]) -> bool:
         return not frame
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def working(self) -> Any:
+        return nullcontext()
 
     def computing(self, name: str, function: Any, tell: Any) -> Any:
         return nullcontext()
@@ -170,11 +182,23 @@ class StubEngine:
     def address(self) -> str:
         return str(self.root)
 
+    def uploads(self) -> list[Upload]:
+        return []
+
+    def abort_upload(self, upload: Upload) -> None:
+        raise NotImplementedError("a folder knows no uploads")
+
+    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+        return Warehouse(self.root).defect_of(file, thorough=thorough)
+
     def where(self, files: Sequence[DataFile]) -> list[str]:
         return [f.path for f in files]
 
-    def mark(self, catalog: str) -> None:
-        Warehouse(self.root).mark(catalog)
+    def mark(self, catalog: str, identity: str) -> None:
+        Warehouse(self.root).mark(catalog, identity)
+
+    def mark_of(self, catalog: str) -> str | None:
+        return Warehouse(self.root).mark_of(catalog)
 
     def marks(self) -> frozenset[str]:
         return Warehouse(self.root).marks()
@@ -202,7 +226,7 @@ class StubEngine:
     def one_evaluation(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield frames
 
-    def take(self, data: Any, schema: Schema | None) -> list[Row]:
+    def take(self, data: Any, schema: Schema | None, *, evolves: bool = False) -> list[Row]:
         return list(data)
 
     def frame(self, data: Any, schema: Schema) -> list[Row]:
@@ -213,8 +237,23 @@ class StubEngine:
     ) -> tuple[Manifest, Way]:
         return self.write(self.read(read), staged, channel, schema), "memory"
 
-    def write(self, frame: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
-        rows = list(frame)
+    def digest(self, frame: list[Row], schema: Schema | None) -> str:
+        texts = sorted(repr(sorted((k, v) for k, v in row.items() if v is not None)) for row in frame)
+        return f"{len(frame)}:{hashlib.sha256(repr(texts).encode()).hexdigest()[:32]}"
+
+    def write(
+        self,
+        frame: list[Row],
+        staged: StagedBlock,
+        channel: Channel | None,
+        schema: Schema,
+        *,
+        digest: bool = False,
+    ) -> Manifest:
+        manifest = self._written(list(frame), staged, channel, schema)
+        return replace(manifest, digest=self.digest(frame, schema)) if digest else manifest
+
+    def _written(self, rows: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         if channel is not None and channel.merge.keyed and staged.kind == "delta":
             rows = rows_of(changes_of(channel.merge, rows))
         elif channel is not None and channel.merge.keyed:

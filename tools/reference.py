@@ -1,6 +1,7 @@
-"""Writes docs/api.md: every public name with its signature and what its docstring says. ``--check`` only compares.
+"""Writes docs/api.md: every public name with its signature and what its docstring says; and the table of conversions in
+docs/reference.md. ``--check`` only compares.
 
-The docstrings are read from the source by griffe; nothing of the package is imported but its list of names.
+The docstrings are read from the source by griffe. Of the package only its names and its pure rules are imported.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import Any
 import griffe
 
 from nova_assets import _HOMES
+from nova_assets.model.conversion import KINDS, NOTATIONS, RULES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
+REFERENCE = ROOT / "docs" / "reference.md"
+BEGIN, END = "<!-- conversions: made by tools/reference.py -->\n", "<!-- end of conversions -->\n"
 
 CHAPTERS = {
     "Data": (
@@ -136,14 +140,37 @@ def _arguments(parameters: Any) -> Iterator[str]:
         yield typed if p.default is None or stars else f"{typed} = {p.default}"
 
 
+def conversions() -> str:
+    """The table of conversions: declared type by class of value; then the text that stands for values."""
+    lines = ["| declared | a value | arrives if |", "|---|---|---|"]
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for declared, rules in RULES.items():
+        alike.setdefault(tuple(rules.items()), []).append(f"`{declared}`")
+    for cells, types in alike.items():
+        lines += [f"| {', '.join(types)} | {value} | {condition} |" for value, condition in cells]
+    lines += ["", "| declared | text in CSV | text in JSON and dicts |", "|---|---|---|"]
+    csv, json = NOTATIONS["csv"], NOTATIONS["json"]
+    lines += [f"| `{d}` | {csv.get(d, 'no')} | {json.get(d, 'no')} |" for d in RULES if d in csv or d in json]
+    lines += ["", "| input | text stands for other types | NaN |", "|---|---|---|"]
+    notations = {"none": "no", "json": "as JSON", "csv": "as CSV"}
+    lines += [f"| {k.name} | {notations[k.notation]} | {'null' if k.nan_is_null else 'NaN'} |" for k in KINDS]
+    return "\n".join(lines) + "\n"
+
+
+def with_conversions(text: str) -> str:
+    """The reference with the table of conversions between its two marks."""
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + conversions() + END + rest.split(END)[1]
+
+
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            print("docs/api.md is not what the docstrings say; type: make reference", file=sys.stderr)
+    texts = {PAGE: page(), REFERENCE: with_conversions(REFERENCE.read_text(encoding="utf-8"))}
+    for path, text in texts.items():
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            print(f"{path.relative_to(ROOT)} is not what the code says; type: make reference", file=sys.stderr)
             return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
     return 0
 
 

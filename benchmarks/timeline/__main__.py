@@ -45,7 +45,7 @@ def run(urls: Mapping[str, str], folder: Path, size: Size, storages: Sequence[st
     listed.plant(warehouse, events.names(size)[: size.listed[0]], size.blocks * size.files)
     figures: dict[str, Any] = {"files": size.all_files, "listed": listings(warehouse, size), "catalogs": {}}
     for name, url in urls.items():
-        events.fill(url, size)
+        events.fill(url, size, warehouse)
         place = Place(url, warehouse, folder / name, size)
         place.folder.mkdir()
         of = figures["catalogs"][name] = {"asked": measured.asked_of_catalog(place)}

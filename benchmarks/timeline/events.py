@@ -6,11 +6,13 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import nova_assets as nova
 from benchmarks.bulk import Bulk
 from benchmarks.catalogs import Maker
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.engine.files import Warehouse
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import CommitRequest, Publish
 from nova_assets.model.execution import Begin
@@ -74,10 +76,11 @@ def _name(n: int) -> str:
     return f"dt={2020 + year}-{month + 1:02d}-{of + 1:02d}/region=r{region}"
 
 
-def fill(url: str, size: Size) -> None:
+def fill(url: str, size: Size, warehouse: Path) -> None:
     """Make a catalog that has the channel, as one from before steps were counted: each number is a commit of deltas."""
     catalog, events = open_catalog(url), channel()
     catalog.register([events])
+    Warehouse(str(warehouse)).mark(catalog.identity(), catalog.adopt_warehouse(uuid.uuid4().hex, str(warehouse))[0])
     catalog.close()
     bulk = Bulk(url)
     maker, named, seq = Maker(bulk, random.Random(1)), names(size), 0

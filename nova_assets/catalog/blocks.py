@@ -53,7 +53,16 @@ class _Repeated(Generic[T]):
 
 def _file(row: RowMapping) -> DataFile:
     ranges = {k: (v[0], v[1]) for k, v in row["ranges"].items()}
-    return DataFile(row["path"], row["rows"], row["bytes"], ranges, place_from_json(row["place"]))
+    return DataFile(
+        row["path"],
+        row["rows"],
+        row["bytes"],
+        ranges,
+        place_from_json(row["place"]),
+        digest=row["digest"] or "",
+        footer_digest=row["footer_digest"] or "",
+        unpacked=row["unpacked"] or 0,
+    )
 
 
 def _block(row: RowMapping, found: Iterable[DataFile], schema: Schema, merge: MergeModel) -> Block:

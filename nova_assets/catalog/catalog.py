@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import text
 
@@ -11,7 +12,8 @@ from nova_assets.catalog import schema_version
 from nova_assets.catalog.arrivals import Arrivals
 from nova_assets.catalog.backfills import Backfills
 from nova_assets.catalog.commits import Commits
-from nova_assets.catalog.database import Database, utc_now
+from nova_assets.catalog.damage import damage_of
+from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.editions import Editions
 from nova_assets.catalog.executions import Executions
@@ -20,11 +22,15 @@ from nova_assets.catalog.following import Following
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.marks import Marks
 from nova_assets.catalog.outlines import Outlines
+from nova_assets.catalog.publishers import Publishers
+from nova_assets.catalog.readers import Readers
 from nova_assets.catalog.repair import Repairs
 from nova_assets.catalog.seals import Seals
 from nova_assets.catalog.staging import StagingArea
+from nova_assets.catalog.switching import Switching
 from nova_assets.catalog.tokens import Tokens
 from nova_assets.catalog.upkeep import Upkeep
+from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
 
 
 class SqlCatalog:
@@ -42,6 +48,7 @@ class SqlCatalog:
         firings = Firings(database)
 
         self.register = definitions.register
+        self.check_registration = definitions.check_registration
         self.channel = definitions.channel
         self.channels = definitions.channels
         self.bindings = definitions.bindings
@@ -67,6 +74,8 @@ class SqlCatalog:
         self.outlines = Outlines(database, histories).outlines
 
         self.begin = executions.begin
+        self.preview = executions.preview
+        self.switch = Switching(database, executions).switch
         self.execution = executions.execution
         self.executions = executions.executions
         self.at_work = executions.at_work
@@ -75,6 +84,8 @@ class SqlCatalog:
         self.resume = executions.resume
         self.fail = executions.fail
         self.abort = executions.abort
+        self.damage = partial(damage_of, database)
+        self.end_read = Readers(database).end_read
 
         self.stage = staging.stage
         self.fill = staging.fill
@@ -100,6 +111,9 @@ class SqlCatalog:
 
         repairs = Repairs(database, upkeep)
         self.identity = repairs.identity
+        self.warehouse = repairs.warehouse
+        self.adopt_warehouse = repairs.adopt_warehouse
+        self.listed_file = repairs.listed_file
         self.known = repairs.known
         self.give_up = repairs.give_up
         self.commits_on = repairs.commits_on
@@ -133,6 +147,10 @@ class SqlCatalog:
         self.cancel_backfill = asked.cancel_backfill
         self.spent = asked.spent
         self.seal_count = seals.seal_count
+
+        claims = Publishers(database)
+        self.claim_channels = claims.claim_channels
+        self.publishers = claims.publishers
 
         published = Editions(database)
         self.editions = published.editions
@@ -170,20 +188,23 @@ class SqlCatalog:
 
 def open_catalog(
     url: str,
-    clock: Callable[[], datetime] = utc_now,
+    clock: Callable[[], datetime] | None = None,
     *,
     on_before_commit: Callable[[], None] | None = None,
+    patience: float = CATALOG_PATIENCE,
+    timeout: float = CATALOG_TIMEOUT,
 ) -> SqlCatalog:
     """Open a catalog; an empty database becomes one, an older one is migrated.
 
     Args:
         url: ``sqlite:///FILE``, ``sqlite://`` (in memory, of this process alone) or ``postgresql+psycopg://...``.
-        clock: what time it is, with a zone.
+        clock: what time it is, with a zone; by default the database's own clock, which all its processes share.
         on_before_commit: called inside each commit transaction, right before COMMIT.
+        patience, timeout: seconds; see ``Settings.catalog_patience`` and ``catalog_timeout``.
 
     Raises:
         CatalogUnavailable, CatalogVersion.
     """
-    database = Database(url, clock)
+    database = Database(url, clock, patience=patience, timeout=timeout)
     schema_version.upgrade(database)
     return SqlCatalog(database, on_before_commit)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
@@ -12,7 +11,7 @@ from nova_assets.catalog.arrivals import take
 from nova_assets.catalog.blocks import read_blocks
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.editions import show_editions
-from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution
+from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution, printable
 from nova_assets.catalog.history import consumers
 from nova_assets.catalog.marks import forget_marks
 from nova_assets.catalog.seals import put_seals, reopen_or_refuse
@@ -30,11 +29,16 @@ from nova_assets.catalog.tables import (
     seals,
     staged,
 )
-from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, MoveCursor, Publish
+from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError, ValueRefused
+from nova_assets.model.block import DataFile
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, KeyedCommit, MoveCursor, Publish
 from nova_assets.model.partitions import within
 from nova_assets.model.schema import Schema
+from nova_assets.model.sums import SumRoom, bound
 from nova_assets.model.timeline import Action, action_of
+
+KEY_LENGTH: int = keys.c.key.type.length  # type: ignore[attr-defined]
+"""Characters of an idempotency key at most."""
 
 _AT_ONCE = 300
 """Blocks asked for by one query."""
@@ -58,7 +62,7 @@ class Commits:
             CommitConflict: something has moved; nothing was changed.
             CommitOutcomeUnknown: ask ``settle`` (R7).
         """
-        return self.database.write(lambda c: self._commit(c, request), before_commit=self.on_before_commit)
+        return self.database.write(lambda c: self._commit(c, request), self.on_before_commit, settled_by_caller=True)
 
     def settle(self, execution_id: str) -> Commit | None:
         """The commit of an execution, if there is one; otherwise it is aborted, so that a late COMMIT fails (R7).
@@ -78,15 +82,10 @@ class Commits:
 
         return self.database.write(work)
 
-    def commit_of_key(self, channel: str, key: str) -> Commit | None:
-        """The commit that an idempotency key stands for."""
-        query = select(keys.c.commit_id).where(keys.c.channel == channel, keys.c.key == key)
-
-        def work(c: Connection) -> Commit | None:
-            found = c.execute(query).scalar()
-            return None if found is None else _read(c, commits.c.id == found)
-
-        return self.database.read(work)
+    def commit_of_key(self, channel: str, key: str) -> KeyedCommit | None:
+        """The commit that an idempotency key stands for. Raises ValueRefused for a key that cannot be kept."""
+        _check_key(channel, key)
+        return self.database.read(lambda c: _keyed(c, channel, key))
 
     def commit_by_id(self, commit_id: str) -> Commit:
         """A commit. Raises NovaError when there is none."""
@@ -95,9 +94,17 @@ class Commits:
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
         return found
 
-    def unpublished(self, limit: int = 100) -> list[Commit]:
-        """Commits that took a number, or sealed something, and that Dagster has not heard of, oldest first (R17)."""
-        told = select(numbers.c.commit_id).union_all(select(seals.c.commit_id))
+    def unpublished(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
+        """Commits that took a number, or sealed something, and that Dagster has not heard of, oldest first (R17).
+
+        Args:
+            channels: only commits on one of these.
+        """
+        numbered, sealed = select(numbers.c.commit_id), select(seals.c.commit_id)
+        if channels is not None:
+            names = sorted(channels)
+            numbered, sealed = numbered.where(numbers.c.channel.in_(names)), sealed.where(seals.c.channel.in_(names))
+        told = numbered.union_all(sealed)
         query = select(commits.c.id).where(commits.c.published_at.is_(None), commits.c.id.in_(told))
         query = query.order_by(commits.c.at, commits.c.id).limit(limit)
 
@@ -140,12 +147,12 @@ class Commits:
         if request.idempotency is None:
             return None
         channel, key = request.idempotency
-        found = c.execute(select(keys.c.commit_id).where(keys.c.channel == channel, keys.c.key == key)).scalar()
-        if found is None:
+        first = _keyed(c, channel, key)
+        if first is None:
             return None
-        abort(c, request.execution_id, f"repeats commit {found}", self.database)
-        first = _read(c, commits.c.id == found)
-        return None if first is None else replace(first, repeated=True)
+        repeated = first.repeat(channel, request.digest)
+        abort(c, request.execution_id, f"repeats commit {repeated.id}", self.database)
+        return repeated
 
     def _require(
         self, c: Connection, request: CommitRequest, execution: RowMapping | None, state: Mapping[str, Any]
@@ -184,6 +191,9 @@ class Commits:
             if consumers(c, unread.channel, request.execution_id):
                 what = f"channel {unread.channel!r} has a consumer now: the base must be compared with what it replaces"
                 raise _conflict(what, "consumers", "a consumer", "none", unread.channel)
+        for room in request.rooms:
+            if state[room.channel]["head"] != room.seq:
+                _require_room(c, room)
 
     def _require_head(self, c: Connection, wanted: HeadAt, state: Mapping[str, Any]) -> None:
         head, where = state[wanted.channel]["head"], ""
@@ -241,6 +251,9 @@ class Commits:
                 "bytes": f.bytes,
                 "ranges": {k: list(v) for k, v in f.ranges.items()},
                 "place": None if f.place is None else f.place.as_json(),
+                "digest": f.digest or None,
+                "footer_digest": f.footer_digest or None,
+                "unpacked": f.unpacked or None,
             }
             for p in added
             for n, f in enumerate(p.manifest.files)
@@ -272,7 +285,7 @@ class Commits:
     def _finish(self, c: Connection, request: CommitRequest, execution: RowMapping | dict[str, Any]) -> None:
         if request.idempotency is not None:
             channel, key = request.idempotency
-            c.execute(insert(keys).values(channel=channel, key=key, commit_id=request.id))
+            c.execute(insert(keys).values(channel=channel, key=key, commit_id=request.id, digest=request.digest))
         done = {"state": "committed", "finished_at": self.database.clock(), "commit_id": request.id}
         c.execute(update(executions).where(executions.c.id == request.execution_id).values(**done))
         forget_skipped(c, request.execution_id)
@@ -286,12 +299,25 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
     names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
     names |= {s.channel for s in request.schemas} | {s.channel for s in request.seals}
-    names |= {e.channel for e in request.editions}
+    names |= {r.channel for r in request.rooms} | {e.channel for e in request.editions}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
     found = {r["name"]: r for r in c.execute(query).mappings()}
     for name in sorted(names - set(found)):
         raise ChannelNotFound(f"no channel is called {name!r}", next="nova channels", channel=name)
     return found
+
+
+def _require_room(c: Connection, room: SumRoom) -> None:
+    """What others have added to a sum meanwhile leaves it within its type, whatever this commit adds to it."""
+    later = select(files.c.rows, files.c.ranges).join(blocks, blocks.c.id == files.c.block_id)
+    later = later.where(blocks.c.channel == room.channel, blocks.c.partition == room.partition)
+    later = later.where(blocks.c.hi > room.seq, blocks.c.origin != "compact")
+    there = [DataFile("", n, 0, {k: (v[0], v[1]) for k, v in ranges.items()}) for n, ranges in c.execute(later)]
+    bounds = [bound([file], room.column) for file in there]
+    known = [b for b in bounds if b is not None]
+    if len(known) < len(bounds) or (bounds and (room.room is None or sum(known) > room.room)):
+        what = f"others have added to column {room.column!r} of channel {room.channel!r} since the execution began"
+        raise _conflict(what, "sums", "later deltas", f"a sum as at {room.seq}", room.channel)
 
 
 def _actions(request: CommitRequest) -> dict[str, Action]:
@@ -374,6 +400,24 @@ def _read(c: Connection, where: Any) -> Commit | None:
         {n: (v[0], v[1]) for n, v in row["consumed"].items()},
         details=row["details"],
     )
+
+
+def _keyed(c: Connection, channel: str, key: str) -> KeyedCommit | None:
+    query = select(keys.c.commit_id, keys.c.digest).where(keys.c.channel == channel, keys.c.key == key)
+    row = c.execute(query).first()
+    commit = None if row is None else _read(c, commits.c.id == row.commit_id)
+    return None if row is None or commit is None else KeyedCommit(key, commit, row.digest)
+
+
+def _check_key(channel: str, key: str) -> None:
+    """A key is refused by every catalog alike, and before anything is staged."""
+    if len(key) > KEY_LENGTH or "\x00" in key or (not key.isascii() and printable(key) != key):
+        raise ValueRefused(
+            f"an idempotency key for channel {channel!r} cannot be kept",
+            found=f"{len(key)} characters: {printable(key)[:40]!r}",
+            expected=f"at most {KEY_LENGTH} characters, without null characters and lone surrogates",
+            channel=channel,
+        )
 
 
 def _conflict(what: str, reason: str, found: object, expected: object, channel: str | None = None) -> CommitConflict:

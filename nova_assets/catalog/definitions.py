@@ -16,12 +16,14 @@ from nova_assets.catalog.steps import put_step
 from nova_assets.catalog.tables import bindings, blocks, channels, commits, numbers
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
-from nova_assets.model.channel import Channel, fingerprint
+from nova_assets.model.channel import Channel, fingerprint, upkeep_after
 from nova_assets.model.evolution import redeclare
+from nova_assets.model.period import retention_of
 from nova_assets.model.ports import ChannelState
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import Position
+from nova_assets.similar import did_you_mean, known_names
 
 
 class Definitions:
@@ -38,7 +40,7 @@ class Definitions:
         """
         channel_rows = {c.name: c.as_json() for c in given}
         binding_rows = {b.name: b.as_json() for b in bound}
-        upkeep = {c.name: c.upkeep for c in given if c.upkeep}
+        upkeep = {c.name: c.upkeep for c in given}
         if self.database.read(lambda c: self._all_known(c, channel_rows, binding_rows, upkeep)):
             return
         for attempt in (1, 2):
@@ -50,13 +52,26 @@ class Definitions:
                     raise
         return
 
+    def check_registration(self, given: Sequence[Channel]) -> None:
+        """Every check of ``register``, without ``replace``. Changes nothing.
+
+        Raises:
+            DefinitionConflict: a channel is known under another definition.
+        """
+        by_name = {c.name: c for c in given}
+        query = select(channels).where(channels.c.name.in_(list(by_name))).order_by(channels.c.name)
+        for row in self.database.read(lambda c: c.execute(query).mappings().all()):
+            name = row["name"]
+            _check_same(name, row["definition"], by_name[name].as_json())
+            upkeep_after(name, row["upkeep"], by_name[name].upkeep, replaced=False)
+
     def channel(self, name: str) -> ChannelState:
         """One channel as it stands, without its sizes. Raises ChannelNotFound."""
         query = select(channels).where(channels.c.name == name)
         row = self.database.read(lambda c: c.execute(query).mappings().first())
         if row is None:
             raise self.not_found(name)
-        return _state(row)
+        return state_of(row)
 
     def channels(self, name: str | None = None) -> list[ChannelState]:
         """All channels, by name; or one of them, or none."""
@@ -83,8 +98,8 @@ class Definitions:
             lambda c: list(c.execute(select(channels.c.name).order_by(channels.c.name)).scalars())
         )
         return ChannelNotFound(
-            f"no channel is called {name!r}",
-            expected=", ".join(known) if known else "(none is registered yet)",
+            f"no channel is called {name!r}{did_you_mean(name, known)}",
+            expected=known_names(known, "(none is registered yet)"),
             next="nova channels, or store.register(nova.Channel(...))",
             channel=name,
         )
@@ -93,7 +108,7 @@ class Definitions:
         self, c: Connection, given: dict[str, Any], bound: dict[str, Any], upkeep: dict[str, dict[str, Any]]
     ) -> bool:
         kept: dict[str, Any] = pairs(c, select(channels.c.name, channels.c.upkeep).where(channels.c.name.in_(upkeep)))
-        if any({**kept.get(name, {}), **said} != kept.get(name) for name, said in upkeep.items()):
+        if any(_said(kept.get(name) or {}) != _said(part) for name, part in upkeep.items()):
             return False
         for table, rows in ((channels, given), (bindings, bound)):
             known = pairs(c, select(table.c.name, table.c.fingerprint).where(table.c.name.in_(list(rows))))
@@ -112,9 +127,10 @@ class Definitions:
         now = self.database.clock()
         for name, definition in sorted(given.items()):
             self._register_channel(c, name, definition, replace, now)
-            if name in upkeep:
-                kept = c.execute(select(channels.c.upkeep).where(channels.c.name == name)).scalar() or {}
-                c.execute(update(channels).where(channels.c.name == name).values(upkeep={**kept, **upkeep[name]}))
+            kept = c.execute(select(channels.c.upkeep).where(channels.c.name == name)).scalar() or {}
+            after = upkeep_after(name, kept, upkeep[name], replace)
+            if after != kept:
+                c.execute(update(channels).where(channels.c.name == name).values(upkeep=after))
         for name, definition in sorted(bound.items()):
             values = {"definition": definition, "fingerprint": fingerprint(definition)}
             if not c.execute(update(bindings).where(bindings.c.name == name).values(**values)).rowcount:
@@ -141,7 +157,7 @@ class Definitions:
         if known["fingerprint"] == mark:
             return
         if not replace:
-            raise _conflict(name, known["definition"], definition)
+            _check_same(name, known["definition"], definition)
         changed = {"definition": definition, "fingerprint": mark, "schema": _redeclared(name, known, definition)}
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
         put_step(c, name, "define", uuid.uuid4().hex, now)
@@ -168,7 +184,7 @@ class Definitions:
             query = query.where(channels.c.name == name)
         return [
             _replace(
-                _state(r),
+                state_of(r),
                 rows=int(r["rows"] or 0),
                 bytes=int(r["bytes"] or 0),
                 blocks=int(r["blocks"] or 0),
@@ -178,11 +194,11 @@ class Definitions:
         ]
 
 
-def _state(row: RowMapping) -> ChannelState:
+def state_of(row: RowMapping) -> ChannelState:
     schema = None if row["schema"] is None else Schema.from_json(row["schema"])
     kept: dict[str, Any] = row["upkeep"]
     return ChannelState(
-        Channel.from_json(row["definition"]),
+        Channel.from_json(row["definition"], kept),
         row["head"],
         schema,
         bases=row["bases"],
@@ -222,6 +238,17 @@ def _insert(c: Connection, statement: Any) -> None:
         c.execute(statement)
     except IntegrityError as error:
         raise _Raced from error
+
+
+def _said(upkeep: dict[str, Any]) -> dict[str, Any]:
+    """The parts of an upkeep that are in force."""
+    return {part: value for part, value in upkeep.items() if value and (part != "retain" or retention_of(value))}
+
+
+def _check_same(name: str, known: dict[str, Any], definition: dict[str, Any]) -> None:
+    """Raises DefinitionConflict where a channel is registered with another definition."""
+    if fingerprint(known) != fingerprint(definition):
+        raise _conflict(name, known, definition)
 
 
 def _conflict(name: str, known: dict[str, Any], given: dict[str, Any]) -> DefinitionConflict:

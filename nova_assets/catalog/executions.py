@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,18 @@ _AT_ONCE = 500
 """Executions whose pins are asked for in one statement."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What ``begin`` writes, once every check has passed.
+
+    Args:
+        superseded: executions that give way.
+    """
+
+    superseded: tuple[str, ...]
+    pins: tuple[Pin, ...]
+
+
 class Executions:
     """The life of executions, up to their commit."""
 
@@ -38,6 +51,14 @@ class Executions:
             ChannelNotFound: a channel to pin is not registered.
         """
         return self.database.write(lambda c: self._begin(c, request))
+
+    def preview(self, request: Begin) -> tuple[Pin, ...]:
+        """The pins that ``begin`` would take now. Changes nothing; a channel that is not registered yet is empty.
+
+        Raises:
+            ExecutionInProgress, PartitionError: as ``begin``.
+        """
+        return self.database.read(lambda c: self._decide(c, request, lock=False).pins)
 
     def execution(self, execution_id: str) -> Execution:
         """One execution. Raises ExecutionNotLive when there is none of that id."""
@@ -94,9 +115,13 @@ class Executions:
 
     def renew(self, execution_id: str, epoch: int, lease: float) -> bool:
         """Prolong a lease. False when the execution is no longer held under this epoch."""
-        until = self.database.clock() + timedelta(seconds=lease)
-        change = update(executions).where(*_held(execution_id, epoch)).values(lease_until=until)
-        return self.database.write(lambda c: c.execute(change).rowcount == 1)
+
+        def work(c: Connection) -> bool:
+            until = self.database.clock() + timedelta(seconds=lease)
+            change = update(executions).where(*_held(execution_id, epoch)).values(lease_until=until)
+            return bool(c.execute(change).rowcount == 1)
+
+        return self.database.write(work)
 
     def resume(
         self, execution_id: str, owner: str, lease: float, *, run_id: str | None = None, dead: Container[str] = ()
@@ -119,15 +144,19 @@ class Executions:
         Args:
             counts: as a failure of its binding, for cascades; not so where it is tried again at once.
         """
-        now = self.database.clock()
-        values = {
-            "state": "failed",
-            "error": error.replace("\x00", ""),
-            "lease_until": now + KEEP_FAILED,
-            "finished_at": now,
-            "failures": executions.c.failures + int(counts),
-        }
-        self.database.write(lambda c: c.execute(update(executions).where(*_held(execution_id, epoch)).values(**values)))
+
+        def work(c: Connection) -> None:
+            now = self.database.clock()
+            values = {
+                "state": "failed",
+                "error": printable(error),
+                "lease_until": now + KEEP_FAILED,
+                "finished_at": now,
+                "failures": executions.c.failures + int(counts),
+            }
+            c.execute(update(executions).where(*_held(execution_id, epoch)).values(**values))
+
+        self.database.write(work)
 
     def abort(self, execution_id: str, reason: str, epoch: int | None = None, *, failed: bool = True) -> None:
         """End it without a commit. An aborted one stays as it is.
@@ -158,9 +187,9 @@ class Executions:
             abort(c, execution_id, "its lease ran out", self.database)
 
     def _begin(self, c: Connection, request: Begin) -> Execution:
-        if request.binding is not None:
-            self._supersede(c, request)
-        heads = self._heads(c, request)
+        opening = self._decide(c, request, lock=True)
+        for execution_id in opening.superseded:
+            abort(c, execution_id, f"superseded by {request.execution_id}", self.database)
         now = self.database.clock()
         c.execute(
             insert(executions).values(
@@ -177,39 +206,71 @@ class Executions:
                 purpose=request.purpose,
             )
         )
-        at = self._cursors(c, request)
-        if request.binding is not None and request.cursors:
-            _refuse_both(c, request)
         rows = [
             {
                 "execution_id": request.execution_id,
-                "channel": name,
-                "partition": request.scopes.get(name, ""),
-                "head": head,
-                "cursor": at.get(name, 0) if name in request.cursors else request.since.get(name),
+                "channel": pin.channel,
+                "partition": pin.partition,
+                "head": pin.head,
+                "cursor": pin.cursor,
+                "has_run": pin.has_run,
             }
-            for name, head in heads.items()
+            for pin in opening.pins
         ]
         if rows:
             c.execute(insert(pins), rows)
         return _execution(c, _row(c, request.execution_id))
 
-    def _supersede(self, c: Connection, request: Begin) -> None:
-        """Begins of one binding come one after the other; a failed, lapsed or dead execution gives way (R4)."""
-        c.execute(select(bindings.c.name).where(bindings.c.name == request.binding).with_for_update())
-        same = (executions.c.binding == request.binding, executions.c.partition == request.partition)
-        query = select(executions).where(*same, executions.c.state.in_(["running", "failed"])).with_for_update()
-        for row in c.execute(query).mappings().all():
-            dead = row["owner"] in request.dead or row["lease_until"] < self.database.clock()
-            if row["state"] == "running" and not dead:
-                raise _in_progress(row)
-            abort(c, row["id"], f"superseded by {request.execution_id}", self.database)
+    def _decide(self, c: Connection, request: Begin, lock: bool) -> _Opening:
+        """Every check of ``begin``, and what it would write. ``preview`` asks the same without locks."""
+        superseded = () if request.binding is None else self._superseded(c, request, lock)
+        heads = self._heads(c, request, lock)
+        at = self._cursors(c, request)
+        if request.binding is not None and request.cursors:
+            _refuse_both(c, request)
+        return _Opening(
+            superseded,
+            tuple(
+                Pin(
+                    name,
+                    head,
+                    at.get(name, 0) if name in request.cursors else request.since.get(name),
+                    request.scopes.get(name, ""),
+                    has_run=name in request.cursors and name in at,
+                )
+                for name, head in heads.items()
+            ),
+        )
 
-    def _heads(self, c: Connection, request: Begin) -> dict[str, int]:
+    def superseded(self, c: Connection, binding: str) -> tuple[str, ...]:
+        """The executions of all partitions of a binding that give way, inside a transaction that locks them.
+
+        Raises:
+            ExecutionInProgress: one of them is alive.
+        """
+        return self._giving_way(c, executions.c.binding == binding, lock=True)
+
+    def _superseded(self, c: Connection, request: Begin, lock: bool) -> tuple[str, ...]:
+        """Begins of one binding come one after the other; a failed, lapsed or dead execution gives way (R4)."""
+        if lock:
+            c.execute(select(bindings.c.name).where(bindings.c.name == request.binding).with_for_update())
+        same = (executions.c.binding == request.binding) & (executions.c.partition == request.partition)
+        return self._giving_way(c, same, lock, request.dead)
+
+    def _giving_way(self, c: Connection, where: Any, lock: bool, dead: Container[str] = ()) -> tuple[str, ...]:
+        query = select(executions).where(where, executions.c.state.in_(["running", "failed"]))
+        rows = c.execute(query.with_for_update() if lock else query).mappings().all()
+        for row in rows:
+            gone = row["owner"] in dead or row["lease_until"] < self.database.clock()
+            if row["state"] == "running" and not gone:
+                raise _in_progress(row)
+        return tuple(row["id"] for row in rows)
+
+    def _heads(self, c: Connection, request: Begin, lock: bool) -> dict[str, int]:
         """Heads of all channels at one moment: the locks wait for commits in flight, and hold off later ones (R2)."""
         wanted = sorted(set(request.heads) | set(request.cursors))
         query = select(channels.c.name, channels.c.head).where(channels.c.name.in_(wanted)).order_by(channels.c.name)
-        found = pairs(c, query.with_for_update(read=True))
+        found = pairs(c, query.with_for_update(read=True)) if lock else dict.fromkeys(wanted, 0) | pairs(c, query)
         for name in wanted:
             if name not in found:
                 raise self.definitions.not_found(name)
@@ -268,11 +329,13 @@ def _refuse_both(c: Connection, request: Begin) -> None:
         return
     before = f"for single partitions (such as {found})" if found else "whole"
     now = "whole" if found else f"for {request.partition} alone"
+    to, otherwise = ("whole", "--partition, or --missing") if found else ("partitions", "--whole")
     raise PartitionError(
         f"binding {request.binding!r} has been executed {before}, and would read the same again {now}",
         found=f"cursors of executions {before}",
         expected="executions of one kind: each keeps cursors of its own (R13)",
-        next="name a partition: --partition" if found else "run it without a partition, or bind it under another name",
+        next=f"go on as before: nova run {request.binding} with {otherwise}; or switch its cursors, which loses and "
+        f"repeats no rows: nova switch {request.binding} --to {to}",
         binding=request.binding,
     )
 
@@ -285,12 +348,17 @@ def abort(c: Connection, execution_id: str, reason: str, database: Database, fai
     running = case((executions.c.state == "running", int(failed)), else_=0)
     values = {
         "state": "aborted",
-        "error": reason,
+        "error": printable(reason),
         "finished_at": database.clock(),
         "failures": executions.c.failures + running,
     }
     c.execute(update(executions).where(executions.c.id == execution_id).values(**values))
     forget_skipped(c, execution_id)
+
+
+def printable(text: str) -> str:
+    """A message that every database keeps: without null characters and lone surrogates."""
+    return text.replace("\x00", "").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def forget_skipped(c: Connection, execution_id: str) -> None:
@@ -329,7 +397,7 @@ def _executions(c: Connection, rows: Sequence[RowMapping]) -> list[Execution]:
     found: dict[str, list[Pin]] = {r["id"]: [] for r in rows}
     for some in batched(list(found), _AT_ONCE):
         for p in c.execute(select(pins).where(pins.c.execution_id.in_(some))).mappings():
-            found[p["execution_id"]].append(Pin(p["channel"], p["head"], p["cursor"], p["partition"]))
+            found[p["execution_id"]].append(Pin(p["channel"], p["head"], p["cursor"], p["partition"], p["has_run"]))
     return [_pinned(r, found[r["id"]]) for r in rows]
 
 
@@ -364,7 +432,7 @@ def _in_progress(row: RowMapping) -> ExecutionInProgress:
         f"binding {row['binding']!r} is being executed by {row['owner']}",
         found=f"execution {row['id']}, whose lease lasts until {row['lease_until']:%Y-%m-%d %H:%M:%S} UTC",
         expected="one live execution per binding and partition (R6)",
-        next="wait for it; if its process is gone, its lease runs out by itself",
+        next=f"wait for it; nova executions shows who holds it, and nova release {row['id'][:8]} ends it",
         binding=row["binding"],
         owner=row["owner"],
         execution_id=row["id"],

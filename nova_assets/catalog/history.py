@@ -8,10 +8,10 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
 from nova_assets.catalog.blocks import with_files
-from nova_assets.catalog.database import Database, batched
+from nova_assets.catalog.database import Database, batched, pairs
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.excerpts import Excerpt, Part, after, back_to, narrowed, newest, whole
-from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, numbers, pins, staged
+from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, numbers, pins, staged, steps
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
@@ -226,7 +226,7 @@ class Histories:
         ]
         compact = self._upkeep(c, channel, "compact", limit)
         collect = self._upkeep(c, channel, "collect", limit)
-        return sorted([*given, *compact, *collect], key=lambda i: i.at)
+        return _in_order(c, channel, [*given, *compact, *collect])
 
     def _upkeep(
         self, c: Connection, channel: str, action: Literal["compact", "collect"], limit: int | None
@@ -251,6 +251,19 @@ class Histories:
             Instant(r["purpose"], "requested", None, r["started_at"], "", r["binding"])
             for r in c.execute(query).mappings()
         ]
+
+
+def _in_order(c: Connection, channel: str, instants: list[Instant]) -> list[Instant]:
+    """Instants in the order in which they were committed.
+
+    Their times do not tell it: two processes read the database's clock over connections of different speed. Commits of
+    catalogs that did not count steps yet come first, by their times.
+    """
+    positions: dict[str, int] = {}
+    for some in batched(sorted({i.commit_id for i in instants}), _AT_ONCE):
+        query = select(steps.c.commit_id, func.min(steps.c.n)).where(steps.c.channel == channel)
+        positions |= pairs(c, query.where(steps.c.commit_id.in_(some)).group_by(steps.c.commit_id))
+    return sorted(instants, key=lambda i: (positions.get(i.commit_id, 0), i.at))
 
 
 def _blocks_by(c: Connection, channel: str, by: ColumnElement[Any], of: Sequence[str]) -> dict[str, list[Block]]:

@@ -26,6 +26,29 @@ class Repairs:
         """Which catalog this is, whatever it is called and wherever it lies."""
         return str(self.database.read(lambda c: c.execute(select(identity.c.id)).scalar_one()))
 
+    def warehouse(self) -> tuple[str | None, str | None]:
+        """Identity and first address of the warehouse; None where nothing was written yet."""
+        row = self.database.read(lambda c: c.execute(select(identity.c.warehouse, identity.c.warehouse_address)).one())
+        return row[0], row[1]
+
+    def adopt_warehouse(self, offered: str, address: str) -> tuple[str, str]:
+        """Keep the identity and the address of the warehouse, unless there is one. Gives those that are kept."""
+
+        def work(c: Connection) -> tuple[str, str]:
+            change = update(identity).where(identity.c.warehouse.is_(None))
+            c.execute(change.values(warehouse=offered, warehouse_address=address))
+            row = c.execute(select(identity.c.warehouse, identity.c.warehouse_address)).one()
+            return row[0], row[1]
+
+        return self.database.write(work)
+
+    def listed_file(self) -> str | None:
+        """A file of the newest block that has one in the warehouse; None where nothing is committed."""
+        there = blocks.c.collected_at.is_(None) & blocks.c.outside.is_(None)
+        query = select(files.c.path).join(blocks, files.c.block_id == blocks.c.id).where(there)
+        query = query.join(commits, commits.c.id == blocks.c.commit_id).order_by(commits.c.at.desc()).limit(1)
+        return self.database.read(lambda c: c.execute(query).scalar())
+
     def known(self) -> Known:
         """What of the warehouse is accounted for.
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, u
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.executions import SKIPPED, Executions, read_executions
+from nova_assets.catalog.readers import Readers
 from nova_assets.catalog.tables import executions, staged
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.block import Manifest, StagedBlock
@@ -21,12 +22,12 @@ class StagingArea:
     def __init__(self, database: Database, lives: Executions) -> None:
         self.database = database
         self.lives = lives
+        self.readers = Readers(database)
 
     def stage(self, blocks: Sequence[StagedBlock]) -> None:
         """Record blocks that are about to be written."""
         if not blocks:
             return
-        now = self.database.clock()
         rows = [
             {
                 "id": b.id,
@@ -39,11 +40,15 @@ class StagingArea:
                 "epoch": b.epoch,
                 "manifest": None if b.manifest is None else b.manifest.as_json(),
                 "dropped": False,
-                "at": now,
             }
             for b in blocks
         ]
-        self.database.write(lambda c: c.execute(insert(staged), rows))
+
+        def work(c: Connection) -> None:
+            now = self.database.clock()
+            c.execute(insert(staged), [{**row, "at": now} for row in rows])
+
+        self.database.write(work)
 
     def fill(self, block_id: str, manifest: Manifest) -> None:
         """The block's files are complete. Raises ExecutionNotLive when the execution has gone on without us."""
@@ -87,7 +92,9 @@ class StagingArea:
         Args:
             again: seconds after which what was swept once is swept again, for the last time.
         """
-        before = self.database.clock() - timedelta(seconds=grace)
+        self.readers.delete_dead(grace)
+        now = self.database.clock()
+        before = now - timedelta(seconds=grace)
         lapsed = select(executions.c.id).where(
             executions.c.state.in_(["running", "failed"]), executions.c.lease_until < before
         )
@@ -102,7 +109,7 @@ class StagingArea:
         query = (
             select(staged)
             .where(of, staged.c.folder != SKIPPED)
-            .where(staged.c.swept_at.is_(None) | (staged.c.swept_at < self.database.clock() - timedelta(seconds=again)))
+            .where(staged.c.swept_at.is_(None) | (staged.c.swept_at < now - timedelta(seconds=again)))
         )
         return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 

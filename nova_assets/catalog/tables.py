@@ -139,6 +139,7 @@ pins = Table(
     Column("partition", Text, primary_key=True),
     Column("head", Integer, nullable=False),
     Column("cursor", Integer),
+    Column("has_run", Boolean, nullable=False, server_default=false()),
     Index("ix_nova_pins_channel", "channel"),
 )
 
@@ -243,6 +244,10 @@ files = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("ranges", Described, nullable=False),
     Column("place", Described(none_as_null=True)),
+    Column("digest", String(64)),
+    Column("footer_digest", String(64)),
+    # Of its rows before they are compressed; none for files of older versions.
+    Column("unpacked", BigInteger),
     Index("ix_nova_files_path", "path"),
 )
 
@@ -265,6 +270,7 @@ keys = Table(
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
     Column("key", String(512), primary_key=True),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
+    Column("digest", String(128)),
 )
 
 arrivals = Table(
@@ -378,6 +384,18 @@ firings = Table(
     UniqueConstraint("binding", "partition", "n"),
 )
 
+publishers = Table(
+    "nova_publishers",
+    metadata,
+    # No foreign key: a code location may be loaded before its channels are registered.
+    Column("channel", String(128), primary_key=True),
+    Column("location", String(256), nullable=False),
+    # Whether a binding of the location writes the channel.
+    Column("writes", Boolean, nullable=False),
+    Column("claimed_at", Moment, nullable=False),
+    Column("renewed_at", Moment, nullable=False),
+)
+
 tokens = Table(
     "nova_tokens",
     metadata,
@@ -391,5 +409,12 @@ tokens = Table(
     Column("revoked_at", Moment),
 )
 
-identity = Table("nova_identity", metadata, Column("id", String(64), primary_key=True))
+identity = Table(
+    "nova_identity",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    # Of the warehouse that holds the blocks, and where it was when it was adopted.
+    Column("warehouse", String(64)),
+    Column("warehouse_address", Text),
+)
 """One row: which catalog this is. Catalogs that share a warehouse know each other's files by it."""

@@ -146,12 +146,13 @@ class Upkeep:
         return int(c.execute(query.where(numbers.c.channel == channel, commits.c.at <= moment)).scalar() or 0)
 
     def _pins(self, c: Connection, channel: str) -> Iterable[Held]:
-        live = select(executions.c.id, executions.c.binding, pins.c.head, pins.c.cursor, pins.c.partition)
+        pinned = (pins.c.head, pins.c.cursor, pins.c.partition, pins.c.has_run)
+        live = select(executions.c.id, executions.c.binding, *pinned)
         live = live.join(pins, pins.c.execution_id == executions.c.id).where(pins.c.channel == channel)
         # Also while its lease has run out: until it is aborted, it may be renewed, and commit (decision 0001).
         for row in c.execute(live.where(executions.c.state.in_(["running", "failed"]))).mappings():
             who = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
-            yield Held(who, row["head"], row["cursor"], row["partition"])
+            yield Held(who, row["head"], row["cursor"], row["partition"], row["has_run"])
 
 
 def mark_collected(
@@ -174,7 +175,7 @@ def _readers(c: Connection, channel: str) -> Iterable[Reader]:
         # Of an asset of somebody's own it is not known what it reads; so it may read what was there before.
         old = binding not in modes or bool(modes[binding] & {"old", "changes"})
         of = f" for {row['partition']}" if row["partition"] else ""
-        yield Reader(f"{binding}{of}", row["seq"], row["channel_partition"], old)
+        yield Reader(f"{binding}{of}", row["seq"], row["channel_partition"], old, has_run=True)
 
 
 def _modes(c: Connection, channel: str) -> dict[str, set[str]]:

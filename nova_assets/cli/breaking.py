@@ -19,7 +19,7 @@ from nova_assets.sql.datasets import queries_of
 from nova_assets.sql.declared import Declared, deployed, listening
 
 
-@click.command(cls=NovaCommand)
+@click.command(cls=NovaCommand, checks_project=False)
 @click.option(
     "--against", metavar="REVISION", help="A revision of the Git repository, such as main; not what is deployed."
 )

@@ -16,7 +16,8 @@ from typing import Any, Literal
 from nova_assets.cli.deployment import Deployment, catalog_version, sqlite_file
 from nova_assets.cli.render import plural, seconds, size
 from nova_assets.errors import NovaError
-from nova_assets.settings import Settings, hide_password, hide_secrets, hide_token
+from nova_assets.masking import mask_address, mask_values
+from nova_assets.settings import Settings
 
 Status = Literal["ok", "warning", "wrong"]
 
@@ -41,6 +42,11 @@ class Finding:
     says: str
     next: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Whatever was looked at, its secrets are not shown."""
+        for name in ("says", "next", "facts"):
+            object.__setattr__(self, name, mask_values(getattr(self, name)))
 
 
 def look_at_everything(deployment: Deployment, start_spark: bool) -> Iterator[Finding]:
@@ -165,12 +171,12 @@ def setting_lines(settings: Settings) -> Iterator[Finding]:
     """Each setting, and where it comes from."""
     values = {
         "project": settings.project or "(none)",
-        "catalog": hide_password(settings.catalog),
+        "catalog": mask_address(settings.catalog),
         "warehouse": settings.warehouse,
         "lease": f"{settings.lease:g} s",
         "grace": f"{settings.grace:g} s",
-        "spark": hide_token(settings.spark),
-        "spark_config": "; ".join(f"{k}={v}" for k, v in hide_secrets(settings.spark_config).items()) or "(none)",
+        "spark": settings.spark,
+        "spark_config": "; ".join(f"{k}={v}" for k, v in settings.shown_spark_config.items()) or "(none)",
     }
     for name, value in values.items():
         source = settings.sources.get(name, "default")
@@ -180,7 +186,7 @@ def setting_lines(settings: Settings) -> Iterator[Finding]:
 
 def catalog(settings: Settings) -> Iterator[Finding]:
     """Whether the catalog is there, of a version that this package works with, and can be written."""
-    url, kind = hide_password(settings.catalog), settings.catalog.partition(":")[0].partition("+")[0]
+    url, kind = mask_address(settings.catalog), settings.catalog.partition(":")[0].partition("+")[0]
     facts: dict[str, Any] = {"kind": kind, "url": url}
     version = catalog_version(settings.catalog)
     facts["version"] = version

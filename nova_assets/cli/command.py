@@ -6,7 +6,6 @@ where errors go, and with which code the process ends: 0 done, 1 failed, 2 wrong
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -14,7 +13,7 @@ import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +21,11 @@ import click
 from rich.console import Console
 
 from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.json_streams import streams_of_json
 from nova_assets.cli.options import DEPLOYMENT, deployment_options
 from nova_assets.cli.render import is_terminal, on_stdout
 from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError, TaskFailed
+from nova_assets.masking import mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,16 @@ class Answer:
 
 
 class NovaCommand(click.Command):
-    """A command whose function gives an ``Answer``; takes ``--json`` and the options of the deployment."""
+    """A command whose function gives an ``Answer``; takes ``--json`` and the options of the deployment.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    Args:
+        checks_project: a wrong project is refused before the command does anything. Commands that say what is wrong
+            with a deployment, or that need no project, do without.
+    """
+
+    def __init__(self, *args: Any, checks_project: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.checks_project = checks_project
         as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, and nothing else, on stdout.")
         self.params = [*self.params, as_json, *deployment_options()]
 
@@ -57,18 +64,24 @@ class NovaCommand(click.Command):
         ctx.exit(self._as_json(ctx) if as_json else self._for_a_person(ctx))
 
     def _as_json(self, ctx: click.Context) -> int:
-        with _stdout_kept_clean() as say:
+        with streams_of_json() as streams:
             try:
-                answer: Answer = super().invoke(ctx)
+                answer = self._answer(ctx)
             except Exception as error:
-                click.echo(json.dumps(_error_as_dict(_ours(error))), err=True)
+                streams.fail(_error_as_dict(_ours(error)))
                 return 1
-            say(_dumps(answer.data))
+            streams.answer(_dumps(answer.data))
         return answer.code
+
+    def _answer(self, ctx: click.Context) -> Answer:
+        if self.checks_project:
+            ctx.obj.load_project()
+        answer: Answer = super().invoke(ctx)
+        return answer
 
     def _for_a_person(self, ctx: click.Context) -> int:
         try:
-            answer: Answer = super().invoke(ctx)
+            answer = self._answer(ctx)
             with on_stdout() as console:
                 answer.show(console)
         except Exception as error:
@@ -103,7 +116,7 @@ def _ours(error: Exception) -> Exception:
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         raise error
     if debugging():
-        traceback.print_exception(error)
+        sys.stderr.write(mask("".join(traceback.format_exception(error))))
     return error
 
 
@@ -140,7 +153,7 @@ def _error_as_dict(error: Exception) -> dict[str, Any]:
 
 
 def _in_one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. ")
+    return mask(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. "))
 
 
 def _advised(error: NovaError) -> NovaError:
@@ -148,7 +161,7 @@ def _advised(error: NovaError) -> NovaError:
     if error.next is None and isinstance(error, ChannelNotFound):
         error.next = "nova channels"
     if error.next is None and isinstance(error, BindingNotFound):
-        error.next = "nova doctor, which says which project is loaded and what its bindings are"
+        error.next = "nova bindings"
     return error
 
 
@@ -159,31 +172,3 @@ def _dumps(data: Any) -> str:
 
 def _is_utf8(stream: Any) -> bool:
     return (getattr(stream, "encoding", "") or "").lower().replace("-", "") == "utf8"
-
-
-@contextlib.contextmanager
-def _stdout_kept_clean() -> Iterator[Callable[[str], None]]:
-    """Send whatever tasks, libraries and child processes print to stderr. Gives a function that prints on stdout."""
-    stdout, held = sys.stdout, None
-    with contextlib.suppress(OSError, AttributeError, ValueError):  # a test's stream, or a closed one: no descriptor
-        stdout.flush()
-        if stdout.fileno() == 1:
-            held = os.dup(1)
-            os.dup2(2, 1)
-
-    def say(text: str) -> None:
-        data = (text + "\n").encode("utf-8", "backslashreplace")
-        if held is None:
-            click.echo(text, file=stdout)
-            return
-        with open(held, "wb", closefd=False) as out:
-            out.write(data)
-
-    sys.stdout = sys.stderr
-    try:
-        yield say
-    finally:
-        sys.stdout = stdout
-        if held is not None:
-            os.dup2(held, 1)
-            os.close(held)

@@ -18,6 +18,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.project import Project
 from nova_assets.plan.tick import Tick
 from nova_assets.scheduling import Ran
+from nova_assets.similar import did_you_mean
 from nova_assets.sql.datasets import queries_of
 from nova_assets.sql.graph import Need
 from nova_assets.sql.head import Scope, value_shown
@@ -140,7 +141,7 @@ def _query(project: Project, name: str) -> InScope:
     known = queries_of(project)
     if name not in known:
         raise DefinitionError(
-            f"no dataset in SQL is called {name!r}",
+            f"no dataset in SQL is called {name!r}{did_you_mean(name, known)}",
             expected=", ".join(sorted(known)) or "the project has none: nova.datasets(FOLDER)",
         )
     return known[name]

@@ -19,12 +19,16 @@ _MARKS: dict[Status, tuple[str, str]] = {
 }
 
 
-@click.command(cls=NovaCommand)
+@click.command(cls=NovaCommand, checks_project=False)
 @click.option("--spark", "start_spark", is_flag=True, help="Really start Spark and run a small job.")
 @click.option("--repair", "mend", is_flag=True, help="Examine the data instead, and mend what can be mended.")
 @click.option("--dry-run", is_flag=True, help="With --repair: find and explain everything; change nothing.")
+@click.option("--verify", "verifies", is_flag=True, help="Compare all bytes of the data files with digests.")
+@click.option("--sample", type=click.IntRange(min=1), help="With --verify: only so many files of each channel.")
 @click.pass_obj
-def doctor(deployment: Deployment, start_spark: bool, mend: bool, dry_run: bool) -> Answer:
+def doctor(
+    deployment: Deployment, start_spark: bool, mend: bool, dry_run: bool, verifies: bool, sample: int | None
+) -> Answer:
     """Say which Python, Java, Spark, Dagster, catalog, warehouse and project are used, and what is wrong with them.
 
     Makes and changes nothing. Exits with 1 if something is wrong.
@@ -34,13 +38,16 @@ def doctor(deployment: Deployment, start_spark: bool, mend: bool, dry_run: bool)
     mends what it can, and says what to type for the rest. It may run beside everything else. Exits with 1 if something
     remains wrong.
 
+    With --verify it reads the data files, or a random sample, and compares all their bytes with the digests that were
+    kept when they were written. It changes nothing. Exits with 1 if a file was altered.
+
     \b
     JSON: {"status": "ok"|"warning"|"wrong",
            "checks": [{"name", "status", "says", "next" or null, "facts": {...}}]}
-    With --repair:
+    With --repair, or --verify:
           {"dry_run", "whole": whether nothing is wrong now, "remaining": how many are,
            "counts": {"blocks", "files", "entries", "events"}, "notes": [what was not looked at],
-           "damages": [{"kind": "staged"|"lapsed"|"file"|"orphan"|"unpublished"|"event"|"firing",
+           "damages": [{"kind": "staged"|"lapsed"|"file"|"orphan"|"upload"|"unpublished"|"event"|"firing",
              "subject", "what", "means", "cure" or null, "mending", "next" or null, "wrong",
              "concerns": [IDS OR PATHS], "state": "told"|"found"|"mended"|"remains", "says"}]}
     """
@@ -48,6 +55,14 @@ def doctor(deployment: Deployment, start_spark: bool, mend: bool, dry_run: bool)
         raise click.UsageError("--dry-run belongs to --repair: nova doctor alone changes nothing")
     if mend and start_spark:
         raise click.UsageError("--repair needs no Spark: type one after the other")
+    if verifies and (mend or start_spark):
+        raise click.UsageError("--verify changes nothing: type one after the other")
+    if sample is not None and not verifies:
+        raise click.UsageError("--sample belongs to --verify")
+    if verifies:
+        from nova_assets.cli.repair import verify
+
+        return verify(deployment, sample)
     if mend:
         from nova_assets.cli.repair import repair
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -18,11 +18,14 @@ from nova_assets.cli.render import (
     iso,
     name_of,
     number,
+    plural,
     progress,
     read_as,
     seconds,
     size,
+    summarised,
 )
+from nova_assets.due import check_has_partitions
 from nova_assets.errors import NovaError
 from nova_assets.model import reads
 from nova_assets.model.execution import CheckReport, Execution
@@ -33,13 +36,59 @@ from nova_assets.plan.way import best, ways
 from nova_assets.store import Store
 
 
+def which_partitions(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say what a run is for: ``--partition``, ``--missing`` or ``--whole``."""
+    for option in (
+        click.option(
+            "--whole", is_flag=True, help="All partitions as one execution, which then keeps a cursor for all."
+        ),
+        click.option("--missing", is_flag=True, help="Every partition that has unread data, one after the other."),
+        click.option(
+            "--partition",
+            "partitions",
+            metavar="COL=VALUE[/…]",
+            multiple=True,
+            help="Where the binding is partitioned; may be given several times.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a run is for, as the options say it."""
+
+    partitions: tuple[str, ...]
+    missing: bool
+    whole: bool
+
+    def __post_init__(self) -> None:
+        if self.missing + self.whole + bool(self.partitions) > 1:
+            raise click.UsageError("--partition, --missing and --whole exclude each other")
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is for one execution, whose answer is an object of its own."""
+        return not self.missing and len(self.partitions) <= 1
+
+    def of(self, store: Store, binding: str) -> list[str]:
+        """The partitions, by name, each once; the whole where none is named."""
+        if self.missing:
+            check_has_partitions(store.project.binding(binding))
+            return store.unread(binding)
+        bound = store.project.binding(binding)
+        return list(dict.fromkeys(bound.partition(p) for p in self.partitions or ("",)))
+
+
 @click.command(cls=NovaCommand)
 @click.argument("binding")
-@click.option("--partition", metavar="COL=VALUE[/…]", help="Where the binding is partitioned.")
+@which_partitions
 @click.pass_obj
-def plan(deployment: Deployment, binding: str, partition: str | None) -> Answer:
+def plan(deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool) -> Answer:
     """Show what running BINDING now would do: its tasks in order, what each reads, what it writes, and what the commit
-    moves and requires. Nothing is opened, pinned or changed.
+    moves and requires. Nothing is opened, pinned or changed. What a run would refuse before its first task is refused
+    here, too.
 
     \b
     JSON: {"binding", "partition", "pins": {CHANNEL: {"head", "cursor"}},
@@ -48,27 +97,47 @@ def plan(deployment: Deployment, binding: str, partition: str | None) -> Answer:
              "seconds"}]}}}], "writes": [{"port",
              "channel", "kind", "handover"}]}],
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
+    With --missing or several --partition: {"binding", "plans": [one for each]}.
     """
-    return _plan(deployment, binding, partition, f"nova plan {binding}")
+    return _plan(deployment, binding, _Asked(partitions, missing, whole), f"nova plan {binding}")
 
 
-def _plan(deployment: Deployment, binding: str, partition: str | None, command: str) -> Answer:
+def _plan(deployment: Deployment, binding: str, asked: _Asked, command: str) -> Answer:
     deployment.require_project(command)
     with deployment.look(with_project=True) as store:
-        planned = store.plan(binding, partition)
+        planned = [store.plan(binding, p, whole=asked.whole) for p in asked.of(store, binding)]
         trigger, forced = store.project.binding(binding).when, store.engine.way
     when = "run by hand" if trigger is None else f"when {trigger}"
-    return Answer(planned.as_json(), lambda console: _show_plan(console, planned, when, forced))
+
+    def show(console: Console) -> None:
+        for n, one in enumerate(planned):
+            if n:
+                console.print()
+            _show_plan(console, one, when, forced)
+        if not planned:
+            console.print(f"{binding}: no partition has unread data")
+
+    plans = [p.as_json() for p in planned]
+    return Answer(plans[0] if asked.is_one else {"binding": binding, "plans": plans}, show)
 
 
 @click.command(cls=NovaCommand)
 @click.argument("binding")
-@click.option("--partition", metavar="COL=VALUE[/…]", help="Where the binding is partitioned.")
+@which_partitions
 @click.option("--resume", metavar="ID", help="Go on with a failed execution, with what it had pinned and staged.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does; change nothing.")
 @click.pass_obj
-def run(deployment: Deployment, binding: str, partition: str | None, resume: str | None, dry_run: bool) -> Answer:
-    """Run BINDING once, whether or not it is due, and commit what it makes.
+def run(
+    deployment: Deployment,
+    binding: str,
+    partitions: tuple[str, ...],
+    missing: bool,
+    whole: bool,
+    resume: str | None,
+    dry_run: bool,
+) -> Answer:
+    """Run BINDING once, whether or not it is due, and commit what it makes. A binding that is triggered per partition
+    runs for the partitions that are named, each in an execution of its own.
 
     If a task fails, nothing of the execution is visible and no cursor has moved; it can be resumed.
 
@@ -79,18 +148,23 @@ def run(deployment: Deployment, binding: str, partition: str | None, resume: str
            "tasks": [{"task", "seconds", "read": {INPUT: ROWS}, "wrote": {PORT: ROWS}, "skipped",
              "ways": {INPUT: {"way", "rows", "bytes", "seconds"}}}],
            "checks": [{"check", "channel", "passed", "blocking", "found", "metadata", "seconds", "skipped"}]}
-    With --dry-run: as nova plan.
+    With --missing or several --partition: {"binding", "executions": [one for each]}; the first that fails ends the
+    command, and those before it are committed. With --dry-run: as nova plan.
     """
-    if resume is not None and dry_run:
-        raise click.UsageError("--resume and --dry-run do not go together")
+    asked = _Asked(partitions, missing, whole)
+    if resume is not None and (dry_run or not asked.is_one):
+        raise click.UsageError("--resume goes on with one execution: it takes no --dry-run and no other partitions")
     if dry_run:
-        return _plan(deployment, binding, partition, f"nova run {binding} --dry-run")
+        return _plan(deployment, binding, asked, f"nova run {binding} --dry-run")
     deployment.require_project(f"nova run {binding}")
     with deployment.open() as store:
         if resume is not None:
             _check_binding(store, binding, resume)
-        done = _run(store, binding, partition, resume, deployment.quiet)
-    return Answer(_execution_json(done), lambda console: _show_execution(console, done))
+        done = [_run(store, binding, p, whole, resume, deployment.quiet) for p in asked.of(store, binding)]
+    if asked.is_one:
+        return Answer(_execution_json(done[0]), lambda console: _show_execution(console, done[0]))
+    data = {"binding": binding, "executions": [_execution_json(d) for d in done]}
+    return Answer(data, lambda console: _show_executions(console, binding, done))
 
 
 def _check_binding(store: Store, binding: str, execution_id: str) -> None:
@@ -100,9 +174,10 @@ def _check_binding(store: Store, binding: str, execution_id: str) -> None:
         raise click.UsageError(f"execution {execution_id} is one of {whose}, not of binding {binding!r}")
 
 
-def _run(store: Store, binding: str, partition: str | None, resume: str | None, quiet: bool) -> Execution:
+def _run(store: Store, binding: str, partition: str, whole: bool, resume: str | None, quiet: bool) -> Execution:
     tasks = [t.name for t in store.project.binding(binding).workflowette.in_order()]
     checked = bool(store.project.binding(binding).checks)
+    label = f"{binding} {partition}".rstrip()
     begun: list[Execution] = []
     done: list[str] = []
 
@@ -112,7 +187,7 @@ def _run(store: Store, binding: str, partition: str | None, resume: str | None, 
         elif event == "task":
             done.append(subject.task)
         elif event == "progress":
-            progress(f"{binding}: {subject}", quiet)
+            progress(f"{label}: {subject}", quiet)
             return
         current = tasks.index(done[-1]) + 1 if done else 0
         if current < len(tasks):
@@ -120,10 +195,10 @@ def _run(store: Store, binding: str, partition: str | None, resume: str | None, 
         else:
             doing = "checking and committing" if checked else "committing"
         if event != "commit":
-            progress(f"{binding}: {doing}", quiet)
+            progress(f"{label}: {doing}", quiet)
 
     try:
-        return store.run(binding, partition, resume=resume, observer=observe)
+        return store.run(binding, partition, whole=whole, resume=resume, observer=observe)
     except NovaError as error:
         _offer_to_resume(store, error, begun)
         raise
@@ -237,6 +312,27 @@ def _commit_table(planned: RunPlan) -> Grid:
     return shown
 
 
+def _show_executions(console: Console, binding: str, done: list[Execution]) -> None:
+    """Executions of several partitions: one line each, in the order of their names."""
+    if not done:
+        console.print(f"{binding}: no partition has unread data")
+        return
+    columns = ("partition", "state", "time", "rows written", "numbers")
+    shown = Grid(*columns, right=("time", "rows written"), shorten=("numbers",))
+    for one in summarised(sorted(done, key=lambda d: d.partition)):
+        if isinstance(one, str):
+            shown.add(one)
+            continue
+        blocks = one.commit.blocks if one.commit else ()
+        numbers = ", ".join(f"{c} {n}" for c, n in one.commit.numbers.items()) if one.commit else ""
+        took = _duration(one)
+        rows = number(sum(b.rows for b in blocks))
+        shown.add(one.partition or "(whole)", one.state, "" if took is None else seconds(took), rows, numbers)
+    console.print(shown)
+    rows_in_all = sum(b.rows for d in done if d.commit for b in d.commit.blocks)
+    console.print(f"{plural(len(done), 'partition')}, {plural(rows_in_all, 'row')} written")
+
+
 def _execution_json(done: Execution) -> dict[str, Any]:
     commit = done.commit
     return {
@@ -292,9 +388,14 @@ def _show_execution(console: Console, done: Execution) -> None:
         console.print("No channel was changed: there was nothing to write.")
         return
     blocks = Grid("channel", "block", "rows", "deleted", "bytes", right=("rows", "deleted", "bytes"))
-    for b in commit.blocks:
+    for b in summarised(sorted(commit.blocks, key=lambda b: (b.channel, b.partition))):
+        if isinstance(b, str):
+            blocks.add(b)
+            continue
         blocks.add(b.channel, name_of(b), number(b.rows), number(b.manifest.deletes), size(b.bytes))
     console.print(blocks)
+    if len(commit.blocks) > 1:
+        console.print(f"{plural(len(commit.blocks), 'block')}, {plural(sum(b.rows for b in commit.blocks), 'row')}")
 
 
 def _pin(channel: str, cursor: int | None, head: int) -> str:

@@ -12,8 +12,8 @@ from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import Grid, model, plural
 from nova_assets.engine.remote import open_warehouse
+from nova_assets.masking import mask_address
 from nova_assets.model.channel import Channel
-from nova_assets.settings import hide_password
 from nova_assets.store import Store
 
 Action = Literal["register", "keep", "replace", "conflict"]
@@ -74,7 +74,7 @@ def init(deployment: Deployment, replace: bool, dry_run: bool) -> Answer:
     makes_warehouse = not warehouse.exists
     with deployment.look(with_project=True) if dry_run else deployment.open() as store:
         done = Initialisation(
-            hide_password(deployment.settings.catalog),
+            mask_address(deployment.settings.catalog),
             makes_catalog,
             warehouse.address,
             makes_warehouse,

@@ -8,11 +8,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand, remark
+from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.picture import drawn
-from nova_assets.cli.render import Grid, block_json, iso, model, moment, name_of, number, size
-from nova_assets.errors import NovaError
+from nova_assets.cli.render import Grid, block_json, iso, model, moment, name_of, number, size, summarised
+from nova_assets.masking import mask_address
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import WHOLE, parse_partition, within
@@ -21,7 +21,6 @@ from nova_assets.model.reads import Snapshot
 from nova_assets.model.timeline import Instant
 from nova_assets.plan import modes
 from nova_assets.plan.picture import Picture, never_run, picture
-from nova_assets.settings import hide_password
 from nova_assets.store import Store
 
 IN_A_PIPE = 80
@@ -43,7 +42,7 @@ def channels(deployment: Deployment) -> Answer:
     with deployment.look() as store:
         found = [(state, _head(store, state)) for state in store.channels()]
     data = {
-        "catalog": hide_password(deployment.settings.catalog),
+        "catalog": mask_address(deployment.settings.catalog),
         "channels": [_channel_json(state, head) for state, head in found],
     }
     return Answer(data, lambda console: _show_channels(console, deployment, found))
@@ -85,7 +84,7 @@ def _show_channels(console: Console, deployment: Deployment, found: list[tuple[C
 
 
 def _nothing_yet(deployment: Deployment, what: str) -> str:
-    where = hide_password(deployment.settings.catalog)
+    where = mask_address(deployment.settings.catalog)
     there = "in" if deployment.catalog_is_there else "yet: there is no catalog at"
     return f"{what} {there} {where}\nnova init makes the catalog and registers the project's channels"
 
@@ -127,12 +126,7 @@ def timeline(deployment: Deployment, channel: str, partition: str | None) -> Ans
 
 
 def _bindings(deployment: Deployment) -> tuple[Binding, ...]:
-    """Of the project, if it can be loaded: what has happened is in the catalog."""
-    try:
-        project = deployment.load_project()
-    except NovaError as error:
-        remark(f"only bindings that have run are shown: {error.what}")
-        return ()
+    project = deployment.load_project()
     return () if project is None else tuple(project.bindings)
 
 
@@ -194,7 +188,9 @@ def cursors(deployment: Deployment, binding: str | None) -> Answer:
     with deployment.look(with_project=False) as store:
         moved = store.cursors(binding)
         heads = {s.channel.name: s.head for s in store.channels()}
-    found = sorted([*moved, *_never_moved(deployment, binding, moved, heads)], key=lambda c: (c.binding, c.channel))
+    found = sorted(
+        [*moved, *_never_moved(deployment, binding, moved, heads)], key=lambda c: (c.binding, c.channel, c.partition)
+    )
     data = {"cursors": [_cursor_json(c) for c in found]}
     return Answer(data, lambda console: _show_cursors(console, found))
 
@@ -203,15 +199,8 @@ def _never_moved(
     deployment: Deployment, binding: str | None, moved: list[Cursor], heads: dict[str, int]
 ) -> list[Cursor]:
     """Cursors of the project's bindings that have not run: they stand at 0, and the catalog has no row of them."""
-
-    try:
-        project = deployment.load_project()
-        named = () if project is None else project.bindings if binding is None else (project.binding(binding),)
-    except NovaError as error:
-        if not moved:
-            raise
-        remark(f"only bindings that have run are shown: {error.what}")
-        return []
+    project = deployment.load_project()
+    named = () if project is None else project.bindings if binding is None else (project.binding(binding),)
     if binding is not None and project is None and not moved:
         deployment.require_project(f"nova cursors {binding}")
     unregistered = {c.name: 0 for b in named for c in b.cursor_channels}
@@ -232,11 +221,14 @@ def _cursor_json(cursor: Cursor) -> dict[str, Any]:
 
 def _show_cursors(console: Console, found: list[Cursor]) -> None:
     if not found:
-        console.print("no binding has read anything yet\nnova run BINDING runs one; nova doctor says which there are")
+        console.print("no binding has read anything yet\nnova run BINDING runs one; nova bindings lists them")
         return
     columns = ("binding", "channel", "cursor", "head", "lag", "moved (UTC)")
     shown = Grid(*columns, right=("cursor", "head", "lag"), shorten=("channel",))
-    for c in found:
+    for c in summarised(found):
+        if isinstance(c, str):
+            shown.add(c)
+            continue
         name = f"{c.binding} {c.partition}".rstrip()
         shown.add(name, c.channel, str(c.seq), str(c.head), str(c.lag), moment(c.moved_at))
     console.print(shown)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from nova_assets import __version__
 from nova_assets.cli.options import deployment_options
+from nova_assets.similar import did_you_mean
 
 COMMANDS = {
     "init": ("init", "Make the catalog and register the project's channels."),
     "channels": ("look", "Every channel: merge model, head, rows, bytes, schema."),
+    "bindings": ("bindings", "Every binding: trigger, cursors, last execution, what is due."),
     "timeline": ("look", "What happened to a channel, oldest first."),
     "plan": ("execute", "What running a binding would read, do and write."),
     "run": ("execute", "Run a binding and commit what it makes."),
+    "switch": ("switch", "Run a binding per partition from now on, or whole."),
     "insert": ("insert", "Put files onto a channel, as one block."),
     "receive": ("receive", "Take the files that have arrived for a channel."),
     "arrivals": ("receive", "Files that have arrived, and what became of each."),
@@ -27,12 +33,14 @@ COMMANDS = {
     "withdraw": ("publish", "Show a channel there no more."),
     "read": ("read", "Rows of a channel: a snapshot, or the changes since one."),
     "refresh": ("refresh", "Look what others have written of external channels."),
-    "show": ("datasets", "What a dataset in SQL is: its scopes, partitions, schema and query."),
+    "show": ("datasets", "What a dataset in SQL is: scopes, partitions, schema and query."),
     "tick": ("datasets", "Make what datasets in SQL lack: what is missing, marked or stale."),
     "backfill": ("backfill", "Have partitions made again, and what was made of them."),
     "backfills": ("backfill", "Who wanted what made again, and how far that is."),
     "check": ("breaking", "What a change of datasets in SQL breaks, before anything runs."),
     "cursors": ("look", "How far each binding has read."),
+    "executions": ("executions", "Executions that have not ended, and who holds each."),
+    "release": ("executions", "End an execution whose process is gone."),
     "compact": ("upkeep", "Merge a channel's deltas, so that readers need not."),
     "collect": ("upkeep", "Take the blocks that nobody needs any more."),
     "drop": ("upkeep", "Drop partitions of a channel."),
@@ -47,6 +55,32 @@ COMMANDS = {
 
 class Commands(click.Group):
     """Knows the commands by name, and imports one when it is called."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **how: Any) -> Any:
+        """Run a command. Wrong use under ``--json`` is an object on standard error, as any other error."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        if "--json" not in arguments:
+            return super().main(arguments, *more, **how)
+        try:
+            code = super().main(arguments, *more, **{**how, "standalone_mode": False})
+        except click.ClickException as error:
+            wrong = {"code": "NOVA-USAGE", "what": error.format_message()}
+            if isinstance(error, click.UsageError) and error.ctx is not None:
+                wrong["next"] = f"{error.ctx.command_path} --help"
+            click.echo(json.dumps(wrong), err=True)
+            code = error.exit_code
+        except click.Abort:
+            click.echo(json.dumps({"code": "NOVA-INTERRUPTED", "what": "interrupted"}), err=True)
+            code = 1
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named. Raises UsageError, which says what a misspelt name probably means."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"no command is called {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

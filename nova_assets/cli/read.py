@@ -111,7 +111,8 @@ def _rows(store: Store, selection: Selection, limit: int | None) -> pa.Table:
     """The rows, and no more of them than are wanted."""
     if limit is None:
         return selection.to_arrow()
-    return store.engine.to_arrow(selection.to_spark().limit(limit))
+    with store.engine.working():
+        return store.engine.to_arrow(selection.to_spark().limit(limit))
 
 
 def _show(console: Console, rows: pa.Table, more: bool) -> None:

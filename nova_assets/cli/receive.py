@@ -35,7 +35,7 @@ def receive(deployment: Deployment, channel: str, follow: bool, announced_only: 
     text; see nova replay.
 
     \b
-    JSON: {"channel", "announced", "files", "rows", "bad", "waiting", "commits": [ID]}
+    JSON: {"channel", "announced", "files", "rows", "bad", "why": {REASON: COUNT}, "waiting", "commits": [ID]}
     With --follow: such a line on stderr whenever something was taken, and in the end what was taken in all.
     With --dry-run: {"dry_run": true, "channel", "files": [{"file", "version", "bytes"}]}
     """
@@ -143,6 +143,7 @@ def _received_json(channel: str, found: Received) -> dict[str, Any]:
         "files": found.files,
         "rows": found.rows,
         "bad": found.bad,
+        "why": dict(found.why),
         "waiting": found.waiting,
         "commits": [c.id for c in found.commits],
     }
@@ -154,7 +155,14 @@ def _received(channel: str, found: Received) -> str:
     heads = [c.numbers[channel] for c in found.commits if channel in c.numbers]
     at = f", now at {heads[-1]}" if heads else ""
     aside = f"; {number(found.bad)} set aside in {quarantine_name(channel)}" if found.bad else ""
-    return f"{channel}: {plural(found.rows, 'row')} of {plural(found.files, 'file')}{at}{aside}"
+    return f"{channel}: {plural(found.rows, 'row')} of {plural(found.files, 'file')}{at}{aside}" + _why(found)
+
+
+def _why(found: Received) -> str:
+    """A line for each reason for which records were set aside."""
+    shown = list(found.why.items())[:_SHOWN]
+    lines = [f"\n  {number(count)} such as: {in_one_line(reason)}" for reason, count in shown]
+    return "".join(lines) + (f"\n  and {len(found.why) - _SHOWN} more reasons" if len(found.why) > _SHOWN else "")
 
 
 def _replayed(channel: str, done: Replayed) -> str:

@@ -1,6 +1,7 @@
 """How answers look: tables, sizes, moments, blocks. Shared by all commands.
 
-On a terminal a table may shorten its widest column. In a pipe nothing is ever cut: lines are as long as they must be.
+On a terminal a table may shorten its widest column. In a pipe no line is ever cut: lines are as long as they must be.
+Tables of partitions are sorted, and of many rows the middle is left out, with a remark on how many these are.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich import box
@@ -20,6 +21,8 @@ from rich.text import Text
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe, sources
+
+T = TypeVar("T")
 
 _ENDLESS = 1_000_000
 """As wide as any line in a pipe."""
@@ -76,13 +79,27 @@ class Grid(Table):
             self.add_column(name, justify="right" if name in right else "left", no_wrap=not gives, overflow="ellipsis")
 
     def add(self, *cells: str) -> None:
-        """One more row."""
+        """One more row; cells that are left out are empty."""
+        cells += ("",) * (len(self._shorten) - len(cells))
         # rich narrows only columns that may wrap; their cells then say that they rather end in an ellipsis.
         texts = [
             Text(cell, no_wrap=True, overflow="ellipsis") if gives else Text(cell)
             for cell, gives in zip(cells, self._shorten, strict=True)
         ]
         self.add_row(*texts)
+
+
+_SHOWN_ROWS = 20
+"""So many lines of a table of partitions are printed; ``--json`` has all."""
+
+
+def summarised(rows: Sequence[T]) -> list[T | str]:
+    """The first and the last of many rows, and between them a remark on how many are left out."""
+    left_out = len(rows) - _SHOWN_ROWS
+    if left_out <= 0:
+        return list(rows)
+    half = _SHOWN_ROWS // 2
+    return [*rows[:half], f"… {left_out:,} more; --json lists all", *rows[-half:]]
 
 
 def number(value: int | None) -> str:

@@ -29,6 +29,7 @@ HEADINGS: dict[DamageKind, str] = {
     "lapsed": "Executions whose lease is over",
     "file": "Files missing or changed",
     "orphan": "Files that nobody lists",
+    "upload": "Uploads that nobody has finished",
     "unpublished": "Commits that Dagster has not heard of",
     "event": "Dagster's events without commits",
     "firing": "Firings without a run",
@@ -96,6 +97,35 @@ def _is_there(deployment: Deployment, dry_run: bool) -> bool:
             next="nova init, which migrates it",
         )
     return version is not None
+
+
+def verify(deployment: Deployment, sample: int | None) -> Answer:
+    """Compare files with what was written, byte by byte; change nothing."""
+    if not _is_there(deployment, dry_run=True):
+        data = {"dry_run": True, "whole": True, "remaining": 0, "counts": {}, "notes": [_NO_CATALOG], "damages": []}
+        return Answer(data, lambda console: console.print(f"Nothing to verify: {_NO_CATALOG}."))
+    tell = partial(progress, quiet=deployment.quiet)
+    with deployment.look(with_project=True) as store:
+        own = Repair(store.runtime, store.settings.collect_grace, tell, thorough=True, sample=sample)
+        found = own.verify()
+    told = _found(found)
+    remaining = sum(t.state in ("found", "remains") for t in told)
+    data = {
+        "dry_run": True,
+        "whole": remaining == 0,
+        "remaining": remaining,
+        "counts": dict(found.counts),
+        "notes": [],
+        "damages": [_as_json(t) for t in told],
+    }
+
+    def show(console: Console) -> None:
+        if remaining:
+            _show(console, found, told, True)
+        else:
+            console.print(f"{plural(found.counts['files'], 'file')} hold what was written.")
+
+    return Answer(data, show, code=1 if remaining else 0)
 
 
 @contextlib.contextmanager

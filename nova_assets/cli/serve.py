@@ -30,6 +30,9 @@ from nova_assets.errors import SettingsError
 @click.option("--public-name", "public_names", multiple=True, metavar="NAME", help="Another name it is called by.")
 @click.option("--max-body", default=64, show_default=True, metavar="MIB", help="How large a body may be.")
 @click.option("--max-requests", default=64, show_default=True, help="So many are at work at once.")
+@click.option(
+    "--max-connections-per-address", default=200, show_default=True, help="So many connections from one address."
+)
 @click.option("--request-seconds", default=30.0, show_default=True, help="Until an answer begins.")
 @click.option("--shutdown-grace", default=10.0, show_default=True, metavar="SECONDS", help="For what is at work then.")
 @click.option("--views", type=click.Choice(["disk", "memory"]), help="What views are kept in.  [default: disk]")

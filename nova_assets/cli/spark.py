@@ -13,7 +13,7 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import progress, seconds
 
 
-@click.command(cls=NovaCommand)
+@click.command(cls=NovaCommand, checks_project=False)
 @click.argument("action", type=click.Choice(["status", "start", "stop"]), default="status")
 @click.pass_obj
 def spark(deployment: Deployment, action: str) -> Answer:

@@ -23,7 +23,7 @@ from dagster import (
 from nova_assets.dagster_bridge.checks import check_specs
 from nova_assets.dagster_bridge.materializations import table_schema
 from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, checks_op, commit_op, task_op
-from nova_assets.dagster_bridge.partitions import dimensions_shown, mapping, partitions_def
+from nova_assets.dagster_bridge.partitions import HasData, dimensions_shown, mapping, partitions_def
 from nova_assets.dagster_bridge.relations import told_mapping
 from nova_assets.dagster_bridge.resources import IO_MANAGER
 from nova_assets.model.binding import Binding
@@ -37,8 +37,12 @@ from nova_assets.sql.task import InScope
 KINDS = {"spark", "parquet"}
 
 
-def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
-    """A binding as the multi-asset of the channels that it writes, partitioned as its executions are."""
+def bound_asset(binding: Binding, project: Project, has_data: HasData | None = None) -> AssetsDefinition:
+    """A binding as the multi-asset of the channels that it writes, partitioned as its executions are.
+
+    Args:
+        has_data: as for ``partitions_def``.
+    """
     written = {c.name for c in binding.writes}
     upstream = [c.name for c in binding.reads if c.name not in written]
     specs = [channel_spec(c, deps=_lineage(binding)[c.name], group=binding.name) for c in binding.writes]
@@ -50,7 +54,7 @@ def bound_asset(binding: Binding, project: Project) -> AssetsDefinition:
         keys_by_input_name={c: AssetKey(c) for c in upstream},
         keys_by_output_name={_output(c): AssetKey(c) for c in sorted(written)},
         internal_asset_deps={_output(c): {AssetKey(d) for d in deps} for c, deps in _lineage(binding).items()},
-        partitions_def=partitions_def(binding.dimensions),
+        partitions_def=partitions_def(binding.dimensions, has_data),
         partition_mappings={c: m for c, m in mappings.items() if m is not None} if binding.dimensions else None,
         check_specs=check_specs(binding),
         group_name=None,

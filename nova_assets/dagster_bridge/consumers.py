@@ -22,9 +22,10 @@ from dagster import (
     OpDefinition,
 )
 
-from nova_assets.dagster_bridge.owners import is_gone, owner_of
+from nova_assets.dagster_bridge.owners import instance_of, is_gone, is_under_way, owner_of
 from nova_assets.dagster_bridge.partitions import dimensions_shown, partition_of
 from nova_assets.errors import ChannelNotFound, CommitConflict, DefinitionError, NotSupported
+from nova_assets.lease import keep_alive
 from nova_assets.model.commit import CommitRequest, MoveCursor
 from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.partitions import WHOLE
@@ -140,23 +141,27 @@ def pinned(store: Store, consumer: Consumer, run_id: str, instance: DagsterInsta
             continue
         if earlier.run_id == run_id:
             return earlier
-        if not settle(store, earlier, instance) and is_gone(earlier.owner, instance):
+        if not settle(store, earlier, instance_of(earlier.owner, instance)) and is_gone(earlier.owner, instance):
             dead.add(earlier.owner)
-    return store.catalog.begin(
+    lease = store.settings.lease if instance.is_ephemeral else _LEASE
+    execution = store.catalog.begin(
         Begin(
             uuid.uuid4().hex,
             binding=consumer.name,
             heads=tuple(consumer.modes),
             cursors=consumer.cursors,
             partition=consumer.partition,
-            owner=owner_of(run_id),
-            lease=_LEASE,
+            owner=owner_of(run_id, instance),
+            lease=lease,
             run_id=run_id,
             dead=frozenset(dead),
             scopes=consumer.scopes,
             purpose="read",
         )
     )
+    if instance.is_ephemeral:  # its evidence ends with this process, and so does the lease
+        keep_alive(store.catalog, execution, lease, lambda: is_under_way(run_id))
+    return execution
 
 
 def settle(store: Store, execution: Execution, instance: DagsterInstance) -> bool:
@@ -178,7 +183,7 @@ def settle(store: Store, execution: Execution, instance: DagsterInstance) -> boo
         consumed={p.channel: (p.cursor, p.head) for p in execution.pins.values()},
     )
     with suppress(CommitConflict):  # another process has settled it
-        store.catalog.commit(request)
+        store.runtime.settled_commit(request)
     return True
 
 
@@ -197,7 +202,7 @@ def settle_all(store: Store, instance: DagsterInstance) -> None:
 
 def _has_succeeded(execution: Execution, instance: DagsterInstance) -> bool:
     """Evidence: a materialization of the asset in that run, by a step that succeeded."""
-    if execution.run_id is None:
+    if execution.run_id is None or not instance.has_run(execution.run_id):
         return False
     succeeded = {e.step_key for e in instance.all_logs(execution.run_id, of_type=DagsterEventType.STEP_SUCCESS)}
     names = (execution.binding or "").removeprefix(_PREFIX).split("+")

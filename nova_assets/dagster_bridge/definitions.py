@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 from dagster import (
-    AssetSelection,
     BetaWarning,
     Definitions,
     ExecutorDefinition,
     JobDefinition,
     PreviewWarning,
-    define_asset_job,
     in_process_executor,
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -20,6 +19,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from nova_assets.dagster_bridge.assets import bound_asset, external_assets, sink_job
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.janitor import janitor
+from nova_assets.dagster_bridge.jobs import binding_job
 from nova_assets.dagster_bridge.publisher import publisher
 from nova_assets.dagster_bridge.receiving import receiving_job, receiving_sensor
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
@@ -28,6 +28,7 @@ from nova_assets.dagster_bridge.tables import tables_job, tables_sensor
 from nova_assets.dagster_bridge.triggers import trigger_of
 from nova_assets.dagster_bridge.upkeep import upkeep_job, upkeep_sensor
 from nova_assets.model.binding import Binding
+from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
 
 
@@ -61,7 +62,8 @@ def build_definitions(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # parts of from_graph and of asset specs that we use knowingly
         warnings.simplefilter("ignore", PreviewWarning)
-        assets = [bound_asset(b, project) for b in project.bindings if b.writes]
+        has_data = partial(_has_data, nova, project)
+        assets = [bound_asset(b, project, has_data) for b in project.bindings if b.writes]
         jobs = {b.name: _job(b) for b in project.bindings}
         compaction, receives, publishes = upkeep_job(), receiving_job(), tables_job()
         fed = any(c.source is not None or c.seal is not None for c in project.channels)
@@ -86,9 +88,14 @@ def build_definitions(
         )
 
 
+def _has_data(nova: NovaResource, project: Project, scope: str) -> bool:
+    """Whether some channel of the project has data in a partition, or in a scope of partitions."""
+    catalog, columns = nova.store().catalog, set(partition_values(scope))
+    heads = catalog.heads()
+    channels = [c.name for c in project.channels if columns <= set(c.partition_columns) and heads.get(c.name)]
+    return any(catalog.partitions(channel, scope) for channel in channels)
+
+
 def _job(binding: Binding) -> JobDefinition | UnresolvedAssetJobDefinition:
     """The job that runs a binding whole; it has the binding's name."""
-    if not binding.writes:
-        return sink_job(binding)
-    selection = AssetSelection.assets(*(c.name for c in binding.writes))
-    return define_asset_job(binding.name, selection, description=binding.description)
+    return binding_job(binding) if binding.writes else sink_job(binding)

@@ -87,7 +87,7 @@ def _read(store: Store, pin: Pin, mode: str) -> Read:
         return modes.snapshot(history, pin.head)
     if mode == "old":
         return modes.old(history, pin.cursor or 0)
-    return modes.changes(history, pin.cursor or 0, pin.head)
+    return modes.changes(history, pin.cursor or 0, pin.head, has_run=pin.has_run)
 
 
 def _view(store: Store, pin: Pin) -> View:

@@ -8,9 +8,9 @@ binding renews a lease.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from dagster import (
@@ -26,20 +26,25 @@ from dagster import (
     SensorResult,
 )
 from dagster._core.events.log import EventLogEntry
+from dagster._core.launcher.base import WorkerStatus
 
 from nova_assets.dagster_bridge.consumers import is_consumer
-from nova_assets.dagster_bridge.ops import FIRING_TAG
+from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
+from nova_assets.dagster_bridge.publisher import location_of
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.dagster_bridge.upkeep import JOB as UPKEEP
 from nova_assets.errors import ExecutionNotLive
+from nova_assets.masking import get_logger
 from nova_assets.model.execution import Execution
 from nova_assets.model.project import Project
 from nova_assets.store import Store
 
-log = logging.getLogger("nova_assets.janitor")
+log = get_logger("nova_assets.janitor")
 
 SILENT = timedelta(minutes=15)
 """For how long a run may say nothing while no lease speaks for it: it waits for a machine, or tidies up at its end."""
+
+INTERVAL = 10  # seconds
 
 _LATEST = 5
 """Events that are looked at: a word of the executor may follow that of a step."""
@@ -47,12 +52,24 @@ _LATEST = 5
 Suspected = dict[str, tuple[str, str]]
 """Run -> why, and since when, it is taken for lost."""
 
-_STATUSES = [
+_UNSTARTED = (
     DagsterRunStatus.NOT_STARTED,  # created, and nobody lived to launch it
     DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
+)
+_STATUSES = [*_UNSTARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a run may say nothing before it is reported as lost.
+
+    Args:
+        silence: time since its last event after which the run is suspected.
+        confirmation: further time without a change after which the suspicion is reported.
+    """
+
+    silence: timedelta
+    confirmation: timedelta
 
 
 def janitor(nova: NovaResource) -> SensorDefinition:
@@ -60,14 +77,14 @@ def janitor(nova: NovaResource) -> SensorDefinition:
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         suspected: Suspected = json.loads(context.cursor) if context.cursor else {}
-        lost, suspected = report_lost(nova.store(), context.instance, suspected, _here(context))
+        lost, suspected = report_lost(nova.store(), context.instance, suspected, location_of(context))
         said = "\n".join(lost) or "every run under way is alive"
         return SensorResult(skip_reason=said, cursor=json.dumps(suspected))
 
     return SensorDefinition(
         name="nova_janitor",
         evaluation_fn=on_tick,
-        minimum_interval_seconds=30,
+        minimum_interval_seconds=INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
         description="Reports runs as failed whose process is gone, and frees what they held.",
     )
@@ -79,7 +96,7 @@ def report_lost(
     """Report lost runs of this project as failed, or canceled where that was asked for.
 
     A machine that slept, or a catalog that was away, makes all leases lapse at once, and their processes need a moment
-    to renew them. So a run is only suspected at first, and taken for lost when nothing has changed for a lease since.
+    to renew them. So a run is only suspected at first, and reported when nothing has changed since (``Patience``).
 
     Args:
         suspected: by the ticks before.
@@ -101,49 +118,72 @@ def report_lost(
         executions = [e for e in store.catalog.executions(run_id=run.run_id) if not is_consumer(e.binding)]
         if not executions and not _is_ours(run, store.project):
             continue
-        why = _lost(store, instance, record, executions)
-        if why is None:
+        patience = _patience(store, instance, run, executions)
+        why = None if patience is None else _lost(store, instance, record, executions, patience.silence)
+        if patience is None or why is None:
             continue
         before, since = suspected.get(run.run_id, ("", ""))
         if before != why:
             still[run.run_id] = (why, now.isoformat())
-        elif (now - datetime.fromisoformat(since)).total_seconds() < store.settings.lease:
+        elif now - datetime.fromisoformat(since) < patience.confirmation:
             still[run.run_id] = (why, since)
         else:
             done.append(_report(store, instance, run, executions, why))
     return done, still
 
 
-def _here(context: SensorEvaluationContext) -> str | None:
-    origin = context.code_location_origin
-    return None if origin is None else origin.location_name
+def starting_patience(start_timeout: float, attempt: int) -> Patience:
+    """Patience with a run that has not begun, so that it is reported ``start_timeout`` seconds after its last event.
 
-
-def silent_for(executions: Sequence[Execution], patience: timedelta, now: datetime) -> timedelta | None:
-    """How long a run has to have said nothing to be taken for lost; None while a lease speaks for it.
+    The timeout doubles with each attempt of a firing, up to that of a silent run: where all processes take long to
+    start, one of them comes through.
 
     Args:
-        executions: all that it began; one run may execute several bindings, side by side.
-        patience: lease and grace of an execution.
+        attempt: of the run's firing, from 1.
+    """
+    timeout = min(timedelta(seconds=start_timeout * 2 ** min(attempt - 1, 20)), SILENT)
+    return Patience(timeout / 2, max(timeout / 2 - timedelta(seconds=2 * INTERVAL), timeout / 4))
+
+
+def running_patience(executions: Sequence[Execution], lease: float, grace: float, now: datetime) -> Patience | None:
+    """Patience with a run that has begun; None while a lease speaks for it.
+
+    Args:
+        executions: all that the run began; one run may execute several bindings, side by side.
     """
     if any(e.state == "running" and e.lease_until >= now for e in executions):
         return None
-    lapsed = any(e.state in ("running", "aborted") and e.lease_until + patience < now for e in executions)
-    return patience if lapsed else max(SILENT, patience)
+    lapse = timedelta(seconds=lease + grace)
+    lapsed = any(e.state in ("running", "aborted") and e.lease_until + lapse < now for e in executions)
+    return Patience(lapse if lapsed else max(SILENT, lapse), timedelta(seconds=lease))
 
 
-def _lost(store: Store, instance: DagsterInstance, record: RunRecord, executions: Sequence[Execution]) -> str | None:
-    """Why a run is lost; None for one that may be alive."""
-    now, run = store.catalog.now(), record.dagster_run
-    patience = timedelta(seconds=store.settings.lease + store.settings.grace)
-    needed = silent_for(executions, patience, now)
-    if needed is None:
+def _patience(
+    store: Store, instance: DagsterInstance, run: DagsterRun, executions: Sequence[Execution]
+) -> Patience | None:
+    """Patience with a run; None if the run is known to be alive."""
+    settings = store.settings
+    if run.status not in _UNSTARTED or executions:
+        return running_patience(executions, settings.lease, settings.grace, store.catalog.now())
+    launcher = instance.run_launcher
+    is_launched = run.status == DagsterRunStatus.STARTING and launcher.supports_check_run_worker_health
+    if is_launched and launcher.check_run_worker_health(run).status == WorkerStatus.RUNNING:
         return None
+    return starting_patience(settings.start_timeout, int(run.tags.get(ATTEMPT_TAG, "1")))
+
+
+def _lost(
+    store: Store, instance: DagsterInstance, record: RunRecord, executions: Sequence[Execution], silence: timedelta
+) -> str | None:
+    """Why a run is lost; None for a run that said something within ``silence``, or may be at work for its user."""
+    now, run = store.catalog.now(), record.dagster_run
     events = instance.event_log_storage.get_logs_for_run(run.run_id, limit=_LATEST, ascending=False)
     last = max((e.timestamp for e in events), default=None)
     said = record.create_timestamp if last is None else datetime.fromtimestamp(last, UTC)
-    if now - said - _waits(events) < needed or _others_work(instance, run, store.project):
+    if now - said - _waits(events) < silence or _others_work(instance, run, store.project):
         return None
+    if run.status in _UNSTARTED:
+        return f"its process never began: nothing was heard of it since {said:%Y-%m-%d %H:%M:%S} UTC"
     held = "".join(f"; execution {e.id} of {e.binding} is {e.state}" for e in executions)
     return f"its process is gone: nothing was heard of it since {said:%Y-%m-%d %H:%M:%S} UTC{held}"
 

@@ -15,10 +15,10 @@ from dagster import DagsterInstance, RunRequest
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.errors import DagsterHomeNotSetError
 from dagster._core.scheduler.instigation import InstigatorStatus
-from dagster._core.storage.tags import SENSOR_NAME_TAG
+from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 
 from nova_assets.dagster_bridge.partitions import partitions_def
-from nova_assets.dagster_bridge.triggers import RUN_KEY_TAG, evaluate, sensor_name
+from nova_assets.dagster_bridge.triggers import evaluate, sensor_name
 from nova_assets.errors import DagsterUnavailable
 from nova_assets.model.binding import Binding
 from nova_assets.model.trigger import OnData

@@ -21,6 +21,7 @@ from dagster import (
     TableRecord,
     TableSchema,
 )
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENT
 
 from nova_assets.dagster_bridge.events import COMMIT, Event
 from nova_assets.model.block import Block
@@ -117,6 +118,27 @@ def output_of(
             data_version=DataVersion(str(blocks[0].hi)),
             tags=tags_of(commit, blocks[0].kind),
         )
+
+
+def unchanged_output(channel: str, version: int, materialized: bool) -> Output[None]:
+    """The output of a channel that got no block from a commit.
+
+    Dagster skips every step below an output that was not yielded, whatever data that step has still to read. So the
+    commit step yields all of its outputs, and this one without an event: no block, no materialization (DESIGN §5).
+
+    Args:
+        version: sequence number of the newest block.
+        materialized: report a materialization of the same version after all. A backfill counts a partition as failed
+            unless its own run materialized it.
+    """
+    metadata: dict[str, Any] = {
+        "nova/unchanged": True,
+        "nova/seq": version,
+        **({} if materialized else {NO_EVENT: True}),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BetaWarning)  # data_version
+        return Output(None, channel, metadata=metadata, data_version=DataVersion(str(version)))
 
 
 def event_of(

@@ -23,26 +23,32 @@ from dagster import (
     RetryPolicy,
     op,
 )
+from dagster._core.storage.tags import BACKFILL_ID_TAG
 
 from nova_assets.checks import refusal
 from nova_assets.crash import crash_point
 from nova_assets.dagster_bridge.checks import check_specs, evaluation_of, result_of
 from nova_assets.dagster_bridge.logs import forwarded
-from nova_assets.dagster_bridge.materializations import describe, output_of
+from nova_assets.dagster_bridge.materializations import describe, output_of, unchanged_output
 from nova_assets.dagster_bridge.owners import is_gone, owner_of
-from nova_assets.dagster_bridge.partitions import announce, partition_of
+from nova_assets.dagster_bridge.partitions import announce, paired_columns, partition_of
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE
 from nova_assets.dagster_bridge.timeline import timelines
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
-from nova_assets.model.partitions import WHOLE
+from nova_assets.model.partitions import WHOLE, scope_of
 from nova_assets.model.task import Task
 from nova_assets.runtime import Runtime
 from nova_assets.store import Store
 
 FIRING_TAG = "nova/firing"
+ATTEMPT_TAG = "nova/attempt"
+"""Number of the run among those requested for its firing, from 1."""
+WHOLE_TAG = "nova/whole"
+"""A run with this tag set to ``true`` executes all partitions as one, as ``nova run --whole`` does."""
+
 EXECUTION = "execution"
 
 
@@ -139,7 +145,7 @@ def commit_op(binding: Binding) -> OpDefinition:
             **{f"after_{t.name}": In(Nothing) for t in binding.tasks},
             **({"after_checks": In(Nothing)} if binding.checks else {}),
         },
-        out={c.name: Out(Nothing, is_required=False, io_manager_key=IO_MANAGER) for c in binding.writes},
+        out={c.name: Out(Nothing, io_manager_key=IO_MANAGER) for c in binding.writes},
         required_resource_keys={RESOURCE},
         description=f"Publish what {binding.name} staged, and move its cursors, at once or not at all.",
     )
@@ -150,29 +156,43 @@ def commit_op(binding: Binding) -> OpDefinition:
         context.log.info(describe(made))
         seconds = (made.at - store.catalog.execution(made.execution_id).started_at).total_seconds()
         crash_point("publish.before")
-        announce(context.instance, {c.name: c for c in binding.writes}, [(b.channel, b.partition) for b in made.blocks])
+        paired = paired_columns(store.project)
+        channels = {c.name: c for c in binding.writes}
+        announce(context.instance, channels, [(b.channel, b.partition) for b in made.blocks], paired)
         written = sorted({b.channel for b in made.blocks}, key=lambda c: order[c])
         shown = timelines(store, written)
-        for channel in written:
-            facts = {**shown.get(channel, {}), "nova/seconds": round(seconds, 3)}
-            yield output_of(made, channel, store.settings.warehouse, store.project, facts)
+        for channel in sorted(order, key=lambda c: order[c]):
+            if channel in written:
+                facts = {**shown.get(channel, {}), "nova/seconds": round(seconds, 3)}
+                yield output_of(made, channel, store.settings.warehouse, store.project, facts)
+            else:
+                version = _newest_in(store, channel, store.catalog.execution(made.execution_id).partition)
+                yield unchanged_output(channel, version, materialized=BACKFILL_ID_TAG in context.run.tags)
         crash_point("publish.after")
         store.catalog.mark_published(made.id)
 
     return commit
 
 
+def _newest_in(store: Store, channel: str, partition: str) -> int:
+    """Sequence number of the newest block in the part of a channel that an execution writes; 0 if there is none."""
+    state = store.catalog.channel(channel)
+    scope = scope_of(state.channel.partition_columns, partition)
+    return max((p.seq for p in store.catalog.partitions(channel, scope)), default=0) if scope else state.head
+
+
 def _begin(context: OpExecutionContext, runtime: Runtime, binding: Binding) -> Execution:
     """Begin; an execution whose run has ended is not waited for."""
     firing = _firing(context, runtime)
     partition = partition_of(binding.dimensions, context.partition_key) if context.has_partition_key else WHOLE
+    whole = context.run.tags.get(WHOLE_TAG) == "true"
     try:
-        return runtime.begin(binding.name, partition, run_id=context.run_id, firing_id=firing)
+        return runtime.begin(binding.name, partition, whole=whole, run_id=context.run_id, firing_id=firing)
     except ExecutionInProgress as busy:
         if not is_gone(busy.fields.get("owner", ""), context.instance):
             raise
         runtime.catalog.abort(busy.fields["execution_id"], f"its run has ended; superseded by run {context.run_id}")
-        return runtime.begin(binding.name, partition, run_id=context.run_id, firing_id=firing)
+        return runtime.begin(binding.name, partition, whole=whole, run_id=context.run_id, firing_id=firing)
 
 
 def _firing(context: OpExecutionContext, runtime: Runtime) -> str | None:
@@ -207,7 +227,11 @@ def _commit(context: OpExecutionContext, runtime: Runtime, execution: Execution)
             raise Failure(conflict.render(), allow_retries=False) from conflict
         context.log.warning(f"{conflict}\nthe binding is planned and run again, within this step")
         again = runtime.run(
-            execution.binding or "", execution.partition, run_id=context.run_id, firing_id=_firing(context, runtime)
+            execution.binding or "",
+            execution.partition,
+            whole=execution.partition == WHOLE,
+            run_id=context.run_id,
+            firing_id=_firing(context, runtime),
         )
         for report in again.checks:  # what was found before is not of what is published now
             context.log_event(evaluation_of(report))  # type: ignore[arg-type]  # takes these, too
@@ -225,7 +249,7 @@ def _runtime(context: OpExecutionContext) -> Runtime:
         store.project,
         lease=settings.lease,
         grace=settings.grace,
-        owner=owner_of(context.run_id),
+        owner=owner_of(context.run_id, context.instance),
         frames=store.runtime.frames,
         viewing=store.runtime.viewing,
     )

@@ -6,7 +6,8 @@ partition's whole name where there are three or more: of these Dagster has no de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -23,7 +24,10 @@ from dagster import (
     PartitionsDefinition,
     StaticPartitionsDefinition,
 )
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.instance import DynamicPartitionsStore
 
+from nova_assets.errors import NovaError
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import (
     Dimension,
@@ -36,26 +40,98 @@ from nova_assets.model.project import Project
 
 _EMPTY = "%00"  # Dagster takes no empty key, and no value is written so
 
+HasData = Callable[[str], bool]
+"""Whether the catalog has data in a partition, or in a scope of partitions."""
 
-def partitions_def(dimensions: Sequence[Dimension]) -> PartitionsDefinition[Any] | None:
+
+class CatalogPartitions(DynamicPartitionsDefinition):
+    """Dynamic partitions of which Dagster may not have heard yet.
+
+    A key that Dagster does not have is looked up in the catalog, and added to the instance if there is data. So a
+    partition can be materialized from the command line before the sensor ``nova_publish`` has shown it.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    has_data: HasData
+
+    def has_partition_key(
+        self,
+        partition_key: str,
+        current_time: datetime | None = None,
+        dynamic_partitions_store: DynamicPartitionsStore | None = None,
+    ) -> bool:
+        with partition_loading_context(current_time, dynamic_partitions_store) as context:
+            self._announce({partition_key}, context.dynamic_partitions_store)
+            return super().has_partition_key(partition_key)
+
+    def filter_valid_partition_keys(self, partition_keys: set[str]) -> AbstractSet[str]:
+        with partition_loading_context() as context:
+            self._announce(partition_keys, context.dynamic_partitions_store)
+            return super().filter_valid_partition_keys(partition_keys)
+
+    def _announce(self, keys: AbstractSet[str], store: DynamicPartitionsStore | None) -> None:
+        name = str(self.name)
+        if not isinstance(store, DagsterInstance):
+            return
+        unknown = sorted(k for k in keys if not store.has_dynamic_partition(name, k))
+        new = [k for k in unknown if self._exists(k)]
+        if new:
+            store.add_dynamic_partitions(name, new)
+
+    def _exists(self, key: str) -> bool:
+        try:
+            return self.has_data(partition_of(self.dimensions, key))
+        except NovaError:  # no value of the dimension, or no catalog: then Dagster says what it knows
+            return False
+
+    def __repr__(self) -> str:  # Dagster's hash, which is to be that of an equal definition
+        return repr(DynamicPartitionsDefinition(name=self.name))
+
+    __hash__ = DynamicPartitionsDefinition.__hash__
+
+
+def partitions_def(
+    dimensions: Sequence[Dimension], has_data: HasData | None = None
+) -> PartitionsDefinition[Any] | None:
     """Dagster's definition of these dimensions; None where there are none.
 
     Dynamic ones are shared by all channels that have the column, as they share the dimension.
+
+    Args:
+        has_data: where keys are looked up that Dagster does not have.
     """
     if not dimensions:
         return None
     if len(dimensions) == 1:
-        return _one(dimensions[0])
+        return _one(dimensions[0], has_data)
     if len(dimensions) == 2:
-        return MultiPartitionsDefinition({d.column: _one(d) for d in dimensions})
-    return DynamicPartitionsDefinition(name=_shared_name(dimensions))
+        return MultiPartitionsDefinition({d.column: _one(d, has_data) for d in dimensions})
+    return _dynamic(_shared_name(dimensions), dimensions, has_data)
 
 
-def key_of(dimensions: Sequence[Dimension], partition: str) -> str:
-    """Dagster's key of a partition."""
+def _dynamic(name: str, dimensions: Sequence[Dimension], has_data: HasData | None) -> DynamicPartitionsDefinition:
+    if has_data is None:
+        return DynamicPartitionsDefinition(name=name)
+    made = CatalogPartitions(name=name)
+    made.dimensions, made.has_data = tuple(dimensions), has_data
+    return made
+
+
+def paired_columns(project: Project) -> frozenset[str]:
+    """Columns that are one of two dimensions of some channel or binding: in Dagster's keys, ``|`` parts the two."""
+    partitioned = [*(c.partitions for c in project.channels), *(b.dimensions for b in project.bindings)]
+    return frozenset(d.column for dimensions in partitioned if len(dimensions) == 2 for d in dimensions)
+
+
+def key_of(dimensions: Sequence[Dimension], partition: str, paired: Collection[str] | None = None) -> str:
+    """Dagster's key of a partition.
+
+    Args:
+        paired: the ``paired_columns`` of the project. A value of any other column is shown with its ``|``.
+    """
     values = partition_values(partition)
     if len(dimensions) == 1:
-        return value_key(dimensions[0], values[dimensions[0].column])
+        return value_key(dimensions[0], values[dimensions[0].column], paired)
     if len(dimensions) == 2:
         return MultiPartitionKey({d.column: value_key(d, values[d.column]) for d in dimensions})
     return _plain(partition)
@@ -97,29 +173,44 @@ def mapping(upstream: Sequence[Dimension], downstream: Sequence[Dimension]) -> P
     return None if not upstream or alike or one_of_two else AllPartitionMapping()
 
 
-def announce(instance: DagsterInstance, channels: Mapping[str, Channel], blocks: Iterable[tuple[str, str]]) -> None:
+def announce(
+    instance: DagsterInstance,
+    channels: Mapping[str, Channel],
+    blocks: Iterable[tuple[str, str]],
+    paired: Collection[str] | None = None,
+) -> None:
     """Make partitions known to Dagster that it cannot work out.
 
     Args:
         blocks: (channel, partition) of each.
+        paired: as for ``key_of``.
     """
+    dimensions = {name: channel.partitions for name, channel in channels.items()}
+    announce_partitions(instance, ((dimensions.get(channel, ()), partition) for channel, partition in blocks), paired)
+
+
+def announce_partitions(
+    instance: DagsterInstance,
+    partitions: Iterable[tuple[Sequence[Dimension], str]],
+    paired: Collection[str] | None = None,
+) -> None:
+    """As ``announce``, for partitions with their dimensions."""
     found: dict[str, set[str]] = {}
-    for channel, partition in blocks:
-        dimensions = channels[channel].partitions if channel in channels else ()
+    for dimensions, partition in partitions:
         if not partition or {d.column for d in dimensions} != set(partition_values(partition)):
             continue
         if len(dimensions) >= 3:
             found.setdefault(_shared_name(dimensions), set()).add(key_of(dimensions, partition))
         for d in dimensions:
             if d.kind == "dynamic":
-                found.setdefault(d.column, set()).add(value_key(d, partition_values(partition)[d.column]))
+                found.setdefault(d.column, set()).add(value_key(d, partition_values(partition)[d.column], paired))
     for name, keys in found.items():
         new = sorted(keys - set(instance.get_dynamic_partitions(name)))
         if new:
             instance.add_dynamic_partitions(name, new)
 
 
-def _one(d: Dimension) -> PartitionsDefinition[Any]:
+def _one(d: Dimension, has_data: HasData | None = None) -> PartitionsDefinition[Any]:
     # The current day and hour are partitions already: data comes while they last.
     if d.kind == "daily":
         until = None if d.end is None else (date.fromisoformat(d.end) + timedelta(days=1)).isoformat()
@@ -131,7 +222,7 @@ def _one(d: Dimension) -> PartitionsDefinition[Any]:
         return HourlyPartitionsDefinition(begins, end_date=until, timezone=d.tz, end_offset=1 - d.lag)
     if d.kind == "static":
         return StaticPartitionsDefinition([value_key(d, v) for v in d.values])
-    return DynamicPartitionsDefinition(name=d.column)
+    return _dynamic(d.column, (d,), has_data)
 
 
 def _begins(d: Dimension) -> str:
@@ -150,11 +241,13 @@ def _hour(text: str) -> str:
     return f"{text[:10]}-{text[11:16] or '00:00'}"
 
 
-def value_key(d: Dimension, value: str | None) -> str:
-    """Dagster's key of one value of a dimension."""
+def value_key(d: Dimension, value: str | None, paired: Collection[str] | None = None) -> str:
+    """Dagster's key of one value of a dimension; ``paired`` as for ``key_of``."""
     if d.kind == "hourly":
         return str(value).replace("T", "-")
-    return _plain(value_as_text(value)) or _EMPTY
+    text = value_as_text(value)
+    is_alone = d.kind == "dynamic" and paired is not None and d.column not in paired
+    return (_without_dots(text) if is_alone else _plain(text)) or _EMPTY
 
 
 def _value(d: Dimension, key: str) -> str | None:
@@ -165,7 +258,11 @@ def _value(d: Dimension, key: str) -> str | None:
 
 def _plain(text: str) -> str:
     """Without what Dagster takes for syntax of its own."""
-    return text.replace("...", "%2E%2E%2E").replace("|", "%7C")
+    return _without_dots(text).replace("|", "%7C")
+
+
+def _without_dots(text: str) -> str:
+    return text.replace("...", "%2E%2E%2E")
 
 
 def _shared_name(dimensions: Sequence[Dimension]) -> str:

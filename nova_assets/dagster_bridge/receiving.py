@@ -3,7 +3,6 @@
 (Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
 """
 
-import logging
 from datetime import timedelta
 from threading import Lock
 from typing import Any
@@ -29,11 +28,12 @@ from nova_assets.dagster_bridge.runs import is_busy, saying
 from nova_assets.errors import NovaError
 from nova_assets.ingest.inbox import Inbox
 from nova_assets.ingest.opening import open_inbox
+from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
 from nova_assets.model.quarantine import quarantine_of
 from nova_assets.store import Store
 
-log = logging.getLogger("nova_assets.receiving")
+log = get_logger("nova_assets.receiving")
 
 JOB = "nova_receive"
 INTERVAL = 10  # seconds
@@ -80,8 +80,16 @@ def _receive(context: OpExecutionContext, store: Store, channel: Channel) -> dic
     done: dict[str, Any] = {}
     if channel.source is not None:
         found = store.receive(channel.name, look=context.op_config["look"])
-        done |= {"files": found.files, "rows": found.rows, "bad": found.bad, "waiting": found.waiting}
+        done |= {
+            "files": found.files,
+            "rows": found.rows,
+            "bad": found.bad,
+            "why": dict(found.why),
+            "waiting": found.waiting,
+        }
         context.log.info(f"{channel.name}: {found.rows} rows of {found.files} files; {found.bad} set aside")
+        for reason, count in found.why.items():
+            context.log.warning(f"{channel.name}: {count} set aside, such as: {reason}")
     if channel.seal is not None:
         done["sealed"] = [s.group for s in store.seal(channel.name)]
         for group in done["sealed"]:

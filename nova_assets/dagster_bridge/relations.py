@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -20,11 +19,12 @@ from dagster import (
 
 from nova_assets.dagster_bridge.partitions import partitions_def, value_key
 from nova_assets.errors import NovaError
+from nova_assets.masking import get_logger
 from nova_assets.model.partitions import Dimension
 from nova_assets.sql.relation import ByValue, Equal, Every, Relation, Shifted, These, Within, relation, samples
 from nova_assets.sql.task import InScope
 
-log = logging.getLogger("nova_assets.datasets")
+log = get_logger("nova_assets.datasets")
 
 
 def told_mapping(

@@ -18,7 +18,7 @@ from nova_assets.crash import crash_point
 from nova_assets.dagster_bridge.consumers import settle_all
 from nova_assets.dagster_bridge.events import Event, commit_of, told
 from nova_assets.dagster_bridge.ops import FIRING_TAG
-from nova_assets.dagster_bridge.publisher import publish
+from nova_assets.dagster_bridge.publisher import own_channels, publish
 from nova_assets.errors import NotSupported
 from nova_assets.model.damage import Damage, Examination, Outcome
 from nova_assets.plan.repair import differing, unheard, waiting
@@ -47,9 +47,10 @@ class DagsterRepair:
 
     def examine(self) -> Examination:
         """Find everything. Changes nothing."""
-        looked = [self._differing(c.name) for c in self.store.project.channels]
+        own = own_channels(self.store)
+        looked = [self._differing(c.name) for c in self.store.project.channels if c.name in own]
         damages = [
-            *unheard(self.catalog.unpublished(_ALL), self.catalog.now()),
+            *unheard(self.catalog.unpublished(_ALL, own), self.catalog.now()),
             *(damage for found, _ in looked for damage in found),
             *self._firings(),
         ]
@@ -111,17 +112,17 @@ class DagsterRepair:
 
     def _tell_all(self) -> None:
         """Report events until there is nothing more to report."""
-        channels = {c.name for c in self.store.project.channels} | {s.channel.name for s in self.store.channels()}
-        told = {event for channel in channels for event in self._told(channel)}
+        own = own_channels(self.store)
+        told = {event for channel in own for event in self._told(channel)}
         while True:
-            before = [c.id for c in self.catalog.unpublished()]
+            before = [c.id for c in self.catalog.unpublished(channels=own)]
             events = publish(self.store, self.instance, lambda event, commit: _told(event) in told)
             for event in events:
                 self.instance.report_runless_asset_event(event)
                 told.add(_told(event))
             if events:
                 self.tell(f"Dagster was told of {len(events)} blocks more")
-            elif before == [c.id for c in self.catalog.unpublished()]:
+            elif before == [c.id for c in self.catalog.unpublished(channels=own)]:
                 return
 
 

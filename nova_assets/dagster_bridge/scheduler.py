@@ -26,7 +26,7 @@ from dagster import (
 
 from nova_assets.crash import crash_point
 from nova_assets.dagster_bridge.logs import forwarded
-from nova_assets.dagster_bridge.partitions import announce
+from nova_assets.dagster_bridge.partitions import announce, paired_columns
 from nova_assets.dagster_bridge.publisher import events_of
 from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
 from nova_assets.dagster_bridge.runs import is_busy, saying
@@ -125,7 +125,8 @@ def _tell(context: OpExecutionContext, store: Store, ran: Ran) -> None:
     commit = ran.execution.commit
     channels: dict[str, Channel] = {c.name: c for c in store.project.channels}
     crash_point("publish.before")
-    announce(context.instance, channels, [(b.channel, b.partition) for b in commit.blocks])
+    blocks = [(b.channel, b.partition) for b in commit.blocks]
+    announce(context.instance, channels, blocks, paired_columns(store.project))
     for event in events_of(store, commit, channels, timelines(store, {b.channel for b in commit.blocks})):
         context.log_event(event)
     crash_point("publish.after")

@@ -3,7 +3,6 @@
 (Annotations are left as they are here: Dagster looks at the type of ``context`` when an op is made.)
 """
 
-import logging
 from typing import Any
 
 from dagster import (
@@ -26,11 +25,12 @@ from dagster import (
 
 from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
 from nova_assets.dagster_bridge.runs import is_busy, saying
+from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
 from nova_assets.model.edition import Edition
 from nova_assets.store import Store
 
-log = logging.getLogger("nova_assets.tables")
+log = get_logger("nova_assets.tables")
 
 JOB = "nova_tables"
 INTERVAL = 30  # seconds

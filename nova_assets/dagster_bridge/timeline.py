@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 from collections.abc import Collection
 from typing import Any
 
 from dagster import AssetKey, AssetObservation, MetadataValue, SensorResult
 
 from nova_assets.dagster_bridge.materializations import DATA_VERSION
+from nova_assets.masking import get_logger
 from nova_assets.model.outline import Outline
 from nova_assets.plan.picture import Picture, picture
 from nova_assets.plan.svg import NUMBERS, svg
 from nova_assets.store import Store
 
-log = logging.getLogger("nova_assets.timeline")
+log = get_logger("nova_assets.timeline")
 
 LAGS = "nova/lags"
 """Where a sensor's cursor keeps what was reported; no channel is called so."""
@@ -42,15 +42,19 @@ def metadata_of(seen: Picture) -> dict[str, Any]:
     return {"nova/timeline": drawing, **{f"nova/lag/{who}": lag for who, lag in seen.lags.items()}}
 
 
-def with_observations(store: Store, cursor: str | None, tick: SensorResult) -> SensorResult:
+def with_observations(
+    store: Store, cursor: str | None, tick: SensorResult, channels: Collection[str] | None = None
+) -> SensorResult:
     """A sensor's tick that also reports each channel whose lags have changed since the tick before.
 
     Args:
         cursor: what the tick began with. Where it knows nothing of a channel, the channel is reported.
+        channels: those that are reported here; by default all of the project.
     """
     before: dict[str, dict[str, int]] = json.loads(cursor or "{}").get(LAGS, {})
     try:
-        seen = _pictures(store, [c.name for c in store.project.channels])
+        names = [c.name for c in store.project.channels if channels is None or c.name in channels]
+        seen = _pictures(store, names)
         lags = {name: found.lags for name, found in seen.items() if found.head and found.lags}
         events = [observation_of(seen[name]) for name, found in lags.items() if found != before.get(name)]
     except Exception as error:  # the tick has other things to say

@@ -7,13 +7,10 @@ Times are sensors, too: the tick of a schedule comes once, and sees to no firing
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from dagster import (
+    DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
     DefaultSensorStatus,
@@ -27,24 +24,26 @@ from dagster import (
 )
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.storage.tags import MAX_RETRIES_TAG, RUN_KEY_TAG
 
 from nova_assets.crash import crash_point
-from nova_assets.dagster_bridge.ops import FIRING_TAG
+from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
 from nova_assets.dagster_bridge.owners import live_execution
-from nova_assets.dagster_bridge.partitions import key_of, partitions_def
+from nova_assets.dagster_bridge.partitions import announce_partitions, key_of, paired_columns, partitions_def
 from nova_assets.dagster_bridge.resources import NovaResource
-from nova_assets.dagster_bridge.sealed import sealed_of, sealing
+from nova_assets.due import facts_of, partition_facts, runs_whole
+from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
-from nova_assets.model.partitions import WHOLE, scope_of
-from nova_assets.model.ports import Firing, Unread
-from nova_assets.model.trigger import After, Trigger
+from nova_assets.model.partitions import WHOLE
+from nova_assets.model.ports import Firing
+from nova_assets.model.project import Project
+from nova_assets.model.trigger import Trigger
 from nova_assets.plan.due import Facts, decide, retry_at
 from nova_assets.store import Store
 
-log = logging.getLogger("nova_assets.triggers")
+log = get_logger("nova_assets.triggers")
 
-RUN_KEY_TAG = "dagster/run_key"
 WHY_TAG = "nova/why"
 
 AT_ONCE = 25
@@ -93,13 +92,18 @@ def evaluate(
     now = now or store.catalog.now()
     store.runtime.register(binding)
     if not binding.dimensions:
-        return _evaluate(binding, when, store, instance, WHOLE, facts_of(binding, store, now))
-    if any(c.seq > 0 and not c.partition for c in store.catalog.cursors(binding.name)):
-        return SkipReason("it has been executed whole; to trigger it so, bind it with partitions=[]")
+        return _evaluate(binding, when, store, instance, WHOLE, facts_of(binding, store.catalog, now))
+    if runs_whole(binding, store.catalog):
+        return SkipReason(
+            f"it has been executed whole; nova switch {binding.name} --to partitions lets it run per partition, "
+            "and partitions=[] in its definition triggers it whole"
+        )
     requests: list[RunRequest] = []
-    for partition, facts in partition_facts(binding, store, now).items():
-        if not _is_known(binding, partition, instance):
-            continue  # Dagster would refuse all the others with it: a day to come, or one that is not announced yet
+    facts_by_partition, paired = partition_facts(binding, store.catalog, now), paired_columns(store.project)
+    announce_partitions(instance, ((binding.dimensions, p) for p in facts_by_partition), paired)
+    for partition, facts in facts_by_partition.items():
+        if not _is_known(binding, key_of(binding.dimensions, partition, paired), instance):
+            continue  # Dagster would refuse all the others with it: such as a day to come
         answer = _evaluate(binding, when, store, instance, partition, facts)
         if isinstance(answer, RunRequest):
             requests.append(answer)
@@ -108,11 +112,11 @@ def evaluate(
     return requests or SkipReason("nothing is due in any partition")
 
 
-def _is_known(binding: Binding, partition: str, instance: DagsterInstance) -> bool:
-    """Whether Dagster has this partition of the binding."""
+def _is_known(binding: Binding, key: str, instance: DagsterInstance) -> bool:
+    """Whether Dagster has a partition of the binding under this key."""
     partitions = partitions_def(binding.dimensions)
     with partition_loading_context(dynamic_partitions_store=instance):
-        return partitions is not None and partitions.has_partition_key(key_of(binding.dimensions, partition))
+        return partitions is not None and partitions.has_partition_key(key)
 
 
 def _evaluate(
@@ -137,80 +141,7 @@ def _evaluate(
         return SkipReason("another process has fired it")
     crash_point("fire.after")
     log.info("%s fires: %s", binding.name, decision.why)
-    return _request(binding, firing)
-
-
-def facts_of(binding: Binding, store: Store, now: datetime) -> Facts:
-    """What the decision rests on, from the catalog; of a partitioned binding, for an execution of the whole."""
-    catalog = store.catalog
-    return Facts(
-        now=now,
-        since=catalog.registered_at(binding.name),
-        heads={s.channel.name: s.news for s in catalog.channels()},
-        cursors={c.channel: c.seq for c in catalog.cursors(binding.name)},
-        finished=_finished(_counts(binding, store)),
-        sealed={c: catalog.seal_count(c) for c in sealing(binding)},
-        unread=catalog.unread,
-    )
-
-
-def _counts(binding: Binding, store: Store) -> dict[tuple[str, str, str], int]:
-    """How often others were executed: counted over all executions there ever were, so only for who asks for it."""
-    return store.catalog.finished() if any(isinstance(t, After) for t in binding.triggers) else {}
-
-
-def _finished(counts: Mapping[tuple[str, str, str], int], partition: str = WHOLE) -> dict[tuple[str, str], int]:
-    """(binding, status) -> how often, as one partition sees it: by executions for it, and by those for the whole."""
-    found: dict[tuple[str, str], int] = {}
-    for (binding, executed, status), n in counts.items():
-        if partition == WHOLE or executed in (WHOLE, partition):
-            found[binding, status] = found.get((binding, status), 0) + n
-    return found
-
-
-def partition_facts(binding: Binding, store: Store, now: datetime) -> dict[str, Facts]:
-    """For each partition that has unread data on some input, or a firing under way, the facts as they are there.
-
-    A channel without any of the binding's dimensions is read whole by all of its partitions: what comes there is new
-    to every one that is known.
-    """
-    facts, counts = facts_of(binding, store, now), _counts(binding, store)
-    columns = [d.column for d in binding.dimensions]
-    cursors: dict[tuple[str, str], int] = {(c.partition, c.channel): c.seq for c in store.catalog.cursors(binding.name)}
-    under_way = store.catalog.requested(binding.name)
-    heads: dict[str, dict[str, int]] = {p: {} for p in (*(p for p, _ in cursors), *under_way)}
-    inputs = [c for c in binding.reads if c not in binding.writes]
-    for channel in inputs:
-        for state in store.catalog.partitions(channel.name):
-            scope = scope_of(columns, state.partition) if state.partition else ""
-            if scope.count("/") == len(columns) - 1 and scope:
-                of = heads.setdefault(scope, {})
-                of[channel.name] = max(of.get(channel.name, 0), state.news)
-    sealed = sealed_of(binding, store)
-    for partition in sealed.partitions():
-        heads.setdefault(partition, {})
-    whole = {c.name: facts.heads.get(c.name, 0) for c in inputs if not set(columns) & set(c.partition_columns)}
-    found = {}
-    for partition, of in sorted(heads.items()):
-        seen = {c.name: cursors.get((partition, c.name), 0) for c in inputs}
-        now_at = {**facts.heads, **{c.name: 0 for c in inputs}, **whole, **of}
-        seals = {**facts.sealed, **sealed.of(partition)}
-        if partition in under_way or any(seals.values()) or any(now_at[c] > seen[c] for c in seen):
-            found[partition] = replace(
-                facts,
-                heads=now_at,
-                cursors=seen,
-                finished=_finished(counts, partition),
-                sealed=seals,
-                unread=partial(_unread_in, store, columns, partition),
-            )
-    return found
-
-
-def _unread_in(store: Store, columns: list[str], partition: str, channel: str, after: int) -> Unread:
-    """Of a channel, what a partition of the binding reads of it: its own part; all, where they share no dimension."""
-    shared = [c for c in store.catalog.channel(channel).channel.partition_columns if c in columns]
-    return store.catalog.unread(channel, after, scope_of(shared, partition))
+    return _request(binding, firing, store.project)
 
 
 def _under_way(
@@ -221,26 +152,28 @@ def _under_way(
     A firing whose run is not known to Dagster is requested again under the same key; one whose run came to nothing
     under the next, some time later, once the execution of that run is out of the way.
     """
-    records = instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id, RUN_KEY_TAG: firing.run_key}), limit=1)
-    if not records:
-        if now - firing.at < ON_ITS_WAY:
-            return SkipReason(f"the run of firing {firing.n} has just been requested")
-        return _request(binding, firing)
-    run = records[0].dagster_run
-    if not run.is_finished:
-        return SkipReason(f"run {run.run_id} of firing {firing.n} is under way")
-    if run.status == DagsterRunStatus.SUCCESS:
+    records = instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id}))  # latest first
+    active = next((r.dagster_run for r in records if not r.dagster_run.is_finished), None)
+    if active is not None:
+        return SkipReason(f"run {active.run_id} of firing {firing.n} is under way")
+    if any(r.dagster_run.status == DagsterRunStatus.SUCCESS for r in records):
         store.catalog.end_firing(firing.id, "committed")
         return f"firing {firing.n} is done"
+    if not any(r.dagster_run.tags.get(RUN_KEY_TAG) == firing.run_key for r in records):
+        if now - firing.at < ON_ITS_WAY:
+            return SkipReason(f"the run of firing {firing.n} has just been requested")
+        return _request(binding, firing, store.project)
+    run = records[0].dagster_run
     if run.status == DagsterRunStatus.CANCELED:  # by a person, who would not have it begin again
         what = f"firing {firing.n} of {firing.binding} is abandoned: run {run.run_id} was canceled"
         log.warning("%s; to run it by hand: nova run %s", what, firing.binding)
         store.catalog.end_firing(firing.id, "abandoned", f"run {run.run_id} was canceled")
         return what
-    if firing.attempt >= binding.attempts:
-        what = f"firing {firing.n} of {firing.binding} is abandoned after {firing.attempt} failed runs"
+    failed = sum(_is_attempt(r.dagster_run.run_id, store, instance) for r in records)
+    if failed >= binding.attempts:
+        what = f"firing {firing.n} of {firing.binding} is abandoned after {failed} failed runs"
         log.error("%s, the last of them %s; once mended, run it by hand: nova run %s", what, run.run_id, firing.binding)
-        store.catalog.end_firing(firing.id, "abandoned", f"{firing.attempt} runs failed, the last of them {run.run_id}")
+        store.catalog.end_firing(firing.id, "abandoned", f"{failed} runs failed, the last of them {run.run_id}")
         return f"{what}, the last of them {run.run_id}; once mended, run it by hand"
     again_at = retry_at(binding, firing, _ended(records[0]))
     if now < again_at:
@@ -249,7 +182,17 @@ def _under_way(
     if busy is not None:
         return SkipReason(_wait(busy))
     again = store.catalog.retry_firing(firing.id, firing.attempt)
-    return SkipReason("another process tries it again") if again is None else _request(binding, again)
+    return SkipReason("another process tries it again") if again is None else _request(binding, again, store.project)
+
+
+def _is_attempt(run_id: str, store: Store, instance: DagsterInstance) -> bool:
+    """Whether a failed run counts: it began its execution, or an error kept it from that. A process that was killed
+    before tells nothing about the binding."""
+    if store.catalog.executions(run_id=run_id, limit=1):
+        return True
+    failures = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
+    events = [e.dagster_event for e in instance.all_logs(run_id, of_type=failures) if e.dagster_event is not None]
+    return any(getattr(e.event_specific_data, "error", None) is not None for e in events)
 
 
 def _ended(record: RunRecord) -> datetime:
@@ -260,9 +203,18 @@ def _wait(busy: Execution) -> str:
     return f"execution {busy.id} of {busy.owner} is alive, until {busy.lease_until:%H:%M:%S} UTC if it says no more"
 
 
-def _request(binding: Binding, firing: Firing) -> RunRequest:
+def _request(binding: Binding, firing: Firing, project: Project) -> RunRequest:
+    """The run of a firing. The firing requests its further attempts itself, so Dagster's own retries are off."""
+    tags = {
+        FIRING_TAG: firing.id,
+        ATTEMPT_TAG: str(firing.attempt),
+        MAX_RETRIES_TAG: "0",
+        "nova/binding": firing.binding,
+        **({WHY_TAG: firing.why} if firing.why else {}),
+    }
+    key = key_of(binding.dimensions, firing.partition, paired_columns(project)) if firing.partition else None
     return RunRequest(
         run_key=firing.run_key,
-        tags={FIRING_TAG: firing.id, "nova/binding": firing.binding, **({WHY_TAG: firing.why} if firing.why else {})},
-        partition_key=key_of(binding.dimensions, firing.partition) if firing.partition else None,
+        tags=tags,
+        partition_key=key,
     )

@@ -7,7 +7,6 @@ that it may run beside every execution and reader is for the catalog to see to (
 """
 
 import json
-import logging
 from datetime import datetime
 from typing import Any
 
@@ -27,13 +26,15 @@ from dagster import (
     op,
 )
 
+from nova_assets.dagster_bridge.publisher import claimed_channels, location_of
 from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
 from nova_assets.dagster_bridge.runs import is_busy, saying
 from nova_assets.dagster_bridge.timeline import with_observations
 from nova_assets.errors import NovaError
+from nova_assets.masking import get_logger
 from nova_assets.store import Store
 
-log = logging.getLogger("nova_assets.upkeep")
+log = get_logger("nova_assets.upkeep")
 
 JOB = "nova_upkeep"
 INTERVAL = 60  # seconds
@@ -80,7 +81,7 @@ def upkeep_sensor(nova: NovaResource, compaction: JobDefinition) -> SensorDefini
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
         store = nova.store()
         tick = look_after(store, context.cursor, is_busy(context, JOB, AFTER_FAILURE))
-        return with_observations(store, context.cursor, tick)
+        return with_observations(store, context.cursor, tick, claimed_channels(store, location_of(context)))
 
     return SensorDefinition(
         name=f"{JOB}_sensor",

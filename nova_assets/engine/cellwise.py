@@ -23,11 +23,11 @@ from nova_assets.engine.names import names_in
 from nova_assets.engine.session import Session
 from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, DataFile
+from nova_assets.model.conversion import convert
 from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.model.values import coerced
 from nova_assets.plan.cells import Bucket, Side, Work, cells, compared, split
 from nova_assets.plan.layout import Laid, laid
 from nova_assets.plan.size import buckets_for, size_of
@@ -117,6 +117,7 @@ class Cellwise:
             return None
         marked = isinstance(read, Chain)
         some = [(w, asked) for w in works if (asked := keys.of(w)) is None or asked.num_rows]
+        self.check(w for w, _ in some)
         pieces = tuple(Piece(replace(self.work(w, schema), wanted=asked), marked) for w, asked in some)
         return Pieces(pieces, schema, how.model, layout, marked, sum(w.size.bytes for w, _ in some))
 
@@ -132,16 +133,22 @@ class Cellwise:
                 return None
             if any(a.size.bytes + b.size.bytes > 2 * MOST_BYTES for a, b in found):
                 return None
+            self.check(w for pair in found for w in pair)
             pieces += [Piece(self.work(b, schema), True, self.work(a, schema)) for a, b in found]
             size += sum(a.size.bytes + b.size.bytes for a, b in found)
         return Pieces(tuple(pieces), schema, how.model, layout, True, size)
 
-    def work(self, work: Work, schema: Schema) -> Cellwork:
-        """A cell with the files that are opened for it.
+    def check(self, works: Iterable[Work]) -> None:
+        """See that the files of some cells are there as they were written, all side by side.
 
         Raises:
-            FileMissing: one is gone.
+            FileMissing, FileAltered.
         """
+        files = {f.path: f for w in works for f in (*(f for _, f in w.base), *(f for _, _, f in w.deltas))}
+        self.warehouse.paths(files.values())
+
+    def work(self, work: Work, schema: Schema) -> Cellwork:
+        """A cell with the files that are opened for it, which ``check`` looks at."""
         deltas: dict[int, list[Source]] = {}
         for n, block, file in work.deltas:
             deltas.setdefault(n, []).append(self._source(block, file, schema.with_deleted()))
@@ -150,8 +157,7 @@ class Cellwise:
 
     def _source(self, block: Block, file: DataFile, schema: Schema) -> Source:
         assert file.place is not None
-        [path] = self.warehouse.paths([file])
-        return Source(path, file.place, names_in(block, schema))
+        return Source(self.warehouse.path(file), file.place, names_in(block, schema))
 
 
 class _Wanted:
@@ -205,7 +211,7 @@ class _Wanted:
         found = pa.repeat(pa.scalar(True), keys.num_rows)
         for name, type_ in self.types.items():
             if name in file.ranges:
-                low, high = (pa.scalar(coerced(v, type_), arrow_type(type_)) for v in file.ranges[name])
+                low, high = (pa.scalar(convert(v, type_), arrow_type(type_)) for v in file.ranges[name])
                 column = one_chunk(keys.select([name])).column(0).chunk(0)
                 found = pc.and_(found, pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)))
         return found

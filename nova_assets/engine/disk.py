@@ -11,7 +11,7 @@ from __future__ import annotations
 import getpass
 import os
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from nova_assets.errors import NotSupported
+from nova_assets.model.address import split_address
+from nova_assets.plan.width import PAGE_BYTES, rows_within
 from nova_assets.settings import s3_place
 
 PARQUET = ".parquet"
@@ -40,14 +42,26 @@ def opened(address: str, footer: pq.FileMetaData | None = None) -> pq.ParquetFil
     Args:
         footer: of the file, where it was read before.
     """
-    files, path = _found(address)
+    files, path = located(address)
     more = {} if files is None else {"filesystem": files}
-    return pq.ParquetFile(path, metadata=footer, **more)
+    return pq.ParquetFile(path, metadata=footer, coerce_int96_timestamp_unit="us", **more)
 
 
 def footer_of(address: str) -> pq.FileMetaData:
-    files, path = _found(address)
+    files, path = located(address)
     return pq.read_metadata(path, filesystem=files) if files is not None else pq.read_metadata(path)
+
+
+def stream(address: str) -> Any:
+    """A file to read some bytes of. Its size is known without a further request. Raises FileNotFoundError."""
+    files, path = located(address)
+    return pa.OSFile(path) if files is None else files.open_input_file(path)
+
+
+def etag_of(opened: Any) -> str | None:
+    """What a store calls the content of a file that is open; None where it calls it nothing."""
+    found = opened.metadata() if isinstance(opened, pa.NativeFile) and not isinstance(opened, pa.PythonFile) else None
+    return next((str(v) for k, v in (found or {}).items() if str(k).lower() == "etag"), None)
 
 
 def size_of(address: str) -> int:
@@ -77,16 +91,9 @@ def _here_size(path: str) -> int | None:
         return None
 
 
-def writing(address: str, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
-    """A Parquet file to be written, with Zstandard."""
-    files, path = _found(address)
-    return pq.ParquetWriter(path, schema, filesystem=files, compression="zstd", store_schema=False, **options)
-
-
-def save(table: pa.Table, address: str, **options: Any) -> None:
-    """Write a table as a Parquet file, with Zstandard."""
-    files, path = _found(address)
-    pq.write_table(table, path, filesystem=files, compression="zstd", store_schema=False, **options)
+def page_options(rows: pa.Table) -> dict[str, Any]:
+    """How pyarrow writes pages of a good size: it looks at how large one is after so many rows."""
+    return {"write_batch_size": rows_within(PAGE_BYTES, rows.nbytes // max(1, rows.num_rows), 1024)}
 
 
 def remove(address: str) -> None:
@@ -114,6 +121,14 @@ def written_in(folder: str) -> list[str]:
         else:
             kept.append(found.base_name)
     return [join(folder, name) for name in sorted(kept)]
+
+
+def keep_only(folder: str, names: Container[str]) -> None:
+    """Remove every file of a folder that has none of these names."""
+    files, path = filesystem(folder)
+    for found in files.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        if found.is_file and found.base_name not in names:
+            files.delete_file(found.path)
 
 
 def flatten(folder: str, column: str) -> None:
@@ -150,14 +165,14 @@ def filesystem(address: str) -> tuple[fs.FileSystem, str]:
     return _remote(address) if is_remote(address) else (_here(), address)
 
 
-def _found(address: str) -> tuple[fs.FileSystem | None, str]:
-    """A path of this machine is opened as such, which is quickest."""
+def located(address: str) -> tuple[fs.FileSystem | None, str]:
+    """The store of an address, and its name there; None for a path of this machine, which is opened as such."""
     return _remote(address) if is_remote(address) else (None, address)
 
 
 def _remote(address: str) -> tuple[fs.FileSystem, str]:
-    url = urlsplit(address)
-    return (_hdfs(url.netloc), url.path) if url.scheme == "hdfs" else (_s3(), f"{url.netloc}{url.path}")
+    scheme, authority, name = split_address(address)
+    return (_hdfs(authority), f"/{name}") if scheme == "hdfs" else (_s3(), f"{authority}/{name}".rstrip("/"))
 
 
 @lru_cache(maxsize=1)
@@ -170,6 +185,7 @@ def _s3() -> fs.FileSystem:
     """Made anew in each process: it has threads and connections of its own."""
     endpoint, region = s3_place()
     given: dict[str, Any] = {"region": region} if region else {}
+    given |= {"allow_delayed_open": True}  # what is small is put with one request, not uploaded in parts
     if endpoint:
         scheme_, _, host = endpoint.rpartition("://")
         given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme_ or "https"}

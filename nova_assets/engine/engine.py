@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.engine import outside
+from nova_assets.engine import limits, outside
+from nova_assets.engine.digest import digest_of, digest_of_frame
+from nova_assets.engine.footers import width_on_disk
+from nova_assets.engine.limits import using
 from nova_assets.engine.matched import matched
 from nova_assets.engine.partition import derived, value_of
 from nova_assets.engine.remote import open_warehouse
 from nova_assets.engine.rewrite import Rewriter
-from nova_assets.engine.session import READING, Session, using
+from nova_assets.engine.session import READING, Session
 from nova_assets.engine.shipping import ship_by_value
 from nova_assets.engine.streaming import Streaming
+from nova_assets.engine.sums import check_sums
 from nova_assets.engine.take import LargeParquet, take
 from nova_assets.engine.ways import Ways
 from nova_assets.engine.write import Writer
@@ -30,8 +34,10 @@ from nova_assets.model.external import Described, Seen
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.warehouse import Entry
+from nova_assets.model.sums import explained_overflow
+from nova_assets.model.warehouse import Entry, Upload
 from nova_assets.model.way import Way
+from nova_assets.similar import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +79,15 @@ class SparkEngine:
     def session(self) -> SparkSession:
         """The session, started now if it was not. Raises EngineUnavailable."""
         return self._session.get()
+
+    def close(self) -> None:
+        """Give back the settings that were held for frames which were handed out."""
+        self._ways.handed_out.end()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        with self._session.guarded(), limits.scope():
+            yield
 
     def read(self, read: Read) -> Any:
         return self._ways.frame(read)
@@ -139,7 +154,7 @@ class SparkEngine:
         lacking = [c for c in columns if c not in have]
         if lacking:
             raise SchemaMismatch(
-                f"there are no columns {', '.join(map(repr, lacking))}",
+                f"there are no columns {', '.join(map(repr, lacking))}{did_you_mean(lacking[0], have)}",
                 found=", ".join(columns),
                 expected=f"some of {', '.join(have)}",
             )
@@ -190,26 +205,43 @@ class SparkEngine:
         with one_evaluation(lazy) as once:
             yield {**frames, **once}
 
-    def write(self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
-        return self._writer.write(frame, staged, channel, schema)
+    def write(
+        self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
+    ) -> Manifest:
+        with self.working():
+            return self._writer.write(frame, staged, channel, schema, digest=digest)
+
+    def digest(self, frame: Any, schema: Schema | None) -> str:
+        if isinstance(frame, pa.Table):
+            return str(digest_of(frame, schema))
+        return str(digest_of_frame(self._session, frame, schema))
 
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
     ) -> tuple[Manifest, Way]:
         rewriter = Rewriter(self._session, self.warehouse, self._writer, self.read, self.way)
-        return rewriter.rewrite(read, staged, channel, schema)
+        with explained_overflow(read), self.working():
+            return rewriter.rewrite(read, staged, channel, schema)
 
     @contextmanager
     def computing(self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]) -> Iterator[None]:
         from nova_assets.engine.progress import computing
 
         ship_by_value(function)
-        with computing(self.session, name, tell, PROGRESS_EVERY):
+        with self.working(), computing(self.session, name, tell, PROGRESS_EVERY):
             yield
 
-    def take(self, data: Any, schema: Schema | None) -> Any:
-        taken = take(data, schema)
-        return self.session.read.parquet(*map(str, taken.paths)) if isinstance(taken, LargeParquet) else taken
+    def take(self, data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
+        rows = take(data, schema, evolves=evolves)
+        if isinstance(rows, pa.Table):
+            return rows
+        from nova_assets.engine.convert import convert_frame
+
+        if isinstance(rows, LargeParquet):
+            paths = [str(path) for path in rows.paths]
+            limits.current(self._ways.handed_out).fit(self._session.get, width_on_disk(paths))
+            rows = self.session.read.parquet(*paths)
+        return convert_frame(rows, schema, evolves=evolves)
 
     def frame(self, data: Any, schema: Schema) -> Any:
         nothing = isinstance(data, Sequence) and not data
@@ -234,6 +266,17 @@ class SparkEngine:
         rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
         return dropped(self.read(replace(old, schema=new.schema)), rows)
 
+    def check_sums(self, where: str, staged: Block, older: Sequence[Block], types: Mapping[str, DataType]) -> None:
+        key = staged.merge.key
+
+        def rows_of(read: Read, keys: pa.Table | None) -> pa.Table:
+            if keys is None:
+                return self.to_arrow(self.fetch(read))
+            rows = read if isinstance(read, Snapshot) else self.fetch(read)
+            return self.to_arrow(self.matching(rows, keys, key, here=True))
+
+        check_sums(where, staged, older, types, rows_of)
+
     def delete(self, folder: str) -> None:
         self.warehouse.delete(folder)
 
@@ -255,11 +298,23 @@ class SparkEngine:
     def size(self, path: str) -> int | None:
         return self.warehouse.size(path)
 
+    def uploads(self) -> list[Upload]:
+        return self.warehouse.uploads()
+
+    def abort_upload(self, upload: Upload) -> None:
+        self.warehouse.abort(upload)
+
+    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+        return self.warehouse.defect_of(file, thorough=thorough)
+
     def where(self, files: Sequence[DataFile]) -> list[str]:
         return self.warehouse.paths(files)
 
-    def mark(self, catalog: str) -> None:
-        self.warehouse.mark(catalog)
+    def mark(self, catalog: str, identity: str) -> None:
+        self.warehouse.mark(catalog, identity)
+
+    def mark_of(self, catalog: str) -> str | None:
+        return self.warehouse.mark_of(catalog)
 
     def marks(self) -> frozenset[str]:
         return self.warehouse.marks()

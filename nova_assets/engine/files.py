@@ -1,9 +1,9 @@
 """The warehouse: a folder of blocks. Every path that is read, written or deleted goes through here.
 
 A block's files lie in ``blocks/<block id>/`` under the root and nowhere else. Folders are made, filled once, and
-deleted whole; a read is told every file by the catalog and lists nothing (R16). Beside them, ``catalogs/`` has an empty
-file for each catalog that writes here, so that none takes another's blocks for orphans, and ``orphans/`` what was
-taken for such.
+deleted whole; a read is told every file by the catalog and lists nothing (R16). Beside them, ``catalogs/`` has a file
+for each catalog that writes here, with the identity that it knows the warehouse by, so that none takes another's blocks
+for orphans, and ``orphans/`` what was taken for such.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import os
 import re
 import shutil
 import time
+import uuid
 from collections.abc import Iterable
 from datetime import UTC
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from pyarrow import fs
 
 from nova_assets.engine import disk
-from nova_assets.errors import FileMissing, NotSupported, WarehouseUnavailable
+from nova_assets.engine.integrity import check_files, defect_of
+from nova_assets.errors import FileMissing, WarehouseUnavailable
+from nova_assets.model.address import parse_address
 from nova_assets.model.block import DataFile
-from nova_assets.model.warehouse import Entry
+from nova_assets.model.warehouse import Entry, Upload
 
 BLOCKS = "blocks"
 CATALOGS = "catalogs"
@@ -40,11 +42,11 @@ class Warehouse:
         root: its path, or a ``file:`` URL. It is made when the first block is.
 
     Raises:
-        NotSupported: the URL is of another kind.
+        SettingsError, NotSupported: as ``parse_address`` does.
     """
 
     def __init__(self, root: str | Path) -> None:
-        self.root = _local(str(root))
+        self.root = Path(parse_address(str(root)).path)
         self.files = fs.LocalFileSystem()
 
     @property
@@ -152,13 +154,35 @@ class Warehouse:
             )
         return disk.join(self.address, file.path)
 
-    def paths(self, files: Iterable[DataFile]) -> list[str]:
-        """Where listed files are, each seen to be there with the size that the catalog has of it.
+    def paths(self, files: Iterable[DataFile], *, here: bool = False) -> list[str]:
+        """Where listed files are, each seen to be there as it was written, by its size and its footer.
+
+        Args:
+            here: they are read in this process next.
 
         Raises:
             FileMissing: one is gone, or has another size.
+            FileAltered: one is another file.
         """
-        return [self._seen(file) for file in files]
+        listed = [(file, self.path(file)) for file in files]
+        check_files(listed, here=here)
+        return [path for _, path in listed]
+
+    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+        """What is wrong with a listed file; None where it is as it was written.
+
+        Args:
+            thorough: all its bytes are read, and compared with its digest.
+
+        Raises:
+            WarehouseUnavailable: it cannot be told.
+        """
+        size = self.size(file.path)
+        if size is None:
+            return "is missing"
+        if size != file.bytes:
+            return f"has {size} byte{'' if size == 1 else 's'} in place of {file.bytes}"
+        return defect_of(file, self.path(file), thorough=thorough)
 
     def size(self, name: str) -> int | None:
         """The bytes of a listed file; None where it is not there.
@@ -184,8 +208,20 @@ class Warehouse:
         folders = self._listed(BLOCKS)
         return [*folders, *(e for folder in folders if folder.is_folder for e in self._listed(folder.path))]
 
-    def mark(self, catalog: str) -> None:
-        """Leave the mark of a catalog, unless it is there.
+    def uploads(self) -> list[Upload]:
+        """Uploads in parts that are not finished; a folder knows none.
+
+        Raises:
+            NotSupported: what it takes to list them is not installed.
+            WarehouseUnavailable: they cannot be listed.
+        """
+        return []
+
+    def abort(self, upload: Upload) -> None:
+        """Give the room of an unfinished upload back. Raises as ``uploads`` does."""
+
+    def mark(self, catalog: str, identity: str) -> None:
+        """Leave the mark of a catalog, with the identity that it knows the warehouse by.
 
         Raises:
             WarehouseUnavailable: the warehouse cannot be written.
@@ -193,12 +229,28 @@ class Warehouse:
         self.check_mark(catalog)
         mark = self.root / CATALOGS / catalog
         try:
-            if not mark.exists():
-                mark.parent.mkdir(parents=True, exist_ok=True)
-                mark.touch()
-                disk.sync([str(mark.parent)])
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            fresh = mark.with_name(f".{catalog}.{uuid.uuid4().hex}")
+            fresh.write_text(identity)
+            disk.sync([str(fresh)])
+            fresh.replace(mark)
+            disk.sync([str(mark.parent)])
         except OSError as error:
             raise self.unavailable("be written", error) from error
+
+    def mark_of(self, catalog: str) -> str | None:
+        """The identity in a catalog's mark: empty in one of an older version, None where there is none.
+
+        Raises:
+            WarehouseUnavailable: it cannot be read.
+        """
+        self.check_mark(catalog)
+        try:
+            return (self.root / CATALOGS / catalog).read_text()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self.unavailable("be read", error) from error
 
     def check_mark(self, catalog: str) -> None:
         """Raises WarehouseUnavailable for what is no identity of a catalog."""
@@ -211,7 +263,8 @@ class Warehouse:
         Raises:
             WarehouseUnavailable: it cannot be listed.
         """
-        return frozenset(e.path.rpartition("/")[2] for e in self._listed(CATALOGS))
+        names = (e.path.rpartition("/")[2] for e in self._listed(CATALOGS))
+        return frozenset(name for name in names if _MARK.fullmatch(name))
 
     def check(self) -> str:
         """One line about the warehouse.
@@ -219,17 +272,30 @@ class Warehouse:
         Raises:
             WarehouseUnavailable: it cannot be written.
         """
-        blocks = self.root / BLOCKS
-        made = blocks.is_dir()
-        probe = blocks / f".probe-{os.getpid()}"
+        made = (self.root / BLOCKS).is_dir()
         try:
-            blocks.mkdir(parents=True, exist_ok=True)
-            probe.write_bytes(b"")
-            probe.unlink()
-            free = shutil.disk_usage(blocks).free
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._probe()
+            free = shutil.disk_usage(self.root).free
         except OSError as error:
             raise self.unavailable("be written", error) from error
         return f"{self.root} ({'in use' if made else 'new'}, {_gigabytes(free)} free)"
+
+    def _probe(self) -> None:
+        """Write a file, read it back, and delete it. Raises OSError, also where something else is read back."""
+        files, path = disk.filesystem(disk.join(self.address, f".nova-probe-{uuid.uuid4().hex}"))
+        content = os.urandom(64)
+        with files.open_output_stream(path) as writing:
+            writing.write(content)
+        try:
+            with files.open_input_stream(path) as reading:
+                found = reading.read()
+        finally:
+            files.delete_file(path)
+        if found != content:
+            raise OSError(f"of {len(content)} bytes that were written, {len(found)} others were read back")
+        if files.get_file_info(path).type is not fs.FileType.NotFound:
+            raise OSError(f"{path} was deleted, and is there still")
 
     def _listed(self, folder: str) -> list[Entry]:
         """What is right in a folder; no deeper, since folders may lead elsewhere, or round in circles."""
@@ -243,16 +309,6 @@ class Warehouse:
             for f in found
             if f.mtime is not None
         ]
-
-    def _seen(self, file: DataFile) -> str:
-        path = self.path(file)
-        try:
-            size = disk.size_of(path)
-        except OSError as error:
-            raise missing(file, path, error.strerror) from error
-        if size != file.bytes:
-            raise changed(file, path, size)
-        return path
 
     def unavailable(self, what: str, error: OSError) -> WarehouseUnavailable:
         """The error for what the file system says.
@@ -270,44 +326,6 @@ class Warehouse:
             else "mend its permissions, or set NOVA_WAREHOUSE to another folder",
             warehouse=self.address,
         )
-
-
-def missing(file: DataFile, path: str, found: object) -> FileMissing:
-    """The error for a listed file that is not there."""
-    return FileMissing(
-        f"the file {file.path} is listed in the catalog and not in the warehouse",
-        found=found,
-        expected=f"{file.bytes} bytes at {path}",
-        next=_REPAIR,
-        path=file.path,
-    )
-
-
-def changed(file: DataFile, path: str, size: int) -> FileMissing:
-    """The error for a listed file that has become another."""
-    return FileMissing(
-        f"the file {file.path} was changed after it was committed",
-        found=f"{size} bytes",
-        expected=f"{file.bytes} bytes at {path}",
-        next=_REPAIR,
-        path=file.path,
-    )
-
-
-_REPAIR = "nova doctor --repair --dry-run, which says what it means and what can be done"
-
-
-def _local(root: str) -> Path:
-    url = urlparse(root)
-    if url.scheme == "file":
-        return Path(unquote(url.path)).absolute()
-    if "://" in root:
-        raise NotSupported(
-            f"the warehouse {root!r} is of a kind that is not known",
-            expected="a path, a file:// URL, s3://BUCKET/PREFIX or hdfs://NAMENODE:PORT/PATH",
-            next="set NOVA_WAREHOUSE to a folder; one that is mounted on every machine of a cluster will do",
-        )
-    return Path(root).expanduser().absolute()
 
 
 def is_folder(name: str) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nova_assets.engine.columns import col
+from nova_assets.engine.equality import canonical_column
 from nova_assets.engine.types import from_struct, to_spark
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.evolution import reconcile
@@ -14,7 +17,9 @@ from nova_assets.model.schema import DELETED, Field, Schema, widens
 DELETION_IN_BASE = "nova: a base has no deletions"
 
 
-def fitted(frame: DataFrame, schema: Schema, where: str, *, refuse_deletions: bool = False) -> DataFrame:
+def fitted(
+    frame: DataFrame, schema: Schema, where: str, *, refuse_deletions: bool = False, canonical: Collection[str] = ()
+) -> DataFrame:
     """The frame with exactly the columns of the schema, in its order and types. Absent columns are null.
 
     Args:
@@ -22,6 +27,7 @@ def fitted(frame: DataFrame, schema: Schema, where: str, *, refuse_deletions: bo
         where: names the block in errors.
         refuse_deletions: fail, when evaluated, at a row whose ``_deleted`` is true, with ``DELETION_IN_BASE`` in the
             message. (Looking first would evaluate the frame twice, and might see other rows.)
+        canonical: columns whose values are brought into canonical form (``model/equality``).
 
     Raises:
         SchemaMismatch: a column of no place in the schema, one that is missing and may not be null, another type.
@@ -35,7 +41,10 @@ def fitted(frame: DataFrame, schema: Schema, where: str, *, refuse_deletions: bo
     if refuse_deletions and DELETED in have:
         mark = _mark(have)
         frame = frame.filter(F.when(mark, F.raise_error(F.lit(DELETION_IN_BASE))).otherwise(F.lit(True)))
-    return frame.select(*(_column(f, have, where) for f in schema.fields))
+    rows = frame.select(*(_column(f, have, where) for f in schema.fields))
+    for name in canonical:
+        rows = rows.withColumn(name, canonical_column(col(name), schema.field(name).type))
+    return rows
 
 
 def cast_to(frame: DataFrame, schema: Schema) -> DataFrame:

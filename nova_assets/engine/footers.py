@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine import disk
+from nova_assets.engine.file_writer import FileReport
+from nova_assets.engine.integrity import footer_of_block_file, open_block_file
 from nova_assets.model.block import DataFile
+from nova_assets.plan.width import Width, widest, width
 
 _LONGEST = 512
 """A bound that is longer than this many characters is left out: the catalog is no place for documents."""
@@ -24,6 +27,9 @@ class Footer:
 
     Args:
         nulls: column -> rows that are null in it; None where the file does not say.
+        digest: of all bytes of the file; empty where its writer computed none.
+        footer_digest: of the footer alone.
+        unpacked: bytes of its rows before they are compressed.
     """
 
     path: str
@@ -31,6 +37,9 @@ class Footer:
     bytes: int
     ranges: dict[str, tuple[Any, Any]]
     nulls: dict[str, int | None]
+    digest: str = ""
+    footer_digest: str = ""
+    unpacked: int = 0
 
     def as_file(self, folder: str) -> DataFile:
         """As a block lists it.
@@ -38,7 +47,34 @@ class Footer:
         Args:
             folder: the block's, below the warehouse's root.
         """
-        return DataFile(disk.join(folder, disk.name_of(self.path)), self.rows, self.bytes, self.ranges)
+        path = disk.join(folder, disk.name_of(self.path))
+        return DataFile(
+            path,
+            self.rows,
+            self.bytes,
+            self.ranges,
+            digest=self.digest,
+            footer_digest=self.footer_digest,
+            unpacked=self.unpacked,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Footer:
+        return Footer(**{**data, "ranges": {c: (low, high) for c, (low, high) in data["ranges"].items()}})
+
+
+def reported(report: FileReport, ranges_of: Sequence[str] = (), nulls_of: Sequence[str] = ()) -> Footer:
+    """The footer of a file that was just written, as its writer reports it. Nothing is read.
+
+    Args:
+        ranges_of, nulls_of: as for ``read_footer``.
+    """
+    described = _described(report.metadata, ranges_of, nulls_of)
+    unpacked = unpacked_bytes(report.metadata)
+    return Footer(report.path, report.rows, report.bytes, *described, report.digest, report.footer_digest, unpacked)
 
 
 def read_footer(path: str, ranges_of: Sequence[str] = (), nulls_of: Sequence[str] = ()) -> Footer:
@@ -49,15 +85,32 @@ def read_footer(path: str, ranges_of: Sequence[str] = (), nulls_of: Sequence[str
         ranges_of: columns whose least and greatest values are wanted; those that have none are left out.
         nulls_of: columns whose nulls are to be counted.
     """
-    metadata = disk.footer_of(path)
+    metadata = footer_of_block_file(path)
+    described = _described(metadata, ranges_of, nulls_of)
+    return Footer(path, metadata.num_rows, disk.size_of(path), *described, unpacked=unpacked_bytes(metadata))
+
+
+def _described(
+    metadata: pq.FileMetaData, ranges_of: Sequence[str], nulls_of: Sequence[str]
+) -> tuple[dict[str, tuple[Any, Any]], dict[str, int | None]]:
     ranges = {c: r for c in ranges_of if (r := _range(_chunks(metadata, c))) is not None}
-    nulls = {c: _nulls(_chunks(metadata, c)) for c in nulls_of}
-    return Footer(path, metadata.num_rows, disk.size_of(path), ranges, nulls)
+    return ranges, {c: _nulls(_chunks(metadata, c)) for c in nulls_of}
+
+
+def unpacked_bytes(metadata: pq.FileMetaData) -> int:
+    """Bytes of the rows of a file before they are compressed."""
+    return sum(int(metadata.row_group(n).total_byte_size) for n in range(metadata.num_row_groups))
+
+
+def width_on_disk(paths: Iterable[str]) -> Width:
+    """Of the widest rows among Parquet files that no manifest lists."""
+    footers = ((disk.footer_of(p), disk.size_of(p)) for p in paths)
+    return widest(width(f.num_rows, size, unpacked_bytes(f)) for f, size in footers)
 
 
 def table_of(files: Sequence[str], columns: list[str] | None = None) -> pa.Table:
     """The rows of some files of one block."""
-    return pa.concat_tables([disk.opened(f).read(columns) for f in files], promote_options="default")
+    return pa.concat_tables([open_block_file(f).read(columns) for f in files], promote_options="default")
 
 
 def total_nulls(footers: Iterable[Footer], column: str) -> int | None:

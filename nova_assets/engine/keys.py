@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import BadKey
+from nova_assets.model.equality import canonical
 from nova_assets.model.merge import COMBINERS, Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 from nova_assets.model.values import order_of
@@ -24,8 +27,16 @@ EXAMPLES = 3
 
 _PLACE, _GONE, _ALL = "__nova_place", "__nova_gone", "__nova_all"
 
+_ALL_DIGITS = Context(prec=80)
+"""Python's own context rounds to 28 digits; a decimal of a channel has up to 38."""
+
+
+def _sum(values: Sequence[Any]) -> Any:
+    return reduce(lambda a, b: _ALL_DIGITS.add(a, b) if isinstance(a, Decimal) else a + b, values)
+
+
 _COMBINE: Mapping[str, Callable[[Sequence[Any]], Any]] = {
-    "sum": lambda values: sum(values[1:], start=values[0]),
+    "sum": _sum,
     "min": lambda values: min(values, key=order_of),
     "max": lambda values: max(values, key=order_of),
     "bool_and": all,
@@ -90,7 +101,7 @@ def resolved(rows: Sequence[Row], model: MergeModel, where: str) -> list[Row]:
     """
     by_key: dict[str, list[Row]] = {}
     for row in rows:
-        by_key.setdefault(repr([row[c] for c in model.key]), []).append(row)
+        by_key.setdefault(repr(canonical([row[c] for c in model.key])), []).append(row)
     kept: list[Row] = []
     open_: list[Row] = []
     open_rows = 0
@@ -169,7 +180,9 @@ def _comparable(table: pa.Table, key: list[str]) -> pa.Table:
     for name in key:
         index = table.schema.get_field_index(name)
         if pa.types.is_nested(table.schema.field(index).type):
-            table = table.set_column(index, name, pa.array([repr(v) for v in table.column(index).to_pylist()]))
+            table = table.set_column(
+                index, name, pa.array([repr(canonical(v)) for v in table.column(index).to_pylist()])
+            )
     return table
 
 
@@ -184,7 +197,7 @@ def _greatest(rows: Sequence[Row], model: MergeModel) -> list[Row]:
 def _told_apart(rows: Sequence[Row], model: MergeModel) -> set[str]:
     """The rows, without what is combined, as far as they differ."""
     combined = dict(model.combine) if isinstance(model, Keyed) else {}
-    return {repr({c: v for c, v in r.items() if c not in combined}) for r in rows}
+    return {repr(canonical({c: v for c, v in r.items() if c not in combined})) for r in rows}
 
 
 def _combined(live: Sequence[Row], model: MergeModel) -> Row:

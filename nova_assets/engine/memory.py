@@ -12,12 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine import disk
 from nova_assets.engine.buckets import fold
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.compare import diff
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.engine.files import Warehouse
+from nova_assets.engine.footers import unpacked_bytes
+from nova_assets.engine.integrity import open_block_file
 from nova_assets.engine.names import names_in
 from nova_assets.formats import arrow
 from nova_assets.model.block import Block
@@ -43,8 +44,9 @@ def compute(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | N
     model, schema = read.merge, read.schema
     if schema is None:
         return None
-    opened = {b.id: [disk.opened(path) for path in warehouse.paths(b.manifest.files)] for b in blocks}
-    if sum(_uncompressed(f) for some in opened.values() for f in some) > MEMORY_BYTES:
+    warehouse.paths([f for b in blocks for f in b.manifest.files], here=True)  # side by side
+    opened = {b.id: [open_block_file(warehouse.path(f)) for f in b.manifest.files] for b in blocks}
+    if sum(unpacked_bytes(f.metadata) for some in opened.values() for f in some) > MEMORY_BYTES:
         return None
 
     def rows(some: Sequence[Source], columns: Schema) -> list[pa.Table]:
@@ -68,10 +70,6 @@ def _diff(read: Diff, warehouse: Warehouse) -> pa.Table | None:
     sides = [compute(replace(s, schema=how.schema, merge=how.model), warehouse) for s in (read.old, read.new)]
     old, new = (None if s is None else arranged(one_chunk(s), how.layout)[0] for s in sides)
     return None if old is None or new is None else diff(old, new, how.model, how.layout)
-
-
-def _uncompressed(file: pq.ParquetFile) -> int:
-    return sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups))
 
 
 def _rows(block: Block, files: Sequence[pq.ParquetFile], schema: Schema) -> pa.Table:

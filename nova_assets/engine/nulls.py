@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine import disk, keys
+from nova_assets.engine import keys
 from nova_assets.engine.footers import Footer, total_nulls
+from nova_assets.engine.integrity import open_block_file
 from nova_assets.engine.target import Target
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED
@@ -21,7 +22,7 @@ def check_nulls(footers: Sequence[Footer], target: Target) -> None:
         BadKey: a key is null.
         SchemaMismatch: another column is that may not be.
     """
-    for column in never_null(target):
+    for column in target.never_null:
         if total_nulls(footers, column) == 0:
             continue
         of_key = target.model is not None and column in target.model.key
@@ -39,20 +40,12 @@ def check_nulls(footers: Sequence[Footer], target: Target) -> None:
             )
 
 
-def never_null(target: Target) -> tuple[str, ...]:
-    """The columns of a block that may not be null."""
-    if target.model is None:
-        return ()
-    required = [f.name for f in target.schema.fields if not f.nullable]
-    return tuple(dict.fromkeys((*target.model.key, *required)))
-
-
 def _null_rows(footers: Sequence[Footer], column: str, *, even_deletions: bool, target: Target) -> pa.Table:
     """The rows in which a column is null. Of a deletion, only the key means anything."""
     found = []
     for footer in footers:
         if footer.nulls[column] != 0:
-            table = disk.opened(footer.path).read()
+            table = open_block_file(footer.path).read()
             wrong = table.column(column).is_null()
             if target.marked and not even_deletions:
                 wrong = pc.and_(wrong, pc.invert(table.column(DELETED)))

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine import disk
+from nova_assets.engine.buckets.files import Written
 from nova_assets.engine.buckets.order import one_chunk
 from nova_assets.errors import PartitionError
 from nova_assets.formats.derived import with_derived
-from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import Dimension, within
-from nova_assets.model.placement import partition_of
 from nova_assets.model.schema import DataType, Schema, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 _PLACE = "__nova_place"
 _HOUR = 3_600_000_000  # microseconds
@@ -69,12 +70,23 @@ def _with_derived(frame: Any, d: Dimension, schema: Schema | None) -> Any:
     if kinds[str(d.of)] != "timestamp":
         value = F.to_date(moment)
     else:
-        local = F.unix_micros(F.from_utc_timestamp(moment, d.tz or "UTC"))
         if d.kind == "hourly":
-            value = F.timestamp_micros(F.unix_micros(moment) - F.pmod(local, F.lit(_HOUR)))
+            value = _full_hour(_full_hour(moment, d), d)  # twice, for clocks that change by half an hour (model/clock)
         else:
-            value = F.date_from_unix_date(F.floor(local / _DAY).cast("int"))
+            value = F.date_from_unix_date(F.floor(_local_micros(moment, d) / _DAY).cast("int"))
     return frame.withColumn(d.column, value.cast(to_spark(d.derived_type(schema))))
+
+
+def _full_hour(moment: Column, d: Dimension) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.timestamp_micros(F.unix_micros(moment) - F.pmod(_local_micros(moment, d), F.lit(_HOUR)))
+
+
+def _local_micros(moment: Column, d: Dimension) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.unix_micros(F.from_utc_timestamp(moment, d.tz or "UTC"))
 
 
 def split(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
@@ -89,16 +101,15 @@ def split(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
     return [beside.slice(end - n, n) for n, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
-def partition_of_file(path: str, channel: Channel, scope: str, where: str) -> str:
+def partition_of_file(written: Written, scope: str, where: str) -> str:
     """The one partition that all rows of a file are in.
 
     Raises:
-        PartitionError: it lies outside the scope, or rows of several are in the file.
+        PartitionError: a row is in no partition, or in one outside the scope.
     """
-    columns = list(channel.partition_columns)
-    rows = disk.opened(path).read(columns)
-    found = [partition_of(channel.partitions, r, where) for r in rows.group_by(columns).aggregate([]).to_pylist()]
-    outside = [p for p in found if not within(p, scope)]
+    if written.refusal is not None:
+        raise PartitionError(**written.refusal)
+    outside = [p for p in written.partitions if not within(p, scope)]
     if outside:
         raise PartitionError(
             f"{where} was given rows of another partition than {scope}",
@@ -106,5 +117,5 @@ def partition_of_file(path: str, channel: Channel, scope: str, where: str) -> st
             expected=f"rows of {scope} alone",
             next="leave the others out, or write without naming a partition",
         )
-    assert len(found) == 1, f"{path} holds {found}"
-    return found[0]
+    [partition] = written.partitions
+    return partition

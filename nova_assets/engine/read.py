@@ -17,9 +17,10 @@ from nova_assets.engine.columns import col
 from nova_assets.engine.diff import bag_difference, diff
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.fit import custom_base
+from nova_assets.engine.limits import using
 from nova_assets.engine.merge import SEQ, fold, live, merge, newest
 from nova_assets.engine.names import names_in, types_in
-from nova_assets.engine.session import READING, Session, is_connect, using
+from nova_assets.engine.session import READING, Session, is_connect
 from nova_assets.engine.types import to_spark, to_struct
 from nova_assets.engine.versions import WIDENS, metadata
 from nova_assets.errors import NotSupported
@@ -43,6 +44,9 @@ FEW_ROWS = 100_000
 
 _LITERAL_FILES = 200
 """Above this many files their order is joined in, not written into the query."""
+
+_CHECKSUMS = {"parquet.page.verify-checksum.enabled": "true"}
+"""Pages are compared with their checksums, where they have some."""
 
 _FILE = "__nova_file"
 _GLOB = re.compile(r"[{}\[\]*?\\]")
@@ -247,7 +251,7 @@ class Reader:
         there = Schema(tuple(f for f in own if f is not None))
         reader = self.session.get().read.format(format_).schema(to_struct(there))
         # No file is passed over in silence.
-        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false")
+        reader = reader.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **_CHECKSUMS)
         try:
             rows = load(reader, self.session.get(), self.warehouse.paths(files))
         except AnalysisException as error:

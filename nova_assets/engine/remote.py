@@ -6,30 +6,31 @@ that could lead elsewhere.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pyarrow import fs
 
 from nova_assets.engine import disk
-from nova_assets.engine.files import BLOCKS, CATALOGS, ORPHANS, Warehouse, changed, is_folder, is_plain, missing
-from nova_assets.errors import FileMissing, SettingsError, WarehouseUnavailable
+from nova_assets.engine.files import BLOCKS, CATALOGS, ORPHANS, Warehouse, is_folder, is_plain
+from nova_assets.engine.integrity import AT_ONCE
+from nova_assets.errors import FileMissing, WarehouseUnavailable
+from nova_assets.model.address import parse_address
 from nova_assets.model.block import DataFile
-from nova_assets.model.warehouse import Entry
+from nova_assets.model.warehouse import Entry, Upload
 
 
 def open_warehouse(root: str | Path) -> Warehouse:
     """The warehouse at a path or an address.
 
     Raises:
-        NotSupported: an address of a kind that is not known.
-        SettingsError: it names no bucket.
+        SettingsError, NotSupported: as ``parse_address`` does.
     """
-    return RemoteWarehouse(str(root)) if str(root).startswith(("s3://", "hdfs://")) else Warehouse(root)
+    address = parse_address(str(root))
+    return RemoteWarehouse(str(address)) if address.scheme else Warehouse(root)
 
 
 class RemoteWarehouse(Warehouse):
@@ -40,9 +41,7 @@ class RemoteWarehouse(Warehouse):
     """
 
     def __init__(self, root: str) -> None:
-        self._address = root.rstrip("/")
-        if not urlsplit(self._address).netloc:
-            raise SettingsError("the warehouse names no bucket or namenode", found=root, expected="s3://BUCKET/PREFIX")
+        self._address = str(parse_address(root))
         self.files, self.base = disk.filesystem(self._address)
 
     @property
@@ -54,8 +53,7 @@ class RemoteWarehouse(Warehouse):
         return bool(self._listed(BLOCKS))
 
     def make(self, name: str) -> str:
-        self.delete(name)  # what an attempt that died here has left
-        return self.folder(name)
+        return self.folder(name)  # the beginning of names; a block's id is new, so nothing can be there
 
     def delete(self, name: str) -> None:
         if not is_folder(name) and is_plain(name) and not self._below(name):
@@ -68,18 +66,29 @@ class RemoteWarehouse(Warehouse):
             raise self.unavailable("be cleaned up", error) from error
 
     def delete_files(self, paths: Iterable[str]) -> None:
-        folders = set()
-        for name in paths:
+        """S3 keeps an empty object of a folder whose files are deleted. It is left: to remove it takes a listing, and
+        one that leaves out a retained file would delete that file."""
+        names = list(paths)
+        for name in names:
             self.path(DataFile(name, 0, 0))
-            folders.add(name.rpartition("/")[0])
-            try:
-                with suppress(FileNotFoundError):
-                    self.files.delete_file(self._key(name))
-            except OSError as error:
-                raise self.unavailable("be cleaned up", error) from error
-        for folder in folders:  # of which an empty object is left, where nothing else was in it
-            if not self._listed(folder):
-                self.delete(folder)
+        with ThreadPoolExecutor(AT_ONCE, "nova-delete") as pool:
+            list(pool.map(self._delete_file, names))
+        if not self.address.startswith("s3:"):
+            for folder in {name.rpartition("/")[0] for name in names}:
+                if not self._listed(folder):
+                    self.delete(folder)
+
+    def _delete_file(self, name: str) -> None:
+        try:
+            with suppress(FileNotFoundError):
+                self.files.delete_file(self._key(name))
+        except OSError as error:
+            raise self.unavailable("be cleaned up", error) from error
+
+    def listing(self) -> list[Entry]:
+        found = super().listing()
+        filled = {e.path.rpartition("/")[0] for e in found}
+        return [e for e in found if not e.is_folder or e.path in filled or not self.address.startswith("s3:")]
 
     def set_aside(self, name: str) -> None:
         self.check_name(name)
@@ -93,19 +102,6 @@ class RemoteWarehouse(Warehouse):
         except OSError as error:
             raise self.unavailable("be cleaned up", error) from error
 
-    def paths(self, files: Iterable[DataFile]) -> list[str]:
-        wanted = [(f, self.path(f)) for f in files]
-        try:  # asked for all at once, they are asked for side by side
-            found = self.files.get_file_info([self._key(f.path) for f, _ in wanted])
-        except OSError as error:
-            raise self.unavailable("be read", error) from error
-        for (file, path), there in zip(wanted, found, strict=True):
-            if not there.is_file:
-                raise missing(file, path, "no such object")
-            if there.size != file.bytes:
-                raise changed(file, path, int(there.size))
-        return [path for _, path in wanted]
-
     def size(self, name: str) -> int | None:
         try:
             self.path(DataFile(name, 0, 0))
@@ -116,20 +112,38 @@ class RemoteWarehouse(Warehouse):
             raise self.unavailable("be read", error) from error
         return int(found.size) if found.is_file else None
 
-    def mark(self, catalog: str) -> None:
+    def uploads(self) -> list[Upload]:
+        from nova_assets.engine.uploads import pending_uploads
+
+        return pending_uploads(self.address) if self.address.startswith("s3:") else []
+
+    def abort(self, upload: Upload) -> None:
+        from nova_assets.engine.uploads import abort_upload
+
+        abort_upload(self.address, upload)
+
+    def mark(self, catalog: str, identity: str) -> None:
         self.check_mark(catalog)
         try:
-            if not self.files.get_file_info(self._key(f"{CATALOGS}/{catalog}")).is_file:
-                self.files.open_output_stream(self._key(f"{CATALOGS}/{catalog}")).close()
+            with self.files.open_output_stream(self._key(f"{CATALOGS}/{catalog}")) as stream:
+                stream.write(identity.encode())
         except OSError as error:
             raise self.unavailable("be written", error) from error
 
+    def mark_of(self, catalog: str) -> str | None:
+        self.check_mark(catalog)
+        try:
+            with self.files.open_input_file(self._key(f"{CATALOGS}/{catalog}")) as stream:
+                return stream.read().decode() if stream.size() else ""
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self.unavailable("be read", error) from error
+
     def check(self) -> str:
         made = self.exists
-        probe = self._key(f"{CATALOGS}/.probe-{os.getpid()}")
         try:
-            self.files.open_output_stream(probe).close()
-            self.files.delete_file(probe)
+            self._probe()
         except OSError as error:
             raise self.unavailable("be written", error) from error
         return f"{self.address} ({'in use' if made else 'new'})"

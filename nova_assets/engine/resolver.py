@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine import disk, keys
+from nova_assets.engine.buckets.files import Written
 from nova_assets.engine.footers import Footer, table_of
-from nova_assets.engine.output import Output, Places
-from nova_assets.engine.session import WRITING, Session, using
+from nova_assets.engine.limits import using
+from nova_assets.engine.output import Output
+from nova_assets.engine.session import WRITING, Session
 from nova_assets.engine.target import Target
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED
+from nova_assets.model.sums import fits, limited_sums, overflow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,10 +40,10 @@ class Resolver:
         self.session = session
         self.output = output
 
-    def resolve(self, footers: Sequence[Footer], target: Target) -> tuple[Places] | None:
+    def resolve(self, footers: Sequence[Footer], target: Target) -> list[Written] | None:
         """Reduce keys that occur too often to what a block may hold.
 
-        Gives where rows are now; None where there were none.
+        Gives the files that the rows are in now; None where no key occurs too often.
 
         Raises:
             BadKey: nothing decides between several live rows of a key.
@@ -59,14 +63,14 @@ class Resolver:
             raise keys.undecided(target.where, model, found.live_keys, found.live_rows, found.examples)
         in_memory = found.rows is not None and found.count <= PYTHON_ROWS and size <= ARROW_BYTES
         if in_memory and keys.resolves_in_python(model):
-            places = self._resolve_in_memory(footers, found, target)
+            written = self._resolve_in_memory(footers, found, target)
         else:
-            places = self._resolve_by_spark(footers, target)
+            written = self._resolve_by_spark(footers, target)
         for f in footers:
             disk.remove(f.path)
-        return (places,)
+        return written
 
-    def _resolve_in_memory(self, footers: Sequence[Footer], found: keys.Repeats, target: Target) -> Places:
+    def _resolve_in_memory(self, footers: Sequence[Footer], found: keys.Repeats, target: Target) -> list[Written]:
         assert target.model is not None and found.rows is not None
         table = table_of([f.path for f in footers], None)
         kept = keys.resolved(table.take(found.rows).to_pylist(), target.model, target.where)
@@ -74,6 +78,12 @@ class Resolver:
         try:
             decided = pa.Table.from_pylist(kept, schema=table.schema)
         except (pa.ArrowException, OverflowError) as error:
+            types = limited_sums(target.model, target.schema)
+            for row in kept:  # to say which one it is
+                for column, type_ in types.items():
+                    if row[column] is not None and not fits(Fraction(row[column]), type_):
+                        key = {k: row[k] for k in target.model.key}
+                        raise overflow(target.where, column, type_, key, Fraction(row[column])) from error
             raise SchemaMismatch(
                 f"{target.where}: a combined value is too great for its column", found=str(error)
             ) from error
@@ -116,7 +126,7 @@ class Resolver:
         shown = tuple(r.asDict(recursive=True) for r in examples)
         return keys.Repeats(None, total[0] or 0, total[1], total[2] or 0, shown)
 
-    def _resolve_by_spark(self, footers: Sequence[Footer], target: Target) -> Places:
+    def _resolve_by_spark(self, footers: Sequence[Footer], target: Target) -> list[Written]:
         from pyspark.sql import functions as F
 
         from nova_assets.engine.columns import col

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from nova_assets.engine.buckets.content import Cellwork
 from nova_assets.engine.buckets.cuts import cuts, spans
-from nova_assets.engine.buckets.files import Written
+from nova_assets.engine.buckets.files import FILE_BYTES, Written
 from nova_assets.engine.cellwise import Cellwise
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.memory import compute
-from nova_assets.engine.roll import FILE_BYTES, roll
+from nova_assets.engine.roll import roll
 from nova_assets.engine.session import Session
 from nova_assets.engine.write import Writer
 from nova_assets.model.block import Block, Manifest, StagedBlock
@@ -82,7 +82,9 @@ class Rewriter:
         way = chosen(read, "block", self.way)
         if way == "memory" and isinstance(read.merge, Append):
             with suppress(OverflowError):  # Spark says it as it does elsewhere
-                return self.writer.write_files(partial(roll, read, self.warehouse), staged, channel, schema), "memory"
+                return self.writer.write_by(
+                    partial(roll, read, self.warehouse, schema), staged, channel, schema
+                ), "memory"
         if way == "memory" and (rows := self._computed(read)) is not None:
             return self.writer.write(rows, staged, channel, schema, known=True), "memory"
         if way != "frame" and self.session.has_workers:
@@ -104,6 +106,7 @@ class Rewriter:
 
         touched = [p for p in parts if p.work.deltas or _is_older(p.work, schema)]
         total = sum((p.work.size for p in parts), NOTHING)
+        self.cellwise.check(p.work for p in touched)
         pieces = [(p, works) for p in touched if (works := self._cellworks(p.work, channel, schema, total))]
         works = [w for _, some in pieces for w in some]
         outcome: list[list[Written] | None] = []
@@ -112,7 +115,7 @@ class Rewriter:
             outcome.extend(merge_cells(self.session.get(), works, schema, channel.merge, target) if works else [])
             return [w for files in outcome for w in files or ()]
 
-        manifest = self.writer.write_by(job, staged, channel, schema)
+        manifest = self.writer.write_by(job, staged, channel, schema, tasks=True)
         kept = [p for p in parts if p not in touched]
         whose = [p for p, some in pieces for _ in some]
         kept += [p for p, files in zip(whose, outcome, strict=True) if files is None]

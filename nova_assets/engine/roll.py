@@ -6,100 +6,84 @@ Partition by partition, several at once, and of each no more than a row group in
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from nova_assets.engine import disk
+from nova_assets.engine.buckets.files import FILE_BYTES, PLAIN_GROUP_BYTES, Target, Written, check_count, write_plain
 from nova_assets.engine.files import Warehouse
+from nova_assets.engine.integrity import open_block_file
 from nova_assets.engine.memory import fitted
-from nova_assets.engine.target import Target
-from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Block
 from nova_assets.model.reads import Chain, Snapshot, sources
 from nova_assets.model.schema import Schema
 from nova_assets.plan.way import MEMORY_BYTES
 
-FILE_BYTES = 128 * 1024 * 1024
-"""Of a file that is neither small nor unwieldy."""
-
-_ROW_GROUP = 64 * 2**20
-"""Bytes in memory."""
+_ROW_GROUP = PLAIN_GROUP_BYTES
 
 _AT_ONCE = min(4, os.cpu_count() or 1)
 
 
-def roll(read: Snapshot | Chain, warehouse: Warehouse, target: Target) -> Mapping[str, str]:
-    """Write the rows of each partition into few files. Gives name of a file -> its partition.
+def roll(read: Snapshot | Chain, warehouse: Warehouse, schema: Schema, target: Target) -> list[Written]:
+    """Write the rows of each partition into few files.
+
+    Args:
+        schema: of the block that is written.
 
     Raises:
         FileMissing: a file is gone, or was changed.
+        WarehouseUnavailable: the files do not hold the rows of the blocks.
     """
     parts: dict[str, list[Block]] = {}
     for block in sources(read):
         assert isinstance(block, Block)
         parts.setdefault(block.partition, []).append(block)
-    one = partial(_roll, warehouse, target, target.schema.relaxed())
+    one = partial(_roll, warehouse, schema.relaxed(), replace(target, dimensions=()))  # partitions are known
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         try:
-            found = list(pool.map(one, range(len(parts)), parts.values()))
+            found = list(pool.map(one, range(len(parts)), parts, parts.values()))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return {name: partition for partition, names in zip(parts, found, strict=True) for name in names}
+    return [written for some in found for written in some]
 
 
-def _roll(warehouse: Warehouse, target: Target, schema: Schema, n: int, blocks: list[Block]) -> list[str]:
+def _roll(
+    warehouse: Warehouse, schema: Schema, target: Target, n: int, partition: str, blocks: list[Block]
+) -> list[Written]:
     """The files of one partition."""
-    columns, names = to_arrow(schema), list[str]()
-    writer: pq.ParquetWriter | None = None
-    size = 0
-    try:
-        for rows, packed in _groups(warehouse, blocks, schema):
-            if writer is None:
-                names.append(f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{target.id}.zstd.parquet")
-                writer, size = disk.writing(disk.join(target.folder, names[-1]), columns), 0
-            writer.write_table(rows)
-            size += packed
-            if size >= FILE_BYTES:
-                writer.close()
-                writer = None
-    finally:  # what is open still would be finished whenever it is collected, after the folder was cleaned up
-        if writer is not None:
-            writer.close()
-    return names
+    groups = _groups(warehouse, blocks, schema)
+    written = list(write_plain(groups, target, FILE_BYTES, f"-{n:05d}"))
+    check_count(written, sum(b.rows for b in blocks), target.where)
+    return [replace(w, partitions=(partition,)) for w in written]
 
 
-def _groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[tuple[pa.Table, int]]:
-    """The rows of some blocks, as many together as make a row group; and what they take in their files."""
+def _groups(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
+    """The rows of some blocks, as many together as make a row group."""
     waiting: list[pa.Table] = []
-    size = held = 0
-    for rows, packed in _pieces(warehouse, blocks, schema):
+    held = 0
+    for rows in _pieces(warehouse, blocks, schema):
         waiting.append(rows)
-        size, held = size + packed, held + rows.nbytes
+        held += rows.nbytes
         if held >= _ROW_GROUP:
-            yield pa.concat_tables(waiting).combine_chunks(), size
-            waiting, size, held = [], 0, 0
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting, held = [], 0
     if waiting:
-        yield pa.concat_tables(waiting).combine_chunks(), size
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _pieces(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[tuple[pa.Table, int]]:
+def _pieces(warehouse: Warehouse, blocks: list[Block], schema: Schema) -> Iterator[pa.Table]:
     """The rows of some blocks, a row group of theirs at a time."""
+    warehouse.paths([f for b in blocks for f in b.manifest.files], here=True)  # side by side
     for block in blocks:
-        for path in warehouse.paths(block.manifest.files):
-            with disk.opened(path) as file:
+        for path in map(warehouse.path, block.manifest.files):
+            with open_block_file(path) as file:
                 for n in range(file.num_row_groups):
                     if file.metadata.row_group(n).total_byte_size > MEMORY_BYTES:
                         raise OverflowError(f"row group {n} of {path} is larger than it looks")
                     rows = fitted(block, file, partial(file.read_row_group, n), schema)
                     if rows.num_rows:
-                        yield rows, _packed(file.metadata.row_group(n))
-
-
-def _packed(group: pq.RowGroupMetaData) -> int:
-    return sum(group.column(n).total_compressed_size for n in range(group.num_columns))
+                        yield rows

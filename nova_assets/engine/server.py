@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -25,8 +24,9 @@ from weakref import WeakKeyDictionary
 
 from nova_assets.engine.environment import environment
 from nova_assets.errors import EngineUnavailable
+from nova_assets.masking import get_logger
 
-log = logging.getLogger("nova_assets.engine")
+log = get_logger("nova_assets.engine")
 
 _PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
 

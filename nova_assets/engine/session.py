@@ -7,27 +7,32 @@ holds on a given session, too, and leaves that session's own settings alone.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pyarrow as pa
 
 from nova_assets.engine.environment import environment
+from nova_assets.engine.integrity import altered_by
 from nova_assets.engine.java import use_java
+from nova_assets.engine.quiet import silence_loggers, silence_threads, without_java_noise
 from nova_assets.errors import EngineUnavailable, NovaError
+from nova_assets.faults import MORE_MEMORY, fault, is_lost_connection
+from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.settings import DEFAULT_HOME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger("nova_assets.engine")
+log = get_logger("nova_assets.engine")
 
 READING: Mapping[str, str] = {
     # Above this many paths Spark starts a job that looks at each; the catalog has told us already (DESIGN §6).
@@ -110,18 +115,61 @@ class Session:
         return self._session is not None
 
     def get(self) -> SparkSession:
-        """The session; another, where the server of the last one has ended. Raises EngineUnavailable when there can be
-        none."""
+        """The session; a new one, where the last one has ended and this package, or a function, can make another.
+
+        Raises:
+            EngineUnavailable: there can be none; or a session that was given has ended.
+        """
         with self._lock:
-            if self._session is None or _is_gone(self._session):
+            if self._session is not None and has_ended(self._session):
+                self._forget_ended(self._session)
+            if self._session is None:
                 if self._given is None:
                     self._session = build()
                 elif callable(self._given):
                     self._session = self._given()
                 else:
                     self._session = self._given
+                silence_loggers()
                 _check(self._session)
             return self._session
+
+    def _forget_ended(self, spark: SparkSession) -> None:
+        """Raises EngineUnavailable where the session is a user's, which nobody else can make again."""
+        own = self._given is None or callable(self._given)
+        if not own or (not is_connect(spark) and spark.sparkContext not in _ours):
+            raise EngineUnavailable(
+                "the Spark session that the store was given has ended",
+                found="its Java process, or its context, is gone, most often for want of memory; its log says why",
+                expected="a session that runs",
+                next='open the store with another that has more memory (spark.driver.memory), or with spark="local"',
+            )
+        log.warning("Spark has ended, most often for want of memory; another session is started")
+        _clear(spark)
+        self._session = None
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """A block that uses the session. If Spark ends in it, that is said, and not what broke because of it.
+
+        Raises:
+            EngineUnavailable: Spark has ended.
+        """
+        try:
+            yield
+        except EngineUnavailable:
+            raise
+        except Exception as error:
+            spark = self._session
+            if spark is None or not _ended_by(error, spark):
+                raise
+            told = error.what if isinstance(error, NovaError) else fault(error).said
+            raise EngineUnavailable(
+                "Spark has ended while it was computing",
+                found=told[:500],
+                expected="enough memory: most often the Java process had too little",
+                next=f"{MORE_MEMORY}; Spark's log says why",
+            ) from None
 
     @property
     def has_workers(self) -> bool:
@@ -146,7 +194,12 @@ class Session:
         from nova_assets.engine.types import from_struct
         from nova_assets.engine.versions import collected
 
-        table = collected(frame)
+        try:
+            table = collected(frame)
+        except Exception as error:
+            if (altered := altered_by(error)) is not None:
+                raise altered from error
+            raise
         wanted = to_arrow(from_struct(frame.schema))
         return table if table.schema.equals(wanted) else table.cast(wanted)
 
@@ -181,24 +234,6 @@ def is_connect(spark: Any) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-@contextmanager
-def using(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Some settings of a session, for the time of a block."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    changed = {name: value for name, value in settings.items() if before[name] != value}
-    try:
-        for name, value in changed.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name in changed:
-            old = before[name]
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
-
-
 def made(
     make: Callable[[Mapping[str, str]], SparkSession], where: str, home: Path | None, further: Mapping[str, str]
 ) -> SparkSession:
@@ -216,7 +251,13 @@ def made(
         from nova_assets.engine.server import connected
 
         return connected(_without_master(make), home or Path(DEFAULT_HOME), further)  # type: ignore[no-any-return]
-    return make({**spark_config(), **further})
+    silence_loggers()
+    with without_java_noise():
+        session = make({**spark_config(), **further})
+    if not is_connect(session):
+        _ours.add(session.sparkContext)
+        silence_threads(session.sparkContext)
+    return session
 
 
 def _s3a_package(further: Mapping[str, str]) -> dict[str, str]:
@@ -275,7 +316,7 @@ def build(where: str = "local", home: Path | None = None, further: Mapping[str, 
         from pyspark.sql import SparkSession
 
         running = SparkSession.getActiveSession()
-        if running is not None and not _is_gone(running):
+        if running is not None and not has_ended(running):
             return running
         if where == "local" and os.environ.get("SPARK_REMOTE"):
             return SparkSession.builder.getOrCreate()
@@ -301,10 +342,57 @@ def _get_or_create(config: Mapping[str, str]) -> SparkSession:
     return session
 
 
-def _is_gone(session: SparkSession) -> bool:
-    """Whether the server of a session is known to have ended."""
-    if not is_connect(session):
-        return False
-    from nova_assets.engine.server import is_gone
+_ours: WeakSet[Any] = WeakSet()
+"""Contexts of the classic sessions that this package has made."""
 
-    return is_gone(session)
+
+def has_ended(spark: Any) -> bool:
+    """Whether a session can compute nothing any more: its server, its Java process or its context is gone."""
+    if is_connect(spark):
+        from nova_assets.engine.server import is_gone
+
+        return is_gone(spark)
+    context = spark.sparkContext
+    if context._jsc is None or _java_has_ended(context):
+        return True
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # Java does not answer
+        return True
+
+
+def _java_has_ended(context: Any) -> bool:
+    process = getattr(context._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _ended_by(error: BaseException, spark: Any) -> bool:
+    """Whether a failure is due to Spark's end. Java closes its connections some moments before it is gone."""
+    patience = 5.0 if is_lost_connection(error) else 0.0
+    until = time.monotonic() + patience
+    while not has_ended(spark):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _clear(spark: Any) -> None:
+    """Have PySpark forget a session that has ended: it would give it out again, and ask a process that is gone."""
+    if is_connect(spark):
+        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context: Any = SparkContext
+    gateway = spark.sparkContext._gateway
+    with context._lock:
+        if context._gateway is not gateway and context._gateway is not None:
+            return  # somebody has made another already
+        if _java_has_ended(spark.sparkContext):
+            with suppress(Exception):
+                gateway.shutdown()
+            context._gateway = context._jvm = None
+        context._active_spark_context = None
+    session: Any = SparkSession
+    session._instantiatedSession = session._activeSession = None

@@ -14,10 +14,11 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine import disk, outside
+from nova_assets.engine import outside
 from nova_assets.engine.buckets.content import content
 from nova_assets.engine.cellwise import Pieces
 from nova_assets.engine.foreign import foreign
+from nova_assets.engine.integrity import footer_of_block_file, open_block_file
 from nova_assets.engine.memory import fitted
 from nova_assets.engine.ways import Ways, as_inserts
 from nova_assets.errors import FileMissing
@@ -113,7 +114,7 @@ class Streaming:
             of = others if block.manifest.format != "parquet" else ours if block.manifest.outside is None else theirs
             of.append(block)
         listed = [(b, f) for b in ours for f in b.manifest.files]
-        paths = self.warehouse.paths([f for _, f in listed])
+        paths = self.warehouse.paths([f for _, f in listed], here=True)
         there = [(b, f, p) for b in theirs for f, p in _outside(b)]
         return chain(
             _groups([(b, p) for (b, _), p in zip(listed, paths, strict=True)], columns.relaxed()),
@@ -161,13 +162,13 @@ def _in_cells(pieces: Pieces) -> Tables:
 def _groups(files: Sequence[tuple[Block, str]], schema: Schema) -> Tables:
     """The rows of some files, a row group at a time."""
     for block, path in files:
-        footer = disk.footer_of(path)
+        footer = footer_of_block_file(path)
         for n in range(footer.num_row_groups):
             yield _group(block, path, footer, n, schema)
 
 
 def _group(block: Block, path: str, footer: pq.FileMetaData, n: int, schema: Schema) -> pa.Table:
-    with disk.opened(path, footer) as file:
+    with open_block_file(path, footer) as file:
         return fitted(block, file, partial(file.read_row_group, n), schema)
 
 

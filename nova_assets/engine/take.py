@@ -6,23 +6,22 @@ Only Parquet files that are too big for memory, and frames that are Spark's alre
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, EmptyInput, NovaError, SchemaMismatch
-from nova_assets.formats import readers
-from nova_assets.formats.arrow import adapt, schema_of
-from nova_assets.formats.columnar import columnar
+from nova_assets.formats import isolated, readers
+from nova_assets.formats.arrow import schema_of
+from nova_assets.formats.convert import convert_table, convert_values
 from nova_assets.formats.file import File, bad, empty
 from nova_assets.model.arrow_types import arrow_type
+from nova_assets.model.conversion import DICTS, PANDAS, TYPED, InputKind, plain_value
 from nova_assets.model.format import Format
 from nova_assets.model.schema import DELETED, DataType, Schema
-from nova_assets.model.values import coerced
 
 LARGE = 512 * 1024 * 1024
 """Parquet files of more bytes than this together are read by Spark."""
@@ -47,8 +46,11 @@ def is_spark(frame: Any) -> bool:
     )
 
 
-def take(data: Any, schema: Schema | None) -> Any:
-    """A Spark DataFrame as it is; anything else as an Arrow table, in the declared types where it means the same.
+def take(data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
+    """A Spark DataFrame as it is; anything else as an Arrow table, converted to the declared types.
+
+    Args:
+        evolves: the channel takes wider types than it has.
 
     Raises:
         EmptyInput: nothing was given, or a file without a record. (A table without rows is a legal, empty block.)
@@ -58,19 +60,24 @@ def take(data: Any, schema: Schema | None) -> Any:
     if is_spark(data):
         return data
     if _are_paths(data):
-        return _from_paths([Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema)
+        return _from_paths([Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema, evolves)
     if data is None or (isinstance(data, Sequence) and not data):
         raise EmptyInput("nothing was given to insert", found=repr(data), expected=_KINDS)
     if isinstance(data, Sequence) and all(isinstance(r, Mapping) for r in data):
-        return _finished(_from_rows(data, schema), schema, by_value=True)
-    if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
-        return _finished(_from_pandas(data), schema, by_value=True)
-    return _finished(_from_arrow(data), schema, by_value=False)
+        return _finished(_from_rows(data, schema), schema, DICTS, evolves)
+    if _is_pandas(data):
+        return _finished(_from_pandas(data, schema), schema, PANDAS, evolves)
+    return _finished(_from_arrow(data), schema, TYPED, evolves)
 
 
-def _finished(table: pa.Table, schema: Schema | None, *, by_value: bool) -> pa.Table:
+def _finished(table: pa.Table, schema: Schema | None, kind: InputKind, evolves: bool) -> pa.Table:
+    table = convert_table(table, schema, kind, evolves=evolves)
     schema_of(table)  # refuses twin names and types that Spark lacks
-    return _with_deletions(adapt(table, schema, by_value=by_value), schema)
+    return _with_deletions(table, schema)
+
+
+def _is_pandas(data: Any) -> bool:
+    return "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame)
 
 
 def _with_deletions(table: pa.Table, schema: Schema | None) -> pa.Table:
@@ -90,6 +97,20 @@ def _with_deletions(table: pa.Table, schema: Schema | None) -> pa.Table:
 
 
 def _from_arrow(data: Any) -> pa.Table:
+    _check_no_polars_objects(data)
+    try:
+        return _as_table(data)
+    except NovaError:
+        raise
+    except Exception as error:  # of whatever library exports it, or of the rows that a reader computes
+        raise SchemaMismatch(
+            "the data cannot be read as Arrow data",
+            found=f"{type(data).__name__}: {error}"[:500],
+            expected=_KINDS,
+        ) from error
+
+
+def _as_table(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -103,52 +124,99 @@ def _from_arrow(data: Any) -> pa.Table:
     raise SchemaMismatch("this is no kind of data that can be inserted", found=type(data).__name__, expected=_KINDS)
 
 
-def _from_pandas(data: Any) -> pa.Table:
-    if not all(isinstance(c, str) for c in data.columns):
+def _check_no_polars_objects(data: Any) -> None:
+    """polars exports a column of Python objects as their addresses in memory. Raises SchemaMismatch."""
+    if "polars" not in sys.modules or not isinstance(data, sys.modules["polars"].DataFrame):
+        return
+    objects = [name for name, type_ in data.schema.items() if "Object" in str(type_)]
+    if objects:
+        raise SchemaMismatch(
+            f"column {objects[0]!r} of the polars DataFrame holds Python objects",
+            found=str(data.schema[objects[0]]),
+            next="cast the column to a type of polars first",
+            column=objects[0],
+        )
+
+
+def _from_pandas(data: Any, schema: Schema | None) -> pa.Table:
+    """A DataFrame; its columns of Python objects value by value, as those of dicts."""
+    if not all(isinstance(c, str) and _is_unicode(c) for c in data.columns):
         raise SchemaMismatch(
             "a pandas DataFrame has columns whose names are no text",
-            found=", ".join(repr(c) for c in data.columns if not isinstance(c, str)),
+            found=", ".join(ascii(c) for c in data.columns)[:500],
             next="data.columns = data.columns.astype(str)",
         )
+    columns = [_column_of_pandas(name, data.iloc[:, n], schema) for n, name in enumerate(data.columns)]
+    return pa.Table.from_arrays(columns, names=list(data.columns))
+
+
+def _column_of_pandas(name: str, series: Any, schema: Schema | None) -> pa.ChunkedArray:
+    if series.dtype == object:
+        declared = _declared(schema).get(name)
+        if declared is not None:
+            return convert_values(series, declared, name, PANDAS)
     try:
-        return pa.Table.from_pandas(data, preserve_index=False).replace_schema_metadata(None)
-    except pa.ArrowException as error:
+        column = pa.Array.from_pandas(series)
+    except _NO_COLUMN as error:
         raise SchemaMismatch(
-            "a column of the pandas DataFrame holds values of different types",
+            f"column {name!r} of the pandas DataFrame holds values of different types",
             found=" ".join(str(a) for a in error.args),
             next="convert the column to one type first",
+            column=name,
         ) from error
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
 def _from_rows(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.Table:
     """Dicts; one that lacks a name that others have is null there."""
-    declared = {f.name: f.type for f in schema.fields} if schema is not None else {}
-    declared[DELETED] = DataType("boolean")
     names = dict.fromkeys(n for row in rows for n in row)
+    strange = [n for n in names if not isinstance(n, str) or not _is_unicode(n)]
+    if strange:
+        raise SchemaMismatch(
+            "a row has names of columns that are no text",
+            found=", ".join(ascii(n) for n in strange[:5]),
+            expected='rows as {"column": value, ...}',
+        )
+    declared = _declared(schema)
     return pa.table({n: _column_of_rows(n, [row.get(n) for row in rows], declared.get(n)) for n in names})
 
 
-def _column_of_rows(name: str, values: list[Any], type_: DataType | None) -> pa.Array:
-    if type_ is None:
-        try:
-            return pa.array(values)
-        except (pa.ArrowException, OverflowError) as error:
-            raise SchemaMismatch(
-                f"column {name!r} has values of different types", found=str(error), column=name
-            ) from error
-    found = []
-    for number, value in enumerate(values, start=1):
-        try:
-            found.append(coerced(value, type_))
-        except ValueError as error:
-            raise SchemaMismatch(
-                f"row {number} has a value of another type in column {name!r}",
-                found=str(error),
-                expected=str(type_),
-                column=name,
-                row=number,
-            ) from error
-    return pa.array(found, arrow_type(type_))
+def _is_unicode(name: str) -> bool:
+    return name.encode("utf-8", "replace").decode() == name
+
+
+def _declared(schema: Schema | None) -> dict[str, DataType]:
+    fields = {f.name: f.type for f in schema.fields} if schema is not None else {}
+    return {**fields, DELETED: DataType("boolean")}
+
+
+def _column_of_rows(name: str, values: list[Any], type_: DataType | None) -> pa.ChunkedArray:
+    if type_ is not None:
+        return convert_values(values, type_, name, DICTS)
+    try:
+        _check_depth(values, _DEEPEST)
+        return pa.chunked_array([pa.array([plain_value(v) for v in values])])
+    except _NO_COLUMN as error:
+        raise SchemaMismatch(
+            f"column {name!r} has values of different types, or of a type of no channel",
+            found=str(error),
+            next="declare the column in the channel's schema",
+            column=name,
+        ) from error
+
+
+def _check_depth(values: Iterable[Any], left: int) -> None:
+    """pyarrow follows values into their depth until the process ends. Raises ValueError."""
+    for value in values:
+        if isinstance(value, list | tuple | Mapping):
+            if not left:
+                raise ValueError(f"values within values, more than {_DEEPEST} deep")
+            _check_depth(value.values() if isinstance(value, Mapping) else value, left - 1)
+
+
+_DEEPEST = 64
+_NO_COLUMN = (pa.ArrowException, OverflowError, ValueError, TypeError, AttributeError)
+"""What pyarrow raises of values of which it cannot make a column."""
 
 
 # files
@@ -160,22 +228,22 @@ def _are_paths(data: Any) -> bool:
     return isinstance(data, list | tuple) and bool(data) and all(isinstance(p, str | PathLike) for p in data)
 
 
-def _from_paths(paths: list[Path], schema: Schema | None) -> Any:
+def _from_paths(paths: list[Path], schema: Schema | None, evolves: bool) -> Any:
     formats = [_format(p) for p in paths]
     for path in paths:
         _check_there(path)
     if set(formats) == {"parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
         for path in paths:
-            columnar(File(path), pq.ParquetFile, "Parquet")
+            isolated.check_parquet_footer(File(path))
         return LargeParquet(paths)
-    tables = [_from_file(File(p), f, schema) for p, f in zip(paths, formats, strict=True)]
+    tables = [_from_file(File(p), f, schema, evolves) for p, f in zip(paths, formats, strict=True)]
     return _joined(tables, paths)
 
 
-def _from_file(file: File, format_: Format, schema: Schema | None) -> pa.Table:
-    table = readers.read(file, format_, schema)
+def _from_file(file: File, format_: Format, schema: Schema | None, evolves: bool) -> pa.Table:
+    table = isolated.read(file, format_, schema)
     try:
-        return _finished(table.replace_schema_metadata(None), schema, by_value=False)
+        return _finished(table.replace_schema_metadata(None), schema, TYPED, evolves)
     except NovaError as error:
         raise type(error)(
             f"{file.said}: {error.what}",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nova_assets.engine.buckets import worker
+from nova_assets.engine.buckets import files
+from nova_assets.engine.equality import canonical_columns
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
@@ -12,6 +13,7 @@ from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE, Dimension, partition_values
 from nova_assets.model.schema import Schema
+from nova_assets.model.sums import limited_sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,38 @@ class Target:
         return self.schema.with_deleted() if self.marked else self.schema
 
     @property
-    def laid(self) -> worker.Target:
-        """The same for those who lay rows out."""
-        assert self.layout is not None
-        files = to_arrow(self.physical.relaxed())
-        return worker.Target(self.folder, self.id, files, self.layout, self.both, self.spread)
+    def canonical(self) -> tuple[str, ...]:
+        """The key columns whose values are written in canonical form."""
+        return () if self.model is None else canonical_columns(self.schema, self.model.key)
+
+    @property
+    def never_null(self) -> tuple[str, ...]:
+        """The columns that may not be null."""
+        if self.model is None:
+            return ()
+        required = [f.name for f in self.schema.fields if not f.nullable]
+        return tuple(dict.fromkeys((*self.model.key, *required)))
+
+    @property
+    def ranged(self) -> tuple[str, ...]:
+        """The columns whose bounds the catalog keeps."""
+        if self.model is None:
+            return ()
+        summed = limited_sums(self.model, self.schema)
+        return tuple(dict.fromkeys((*self.model.key, *self.model.order_by, *summed)))
+
+    @property
+    def written(self) -> files.Target:
+        """The same for those who write rows into files."""
+        return files.Target(
+            self.folder,
+            self.id,
+            to_arrow(self.physical.relaxed()),
+            self.layout,
+            self.both,
+            self.spread,
+            self.dimensions,
+            self.where,
+            self.ranged,
+            self.never_null,
+        )

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 from nova_assets.engine.types import from_struct, to_struct
 from nova_assets.model.arrow_types import from_arrow, to_arrow
@@ -42,6 +43,11 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     )
     struct = to_struct(from_arrow(table.schema)).json()
     return DataFrame(python.toDataFrame(rows, struct, classic._jsparkSession), spark)
+
+
+def try_cast(value: Column, type_: DataType) -> Column:
+    """A value in another type; null where it has no such value. Spark 3.5 fails there."""
+    return value.try_cast(type_) if SPARK_4 else value.cast(type_)
 
 
 def metadata(frame: DataFrame) -> Column:

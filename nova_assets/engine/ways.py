@@ -5,16 +5,17 @@ All lead to the same rows; the last is the reference for the other two, and what
 
 from __future__ import annotations
 
-import logging
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from nova_assets.engine import limits
 from nova_assets.engine.cellwise import Cellwise, Pieces
 from nova_assets.engine.files import Warehouse
 from nova_assets.engine.memory import compute
 from nova_assets.engine.session import Session
+from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Block
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together, is_empty, sources
@@ -23,11 +24,12 @@ from nova_assets.model.way import Way
 from nova_assets.plan.layout import laid
 from nova_assets.plan.portions import columns_of
 from nova_assets.plan.way import chosen
+from nova_assets.plan.width import width_of_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("nova_assets.engine")
+log = get_logger("nova_assets.engine")
 
 SCANNED_BYTES = 32 * 2**20
 """Snapshots of fewer bytes are joined with the keys that are looked for: to evaluate those first costs more."""
@@ -51,6 +53,7 @@ class Ways:
         self.warehouse = warehouse
         self.forced = forced
         self.cellwise = Cellwise(session, warehouse)
+        self.handed_out = limits.Scope()
 
     def frame(self, read: Read) -> DataFrame:
         """The rows as Spark's frame."""
@@ -59,6 +62,7 @@ class Ways:
         if isinstance(read, Together):
             parts = [self.frame(p) for p in read.parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+        limits.current(self.handed_out).fit(self.session.get, width_of_read(read))
         if isinstance(read, Snapshot | Chain | Diff):
             cells = chosen(read, "frame", self.forced) == "cells" and self.session.has_workers
             if cells and (pieces := self.cellwise.of(read)) is not None:

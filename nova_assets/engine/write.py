@@ -1,12 +1,12 @@
-"""Blocks written: Parquet with Zstandard, fitted to the channel's schema, then checked on the files themselves (R11).
+"""Blocks written: Parquet with Zstandard, fitted to the channel's schema, then checked by what was written (R11).
 
-A frame is evaluated once, by writing it: what is looked at afterwards is what was written, not what another evaluation
-might give.
+A frame is evaluated once, by writing it: what is checked afterwards is what was written, not what another evaluation
+might give. Whoever writes a file reports it, so no folder is listed to learn what is in a block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine import disk
-from nova_assets.engine.buckets import worker
+from nova_assets.engine.buckets import files
 from nova_assets.engine.buckets.files import Written
+from nova_assets.engine.digest import digest_of, digest_of_files
+from nova_assets.engine.equality import canonical_table
 from nova_assets.engine.files import BLOCKS, Warehouse
-from nova_assets.engine.footers import Footer, read_footer, table_of
-from nova_assets.engine.nulls import check_nulls, never_null
-from nova_assets.engine.output import Output, Places, are_alone, by_name
+from nova_assets.engine.integrity import altered_by
+from nova_assets.engine.limits import using
+from nova_assets.engine.nulls import check_nulls
+from nova_assets.engine.output import Output, are_alone
 from nova_assets.engine.partition import partition_of_file
 from nova_assets.engine.resolver import Resolver
-from nova_assets.engine.session import WRITING, Session, using
+from nova_assets.engine.session import WRITING, Session
 from nova_assets.engine.target import Target
-from nova_assets.errors import SchemaMismatch, WarehouseUnavailable
+from nova_assets.errors import NovaError, SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import arrow
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
@@ -47,48 +50,53 @@ class Writer:
         self.resolver = Resolver(session, self.output)
 
     def write(
-        self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, known: bool = False
+        self,
+        frame: Any,
+        staged: StagedBlock,
+        channel: Channel | None,
+        schema: Schema,
+        *,
+        known: bool = False,
+        digest: bool = False,
     ) -> Manifest:
         """Write a frame into its block's folder and describe it. What went wrong leaves no file behind.
 
         Args:
             known: the rows are what the channel holds already, and their keys have been looked through.
+            digest: make the digest of the rows, too.
 
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
         """
         target = self._target(staged, channel, schema)
         with self._alone(staged):
-            return self._write(frame, target, known)
+            return self._write(frame, target, known, digest)
 
     def write_by(
-        self, job: Callable[[worker.Target], Iterable[Written]], staged: StagedBlock, channel: Channel, schema: Schema
+        self,
+        job: Callable[[files.Target], Iterable[Written]],
+        staged: StagedBlock,
+        channel: Channel,
+        schema: Schema,
+        *,
+        tasks: bool = False,
     ) -> Manifest:
-        """Describe what a job writes into a block's folder, of which nothing has to be checked any more."""
-        target = self._target(staged, channel, schema)
-        with self._alone(staged):
-            places = by_name(job(target.laid))
-            return self._manifest(self._footers(target, places), places, target)
-
-    def write_files(
-        self, job: Callable[[Target], Mapping[str, str]], staged: StagedBlock, channel: Channel, schema: Schema
-    ) -> Manifest:
-        """Describe what a job writes into a block's folder: files of rows that the channel holds already.
+        """Describe what a job writes into a block's folder: rows that the channel holds already.
 
         Args:
-            job: gives name of a file -> the partition that its rows are in.
+            tasks: the files are written by tasks of Spark, out of blocks that are laid out.
 
         Raises:
             SchemaMismatch, WarehouseUnavailable.
         """
         target = self._target(staged, channel, schema)
         with self._alone(staged):
-            partitions = job(target)
-            footers = self._footers(target, None)
-            check_nulls(footers, target)
-            disk.sync([*(f.path for f in footers), target.folder])
-            files = [(f.as_file(staged.folder), partitions[disk.name_of(f.path)]) for f in footers]
-            return Manifest(tuple(replace(f, partition=p) for f, p in files), target.schema)
+            written = list(job(target.written))
+            if tasks:
+                _remove_others(written, target)
+            else:
+                check_nulls([w.footer for w in written], target)
+            return self._manifest(written, target)
 
     def _target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Target:
         as_it_comes = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
@@ -120,27 +128,35 @@ class Writer:
                 self.warehouse.delete(staged.folder)
             if isinstance(error, OSError):
                 raise self.warehouse.unavailable("be written", error) from error
+            if not isinstance(error, NovaError) and (altered := altered_by(error)) is not None:
+                raise altered from error
             raise
 
-    def _write(self, frame: Any, target: Target, known: bool) -> Manifest:
+    def _write(self, frame: Any, target: Target, known: bool, digest: bool) -> Manifest:
         _refuse_marks(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
-        places = self._from_arrow(frame, target) if isinstance(frame, pa.Table) else self._from_spark(frame, target)
-        footers = self._footers(target, places)
+        written = self._from_arrow(frame, target) if isinstance(frame, pa.Table) else self._from_spark(frame, target)
+        rows = self._digest(frame, written, target) if digest else None  # before keys that occur too often are reduced
         if target.model is not None:
-            check_nulls(footers, target)
-        if target.keyed and not known and not are_alone(places, target):
-            resolved = self.resolver.resolve(footers, target)
-            if resolved is not None:
-                [places] = resolved
-                footers = self._footers(target, places)
-        return self._manifest(footers, places, target)
+            check_nulls([w.footer for w in written], target)
+        if target.keyed and not known and not are_alone(written, target):
+            resolved = self.resolver.resolve([w.footer for w in written], target)
+            written = written if resolved is None else resolved
+        if not isinstance(frame, pa.Table):
+            _remove_others(written, target)
+        return replace(self._manifest(written, target), digest=rows)
 
-    def _from_arrow(self, table: pa.Table, target: Target) -> Places:
+    def _digest(self, frame: Any, written: Sequence[Written], target: Target) -> str:
+        """Of a frame by what was written of it: another evaluation might give other rows."""
+        if isinstance(frame, pa.Table):
+            return str(digest_of(frame, target.schema))
+        return str(digest_of_files(self.session, [w.path for w in written], target.physical))
+
+    def _from_arrow(self, table: pa.Table, target: Target) -> list[Written]:
         if not target.marked and target.keyed and DELETED in table.column_names:
             _refuse_deletions(int(pc.sum(table.column(DELETED)).as_py() or 0), target)
             table = table.drop_columns([DELETED])
         try:
-            fitted = arrow.fit(table, target.physical)
+            fitted = arrow.fit(arrow.drop_unknown(table, target.physical), target.physical)
         except SchemaMismatch as error:
             raise SchemaMismatch(
                 f"{target.where}: {error.what}",
@@ -149,51 +165,55 @@ class Writer:
                 next=error.next,
                 **error.fields,
             ) from error
-        return self.output.table(fitted, target)
+        return self.output.table(canonical_table(fitted, target.canonical), target)
 
-    def _from_spark(self, frame: DataFrame, target: Target) -> Places:
+    def _from_spark(self, frame: DataFrame, target: Target) -> list[Written]:
+        from nova_assets.engine.convert import refusal_of
         from nova_assets.engine.fit import DELETION_IN_BASE, fitted
 
         with using(self.session.get(), WRITING):
-            rows = fitted(frame, target.physical, target.where, refuse_deletions=target.keyed and not target.marked)
+            rows = fitted(
+                frame,
+                target.physical,
+                target.where,
+                refuse_deletions=target.keyed and not target.marked,
+                canonical=target.canonical,
+            )
             try:
                 return self.output.frame(rows, target)
             except Exception as error:
                 if DELETION_IN_BASE in str(error):
                     _refuse_deletions(1, target)
+                refusal = refusal_of(error, target.where)
+                if refusal is not None:
+                    raise refusal from error
                 raise
 
-    def _footers(self, target: Target, places: Places) -> list[Footer]:
-        """The footers of all files that have rows; others are removed, and so is what a task wrote that was begun
-        again."""
-        model = target.model
-        ranged = () if model is None else tuple(dict.fromkeys((*model.key, *model.order_by)))
-        kept = []
-        for path in disk.written_in(target.folder):
-            known = places is None or disk.name_of(path) in places  # half a file of a task that died has no footer
-            footer = read_footer(path, ranged, never_null(target)) if known else None
-            if footer is not None and footer.rows:
-                kept.append(footer)
-            else:
-                disk.remove(path)
-        return kept
+    def _manifest(self, written: Sequence[Written], target: Target) -> Manifest:
+        """The block's description, by the reports of the files' writers alone."""
+        disk.sync([*(w.path for w in written), target.folder])
+        described = tuple(_described(w, target) for w in written)
+        layout = target.layout if all(f.place is not None for f in described) else None
+        return Manifest(described, target.schema, sum(f.deletes for f in described), layout=layout)
 
-    def _manifest(self, footers: Sequence[Footer], places: Places, target: Target) -> Manifest:
-        disk.sync([*(f.path for f in footers), target.folder])
-        files = tuple(self._file(f, places, target) for f in footers)
-        layout = target.layout if all(f.place is not None for f in files) else None
-        return Manifest(files, target.schema, sum(f.deletes for f in files), layout=layout)
 
-    def _file(self, footer: Footer, places: Places, target: Target) -> DataFile:
-        file = footer.as_file(f"{BLOCKS}/{disk.name_of(target.folder)}")
-        if places is not None:
-            written = places[disk.name_of(footer.path)]
-            file = replace(file, place=written.place, deletes=written.deletes)
-        elif target.marked:
-            file = replace(file, deletes=int(pc.sum(table_of([footer.path], [DELETED]).column(0)).as_py() or 0))
-        if target.channel is None:
-            return file
-        return replace(file, partition=partition_of_file(footer.path, target.channel, target.scope, target.where))
+def _remove_others(written: Sequence[Written], target: Target) -> None:
+    """Remove files of tasks that Spark began anew. What a listing leaves out is an orphan, which repair moves away."""
+    with suppress(OSError):
+        disk.keep_only(target.folder, {disk.name_of(w.path) for w in written})
+
+
+def _described(written: Written, target: Target) -> DataFile:
+    """A file as the block lists it.
+
+    Raises:
+        PartitionError: some row is in no partition, or in one outside the scope.
+    """
+    file = written.footer.as_file(f"{BLOCKS}/{disk.name_of(target.folder)}")
+    file = replace(file, place=written.place, deletes=written.deletes)
+    if target.channel is None:
+        return file
+    return replace(file, partition=partition_of_file(written, target.scope, target.where))
 
 
 def _refuse_marks(names: Sequence[str], target: Target) -> None:

@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import NovaError, SchemaMismatch
+from nova_assets.formats.convert import deletion_mark
 from nova_assets.model.arrow_types import arrow_type, from_arrow, spark_type
-from nova_assets.model.schema import DELETED, Schema, widens
+from nova_assets.model.schema import DELETED, UNKNOWN, Schema, widens
 
 
 def schema_of(table: pa.Table) -> Schema:
-    """The columns of a table, in Spark's types. Every column may be null: a promise is made by declaring it.
+    """The columns of a table, in Spark's types. Every column may be null: a promise is made by declaring it. A column
+    of nothing but nulls has a type that is ``UNKNOWN``.
 
     Raises:
-        SchemaMismatch: two columns of one name, or a type that Spark does not have.
+        SchemaMismatch: two columns of one name, or a type that Spark does not have, or a part of unknown type.
     """
+    for field in table.schema:
+        if _has_unknown_part(field.type):
+            raise SchemaMismatch(
+                f"column {field.name!r} has a part that holds nothing but nulls, or no element: that tells no type",
+                found=str(field.type),
+                expected="a value in every part, or a channel that is declared with its types",
+                next=f'declare the channel with schema="..., {field.name} TYPE"',
+                column=field.name,
+            )
     try:
-        return from_arrow(table.schema).relaxed()
+        found = from_arrow(table.schema).relaxed()
+        unknown = {f.name for f in table.schema if pa.types.is_null(f.type) and f.name != DELETED}
+        return Schema(tuple(replace(f, type=UNKNOWN) if f.name in unknown else f for f in found.fields))
     except NovaError as error:
         raise SchemaMismatch(error.what, found=error.found, expected=error.expected, next=error.next) from error
+
+
+def drop_unknown(table: pa.Table, schema: Schema) -> pa.Table:
+    """A table without those columns of nothing but nulls for which a schema has no place."""
+    unknown = [f.name for f in table.schema if pa.types.is_null(f.type) and f.name not in schema]
+    return table.drop_columns(unknown) if unknown else table
+
+
+def _has_unknown_part(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_) or not pa.types.is_nested(type_):
+        return False
+    parts = [type_.field(n).type for n in range(type_.num_fields)]
+    return any(pa.types.is_null(p) or _has_unknown_part(p) for p in parts)
 
 
 def fit(table: pa.Table, schema: Schema) -> pa.Table:
@@ -49,7 +76,7 @@ def _column(table: pa.Table, name: str, nullable: bool, type_: pa.DataType) -> p
         return pa.chunked_array([pa.nulls(table.num_rows, type_)])
     column = table.column(name)
     if name == DELETED:
-        return pc.fill_null(_deletion_mark(column), False)
+        return pc.fill_null(deletion_mark(column), False)
     if column.type == type_:
         return column
     if not pa.types.is_null(column.type) and not _may_become(column.type, type_, name):
@@ -89,90 +116,8 @@ def cast(column: pa.ChunkedArray, type_: pa.DataType, name: str) -> pa.ChunkedAr
         ) from error
 
 
-def adapt(table: pa.Table, schema: Schema | None, *, by_value: bool) -> pa.Table:
-    """What a user gave, with those of its columns in the declared types that mean the same.
-
-    Times without a zone are taken as UTC where the channel has ``timestamp``. Columns with nothing but nulls take the
-    declared type. Everything else is left for ``model.schema.reconcile`` to judge.
-
-    Args:
-        table: the user's data.
-        schema: the channel's; None leaves the table as it is.
-        by_value: the data has no types of its own (Python values, pandas): a column of whole numbers may then become
-            any type that can hold each of them.
-    """
-    for index, field in enumerate(table.schema):
-        column = table.column(index)
-        if field.name == DELETED:
-            table = table.set_column(index, field.name, _deletion_mark(column))
-        elif schema is not None and field.name in schema:
-            wanted = arrow_type(schema.field(field.name).type)
-            if column.type != wanted and (_means_same(column.type, wanted) or (by_value and _holds(column, wanted))):
-                table = table.set_column(index, field.name, cast(column, wanted, field.name))
-    return table
-
-
-def _deletion_mark(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_null(column.type):
-        return column.cast(pa.bool_())
-    if not pa.types.is_boolean(column.type):
-        raise SchemaMismatch(
-            f"column {DELETED!r} is {column.type}", expected="boolean: true for a deletion", column=DELETED
-        )
-    return column
-
-
 def _may_become(given: pa.DataType, wanted: pa.DataType, name: str) -> bool:
     return widens(spark_type(given, name), spark_type(wanted, name))
-
-
-def _means_same(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column is meant as the wanted type, which its own type cannot say."""
-    if pa.types.is_null(given):
-        return True
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        return given.tz is None and wanted.tz is not None
-    if _is_list(given) and _is_list(wanted):
-        return given.value_type != wanted.value_type and _means_same(given.value_type, wanted.value_type)
-    return False
-
-
-def _holds(column: pa.ChunkedArray, wanted: pa.DataType) -> bool:
-    """Whether every value of an untyped column is one of the wanted type: exactly, but for floats, of which Python
-    has only one size."""
-    given = column.type
-    if pa.types.is_floating(given) and pa.types.is_floating(wanted):
-        return True
-    dates = pa.types.is_timestamp(given) and pa.types.is_date(wanted)
-    if not (dates or (_is_number(given) and _is_number(wanted)) or _keeps_fields(given, wanted)):
-        return False
-    try:
-        there = column.cast(wanted, safe=True)
-        return bool(pa.types.is_nested(wanted) or there.cast(given, safe=True).equals(column))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        return False
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
-
-
-def _keeps_fields(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether two types are nested alike; Arrow drops fields of a struct for which the other one has no place."""
-    if _is_list(given) and _is_list(wanted):
-        return _keeps_fields(given.value_type, wanted.value_type)
-    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
-        fields = {f.name: f.type for f in wanted}
-        return all(f.name in fields and _keeps_fields(f.type, fields[f.name]) for f in given)
-    return not (_is_nested(given) or _is_nested(wanted))
-
-
-def _is_nested(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(type_))
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
 
 
 def _is_too_fine(given: pa.DataType, wanted: pa.DataType) -> bool:

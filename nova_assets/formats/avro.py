@@ -12,8 +12,12 @@ import pyarrow as pa
 from nova_assets.formats.arrow import schema_of
 from nova_assets.formats.file import File, bad
 from nova_assets.formats.outcome import Parsed, refused_row
-from nova_assets.formats.rows import Rows
+from nova_assets.formats.rows import BadValue, Rows
+from nova_assets.model.conversion import TYPED
 from nova_assets.model.schema import Schema
+
+_AT_ONCE = 10_000
+"""So many records are Python's at the same time."""
 
 
 def read_avro(file: File, schema: Schema | None) -> pa.Table:
@@ -22,15 +26,19 @@ def read_avro(file: File, schema: Schema | None) -> pa.Table:
     Raises:
         BadRecord: it is none, cannot be read to its end, or a record is not what is declared.
     """
-    if schema is None:
-        with _records(file) as records:
-            table = pa.Table.from_pylist(list(records))
-        schema_of(table)  # refuses types that Spark lacks
-        return table
-    parsed = what_is_right(file, schema)
+    parsed = _read(file, Rows(schema, "keep", TYPED))
     if parsed.refused:
         first = parsed.refused[0]
-        raise bad(file, f"record {first.line}: {first.reason}", found=first.raw, expected=str(schema), line=first.line)
+        named = {} if first.column is None else {"column": first.column}
+        raise bad(
+            file,
+            f"record {first.line}: {first.reason}",
+            found=first.raw,
+            expected=None if schema is None else str(schema),
+            line=first.line,
+            **named,
+        )
+    schema_of(parsed.table)  # refuses types that Spark lacks
     return parsed.table
 
 
@@ -43,13 +51,18 @@ def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
     Raises:
         BadRecord: it is no Avro file, or cannot be read to its end.
     """
-    rows = Rows(schema, drop)
+    return _read(file, Rows(schema, "drop" if drop else "refuse", TYPED))
+
+
+def _read(file: File, rows: Rows) -> Parsed:
     with _records(file) as records:
         for number, record in enumerate(records, start=1):
             try:
                 rows.take(number, record)
-            except ValueError as error:
-                rows.refused.append(refused_row(str(error), number, record))
+            except BadValue as error:
+                rows.refused.append(refused_row(str(error), number, record, error.column))
+            if number % _AT_ONCE == 0:
+                rows.settle()
     return rows.parsed()
 
 

@@ -26,18 +26,36 @@ def read_orc(file: File) -> pa.Table:
 
 def _parquet(path: Path, most: int | None) -> pa.Table:
     if most is None:  # partitioning would add columns that stand in the path and not in the file
-        return pq.read_table(path, partitioning=None)
-    with pq.ParquetFile(path) as opened:
+        return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us")
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as opened:
         parts = (opened.read_row_group(n) for n in range(opened.num_row_groups))
         return _bounded(parts, opened.schema_arrow, most)
 
 
 def _orc(path: Path, most: int | None) -> pa.Table:
     if most is None:
-        return orc.read_table(path)
+        return _with_types_of_spark(orc.read_table(path))
     opened = orc.ORCFile(path)
     parts = (pa.Table.from_batches([opened.read_stripe(n)]) for n in range(opened.nstripes))
-    return _bounded(parts, opened.schema, most)
+    return _with_types_of_spark(_bounded(parts, opened.schema, most))
+
+
+def _with_types_of_spark(table: pa.Table) -> pa.Table:
+    """A table of an ORC file, with local times where Spark wrote them as numbers of microseconds."""
+    return table.cast(pa.schema([_type_of_spark(field) for field in table.schema]))
+
+
+def _type_of_spark(field: pa.Field) -> pa.Field:
+    type_, said = field.type, (field.metadata or {}).get(b"spark.sql.catalyst.type")
+    if pa.types.is_int64(type_) and said == b"timestamp_ntz":
+        type_ = pa.timestamp("us")
+    elif pa.types.is_list(type_):
+        type_ = pa.list_(_type_of_spark(type_.value_field))
+    elif pa.types.is_struct(type_):
+        type_ = pa.struct([_type_of_spark(type_.field(n)) for n in range(type_.num_fields)])
+    elif pa.types.is_map(type_):
+        type_ = pa.map_(_type_of_spark(type_.key_field), _type_of_spark(type_.item_field))
+    return field.with_type(type_)
 
 
 def _bounded(parts: Iterable[pa.Table], schema: pa.Schema, most: int) -> pa.Table:
@@ -55,6 +73,14 @@ def columnar(file: File, read: Callable[[Any], Any], format_: str) -> Any:
     try:
         return read(file.path)
     except (pa.ArrowException, OSError) as error:
+        if "out of range for nanosecond" in str(error):
+            raise bad(
+                file,
+                f"the {format_} file has times outside the years 1678 to 2261, which its reader does not have",
+                found=str(error),
+                expected="times that fit into 64 bits of nanoseconds",
+                next="write the file as Parquet, or insert it as a Spark DataFrame",
+            ) from error
         raise bad(
             file,
             f"the file is no whole {format_} file",

@@ -1,4 +1,4 @@
-"""CSV files as Arrow tables, parsed to the declared types by pyarrow."""
+"""CSV files as Arrow tables: pyarrow tells the fields apart, the table of conversions says what each field means."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import pyarrow.csv
 from nova_assets.errors import BadRecord, NovaError
 from nova_assets.formats.file import BROKEN, File, Line, bad, cut_short, empty, lines_of
 from nova_assets.formats.outcome import Parsed, Refused
-from nova_assets.formats.typed import declared_types, typed
-from nova_assets.model.arrow_types import arrow_type
+from nova_assets.formats.text_columns import convert_text
+from nova_assets.formats.typed import declared_types
+from nova_assets.model.conversion import CSV
 from nova_assets.model.schema import DELETED, DataType, Schema
 
 _ROW = re.compile(r"Row #(\d+)")
@@ -36,18 +37,20 @@ def read_csv(file: File, schema: Schema | None) -> pa.Table:
 
 def _read(file: File, schema: Schema | None) -> pa.Table:
     declared = declared_types(schema)
-    types = _types(declared)
     try:
         with file.open() as stream:
-            table = _parsed(stream, types, threads=True)
+            texts = _parsed(stream, _types(declared), threads=True)
     except BROKEN as error:
         if "Empty CSV file" in str(error):
             raise empty(file) from error
-        raise _bad_csv(file, types, error) from error
-    table = _with_times(table, declared, file)
-    for name, type_ in zip(table.column_names, table.schema.types, strict=True):
+        raise _bad_csv(file, _types(declared), error) from error
+    for name, type_ in zip(texts.column_names, texts.schema.types, strict=True):
         if pa.types.is_binary(type_) and name not in declared:
-            raise bad(file, f"column {name!r} is not UTF-8 text", next="save the file as UTF-8")
+            raise bad(file, f"column {name!r} is not UTF-8 text", next="save the file as UTF-8", column=name)
+    table, refused = _converted(texts, declared)
+    if refused:
+        row = min(refused)
+        raise _bad_value(file, row + 2, *refused[row], declared)
     return table
 
 
@@ -98,9 +101,8 @@ class _Found:
 
     def parse(self, rows: Sequence[Line]) -> pa.Table:
         content = io.BytesIO(b"".join(raw + b"\n" for raw in (self.header, *(r.raw for r in rows))))
-        table = _parsed(content, _types(self.declared), threads=False)
-        kept = [n for n in table.column_names if n in self.declared]  # of others nothing is known, from part to part
-        return _with_times(table.select(kept), self.declared, self.file)
+        texts = _parsed(content, _types(self.declared), threads=False)
+        return texts.select([n for n in texts.column_names if n in self.declared])  # others differ from part to part
 
     def header_names(self) -> list[str]:
         """What the first line calls the columns."""
@@ -108,32 +110,38 @@ class _Found:
         return names
 
     def take(self, rows: Sequence[Line]) -> None:
-        """All of them at once if nothing is wrong with any; otherwise each half by itself."""
+        """All of them at once if their fields can be told apart; otherwise each half by itself."""
         if not rows:
             return
         try:
-            table = self.parse(rows)
-        except (*BROKEN, BadRecord) as error:
+            texts = self.parse(rows)
+        except BROKEN as error:
             if len(rows) == 1:
-                header = self.header.decode("utf-8", "backslashreplace")
-                self.refused.append(Refused.of_bytes(_reason(error), rows[0].number, rows[0].raw, header=header))
+                self._refuse(rows[0], _reason(error))
             else:
                 middle = len(rows) // 2
                 self.take(rows[:middle])
                 self.take(rows[middle:])
             return
-        self.tables.append(table)
-        self.numbers += [r.number for r in rows]
+        table, refused = _converted(texts, self.declared)
+        for row, (column, reason) in refused.items():
+            self._refuse(rows[row], f"column {column!r}: {reason}", column)
+        kept = [n for n in range(len(rows)) if n not in refused]
+        self.tables.append(table.take(pa.array(kept, pa.int64())) if refused else table)
+        self.numbers += [rows[n].number for n in kept]
+
+    def _refuse(self, row: Line, reason: str, column: str | None = None) -> None:
+        header = self.header.decode("utf-8", "backslashreplace")
+        self.refused.append(Refused.of_bytes(reason, row.number, row.raw, header=header, column=column))
 
     def parsed(self) -> Parsed:
-        table = pa.concat_tables(self.tables) if self.tables else self.parse([])
+        table = pa.concat_tables(self.tables) if self.tables else _converted(self.parse([]), self.declared)[0]
         return Parsed(table, self.numbers, tuple(self.refused))
 
 
 def _reason(error: BaseException) -> str:
     """What is wrong with a row, without the number that it has by itself."""
-    said = str(error.found) if isinstance(error, BadRecord) else str(error)
-    return re.sub(r"^(CSV parse error|In CSV column #\d+)[^:]*: (Row #\d+: )?", "", said)
+    return re.sub(r"^(CSV parse error|In CSV column #\d+)[^:]*: (Row #\d+: )?", "", str(error))
 
 
 def _check_columns(file: File, names: Sequence[str], schema: Schema, drop: bool) -> None:
@@ -184,15 +192,19 @@ def _count_lines(file: File) -> int:
 
 
 def _types(declared: Mapping[str, DataType]) -> dict[str, pa.DataType]:
-    """What pyarrow is to parse; times come as text, since it wants a zone on each."""
-    return {n: pa.string() if t.name == "timestamp" else arrow_type(t) for n, t in declared.items() if not t.fields}
+    """What pyarrow is to parse: bytes as they are, and everything else as text."""
+    return {n: pa.binary() if t.name == "binary" else pa.string() for n, t in declared.items()}
 
 
-def _with_times(table: pa.Table, declared: Mapping[str, DataType], file: File) -> pa.Table:
-    for index, name in enumerate(table.column_names):
-        if name in declared and declared[name].name == "timestamp":
-            table = table.set_column(index, name, _times(table.column(index), declared[name], file))
-    return table
+def _converted(texts: pa.Table, declared: Mapping[str, DataType]) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
+    """Texts in the declared types, and the rows that cannot be, each with the first column that is wrong and why."""
+    columns, refused = [], {}
+    for name, column in zip(texts.column_names, texts.columns, strict=True):
+        if name in declared and not pa.types.is_binary(column.type):
+            column, wrong = convert_text(column, declared[name], CSV)
+            refused.update({row: (name, reason) for row, reason in wrong.items() if row not in refused})
+        columns.append(column)
+    return pa.Table.from_arrays(columns, names=texts.column_names), refused
 
 
 def _parsed(stream: Any, types: dict[str, pa.DataType], threads: bool) -> pa.Table:
@@ -225,6 +237,17 @@ def _bad_csv(file: File, types: dict[str, pa.DataType], error: BaseException) ->
     )
 
 
+def _bad_value(file: File, row: int, column: str, reason: str, declared: Mapping[str, DataType]) -> BadRecord:
+    return bad(
+        file,
+        f"row {row} (the header is row 1), column {column!r}: {reason}",
+        expected=f"{declared[column]}: see the conversion table in the reference",
+        next="mend the value, or insert the file without that row",
+        row=row,
+        column=column,
+    )
+
+
 def _refuse_open_quote(file: File) -> None:
     """pyarrow takes a quote that is never closed for one that ends with the file: the mark of a file cut short."""
     try:
@@ -249,14 +272,3 @@ def _refuse_open_quote(file: File) -> None:
             ) from error
     except (OSError, EOFError) as error:
         raise cut_short(file, error) from error
-
-
-def _times(column: pa.ChunkedArray, type_: DataType, file: File) -> pa.ChunkedArray:
-    """Text as times; those without a zone are UTC."""
-    wanted = arrow_type(type_)
-    for form in (pa.timestamp("us"), wanted):
-        try:
-            return column.cast(form).cast(wanted)
-        except pa.ArrowInvalid:
-            continue
-    return pa.chunked_array([typed(column.to_pylist(), type_, file, "row", 2)], wanted)

@@ -13,15 +13,23 @@ from nova_assets.model.schema import Schema
 
 
 def with_derived(table: pa.Table, dimensions: Sequence[Dimension], schema: Schema | None) -> pa.Table:
-    """A table with those partition columns that follow from others, where it lacks them.
+    """A table with those partition columns that follow from others, where it lacks them or they are null. (No row is in
+    a day or an hour that is null, and a file of JSON says null where it says nothing.)
 
     Raises:
         PartitionError: it lacks the column from which one follows, too, or that holds no moments.
     """
     for d in dimensions:
-        if d.of is not None and d.column not in table.column_names:
-            type_ = arrow_type(d.derived_type(schema))
+        if d.of is None:
+            continue
+        type_ = arrow_type(d.derived_type(schema))
+        if d.column not in table.column_names:
             table = table.append_column(pa.field(d.column, type_), _derived(table, d).cast(type_))
+            continue
+        column = table.column(d.column)
+        if column.null_count and column.type in (type_, pa.null()) and d.of in table.column_names:
+            filled = pc.coalesce(column.cast(type_), _derived(table, d).cast(type_))
+            table = table.set_column(table.column_names.index(d.column), d.column, filled)
     return table
 
 
@@ -35,8 +43,13 @@ def _derived(table: pa.Table, d: Dimension) -> pa.ChunkedArray:
         raise d.cannot_derive([f"{d.of} {moments.type}"])
     if not moments.type.tz:
         return moments.cast(pa.timestamp("us")).cast(pa.date32(), safe=False)
-    local = pc.local_timestamp(moments.cast(pa.timestamp("us", d.tz or "UTC")))
+    moments = moments.cast(pa.timestamp("us", d.tz or "UTC"))
     if d.kind == "daily":
-        return local.cast(pa.date32(), safe=False)
-    into = pc.subtract(local, pc.floor_temporal(local, unit="hour"))  # the clock's hour, of which a change has two
-    return pc.subtract(moments, into)
+        return pc.local_timestamp(moments).cast(pa.date32(), safe=False)
+    return _full_hour(_full_hour(moments))  # twice, for clocks that change by half an hour (model/clock)
+
+
+def _full_hour(moments: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Moments less what the clock shows past the full hour. A change of clocks has two hours of one name."""
+    local = pc.local_timestamp(moments)
+    return pc.subtract(moments, pc.subtract(local, pc.floor_temporal(local, unit="hour")))

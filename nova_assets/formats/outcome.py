@@ -26,6 +26,7 @@ class Refused:
         format: of that text, where it is not the file's own.
         header: the first line of the file, where the record cannot be read without.
         whole: that text is the record, and not only what can be shown of it.
+        column: whose value is wrong, where it is one.
     """
 
     reason: str
@@ -34,6 +35,7 @@ class Refused:
     format: Format | None = None
     header: str | None = None
     whole: bool = True
+    column: str | None = None
 
     @staticmethod
     def of_bytes(reason: str, line: int, raw: bytes, **more: Any) -> Refused:
@@ -43,7 +45,7 @@ class Refused:
         return Refused(reason, line, shown, **{"whole": whole, **more})
 
 
-def refused_row(reason: str, line: int, row: Mapping[str, Any]) -> Refused:
+def refused_row(reason: str, line: int, row: Mapping[str, Any], column: str | None = None) -> Refused:
     """A record of which there is no text, as JSON. What JSON cannot say exactly is only shown."""
     exact = True
 
@@ -53,7 +55,21 @@ def refused_row(reason: str, line: int, row: Mapping[str, Any]) -> Refused:
         return value.isoformat() if isinstance(value, date) else str(value)
 
     raw = json.dumps(row, default=said).encode()
-    return Refused.of_bytes(reason, line, raw, format="json", **({} if exact else {"whole": False}))
+    return Refused.of_bytes(reason, line, raw, format="json", column=column, **({} if exact else {"whole": False}))
+
+
+REFUSED = pa.schema(
+    [
+        ("reason", pa.string()),
+        ("line", pa.int64()),
+        ("raw", pa.string()),
+        ("format", pa.string()),
+        ("header", pa.string()),
+        ("whole", pa.bool_()),
+        ("column", pa.string()),
+    ]
+)
+"""The fields of ``Refused`` as columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from nova_assets.errors import NovaError
 from nova_assets.formats import avro, columnar, csv_rows, json_lines, text_lines
-from nova_assets.formats.arrow import adapt, fit, schema_of
+from nova_assets.formats.arrow import fit, schema_of
+from nova_assets.formats.convert import convert_table
 from nova_assets.formats.file import BROKEN, COMPRESSIONS, File, bad, cut_short
 from nova_assets.formats.outcome import Parsed
 from nova_assets.model.evolution import reconcile
@@ -92,7 +93,7 @@ def _whole(file: File, format_: Format, schema: Schema, drop: bool) -> Parsed:
     try:
         if drop:
             table = table.select([n for n in table.column_names if n in schema])
-        table = adapt(table.replace_schema_metadata(None), schema, by_value=False)
+        table = convert_table(table.replace_schema_metadata(None), schema)
         reconcile("", schema.relaxed(), schema_of(table).without(DELETED), "freeze")
     except NovaError as error:
         said = error.what.removeprefix("channel '' was given data of another schema: ")

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import BadRecord, NovaError
+from nova_assets.errors import BadRecord, EngineUnavailable, NovaError, SourceUnavailable
 from nova_assets.formats.file import File
 from nova_assets.formats.outcome import Parsed
 from nova_assets.ingest.batch import read_records
@@ -37,6 +37,8 @@ def read_again(
         path.write_bytes(text.encode())
         try:
             parsed = read_records(File(path, "the record"), row["format"], channel, schema, sealed)
+        except (SourceUnavailable, EngineUnavailable):
+            raise
         except NovaError as error:
             raise BadRecord(error.what, found=error.found) from error
     if parsed.refused:

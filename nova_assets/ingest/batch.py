@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,13 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.errors import NovaError, PartitionError, SchemaMismatch, SourceUnavailable
+from nova_assets.errors import EngineUnavailable, NovaError, PartitionError, SchemaMismatch, SourceUnavailable
+from nova_assets.formats import isolated
 from nova_assets.formats.arrow import schema_of
 from nova_assets.formats.derived import with_derived
 from nova_assets.formats.file import File
 from nova_assets.formats.outcome import Parsed, Refused, refused_row
-from nova_assets.formats.readers import format_of, read, read_what_is_right
+from nova_assets.formats.readers import format_of
 from nova_assets.ingest.inbox import Changed, Gone, Inbox
+from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival, ArrivalStatus, Taken
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.channel import Channel
@@ -24,11 +25,11 @@ from nova_assets.model.evolution import reconcile
 from nova_assets.model.format import Format
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.placement import partition_of
-from nova_assets.model.quarantine import COLUMNS, WHOLE_FILE
+from nova_assets.model.quarantine import COLUMNS, WHOLE_FILE, count_reasons
 from nova_assets.model.schema import DELETED, Schema, parse_ddl
 from nova_assets.model.source import Files
 
-log = logging.getLogger("nova_assets.ingest")
+log = get_logger("nova_assets.ingest")
 
 _LOOKED_AT = 10
 """So many files are looked at to find out the schema; more, if none of these says one."""
@@ -62,6 +63,11 @@ class Batch:
         return sum(t.bad for t in self.takes)
 
     @property
+    def why(self) -> Mapping[str, int]:
+        """Reason -> how many records are set aside for it."""
+        return count_reasons(str(row["reason"]) for row in self.aside)
+
+    @property
     def bytes(self) -> int:
         """In memory."""
         return sum(t.nbytes for t in self.tables)
@@ -83,7 +89,7 @@ class Batch:
             before: other versions at its path.
 
         Raises:
-            SourceUnavailable: nothing can be said of it now.
+            SourceUnavailable, EngineUnavailable: nothing can be said of it now.
         """
         if self.source.replaced == "refuse" and any(b.state == "taken" for b in before):
             self._refuse(arrival, "the file was replaced after it had been taken")
@@ -95,7 +101,7 @@ class Batch:
         try:
             with inbox.fetch(arrival) as file:
                 parsed = read_records(file, format_, self.channel, self.schema, self.sealed)
-        except SourceUnavailable:
+        except (SourceUnavailable, EngineUnavailable):
             raise
         except (Gone, Changed) as error:
             self.takes.append(Taken(arrival, "gone", reason=error.what))
@@ -155,11 +161,11 @@ def infer(inbox: Inbox, channel: Channel, source: Files, waiting: Iterable[Arriv
             return parse_ddl("line string")
         try:
             with inbox.fetch(arrival) as file:
-                table = with_derived(read(file, format_, None), channel.partitions, None)
+                table = with_derived(isolated.read(file, format_, None), channel.partitions, None)
             given = schema_of(table).without(DELETED)
             found = given if found is None else reconcile("", found, given, "evolve")
         except NovaError as error:
-            if isinstance(error, SourceUnavailable):
+            if isinstance(error, SourceUnavailable | EngineUnavailable):
                 raise
             met.append(error.what)
     if found is None:
@@ -185,7 +191,7 @@ def read_records(
     """
     derived = [d.column for d in channel.partitions if d.of is not None]
     drop = channel.source is not None and channel.source.extra == "drop"
-    parsed = read_what_is_right(file, format_, schema.without(*derived), drop=drop)
+    parsed = isolated.read_what_is_right(file, format_, schema.without(*derived), drop=drop)
     table = with_derived(parsed.table, channel.partitions, schema)
     return _fitting(replace(parsed, table=table), channel, schema, sealed or {})
 

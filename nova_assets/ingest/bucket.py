@@ -6,7 +6,6 @@ Throttling is met by boto3's own adaptive retries, which slow down all requests 
 from __future__ import annotations
 
 import json
-import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +22,11 @@ from nova_assets.errors import BadRecord, SourceUnavailable
 from nova_assets.formats.file import File
 from nova_assets.ingest.hours import folders
 from nova_assets.ingest.inbox import Changed, Gone, Notice
+from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.source import Files
 
-log = logging.getLogger("nova_assets.ingest")
+log = get_logger("nova_assets.ingest")
 
 _MESSAGES = 10  # SQS gives no more at once
 _CHUNK = 1 << 20

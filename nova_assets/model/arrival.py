@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
+
+from nova_assets.model.quarantine import add_reasons
 
 if TYPE_CHECKING:
     from nova_assets.model.commit import Commit
@@ -107,6 +110,7 @@ class Received:
         bad: records, and whole files, that went into its quarantine.
         commits: one for each batch.
         waiting: files that are left.
+        why: reason -> how many records were set aside for it; reasons that differ only in their values are one.
     """
 
     announced: int = 0
@@ -115,6 +119,7 @@ class Received:
     bad: int = 0
     commits: tuple[Commit, ...] = ()
     waiting: int = 0
+    why: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, later: Received) -> Received:
         """Both together."""
@@ -125,6 +130,7 @@ class Received:
             self.bad + later.bad,
             (*self.commits, *later.commits),
             later.waiting,
+            add_reasons(self.why, later.why),
         )
 
 

@@ -49,7 +49,7 @@ def spark_type(type_: pa.DataType, column: str) -> DataType:
     t = pa.types
     if t.is_dictionary(type_):
         return spark_type(type_.value_type, column)
-    if t.is_decimal(type_):
+    if t.is_decimal(type_) and type_.precision <= 38 and 0 <= type_.scale <= type_.precision:
         return DataType("decimal", (type_.precision, type_.scale))
     if t.is_map(type_):
         key, item = spark_type(type_.key_type, column), spark_type(type_.item_type, column)

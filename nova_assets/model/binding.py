@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
 from nova_assets.model.check import Check
@@ -16,7 +17,9 @@ from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
+from nova_assets.model.typed import typed
 from nova_assets.model.workflowette import Workflowette
+from nova_assets.similar import did_you_mean
 
 ATTEMPTS = 3
 """Runs that a firing is worth, unless a binding says otherwise."""
@@ -31,6 +34,8 @@ class Binding:
 
     Its name owns its cursors: bind the same workflowette twice under two names and each reads by itself.
     """
+
+    __repr__ = short_repr
 
     name: str
     workflowette: Workflowette
@@ -180,6 +185,7 @@ class Binding:
         """What is wrong with this binding by itself, its workflowette included."""
         found = [
             f"channels names port {p!r}, which the workflowette does not have ({', '.join(self.workflowette.ports)})"
+            + did_you_mean(p, self.workflowette.ports)
             for p in self.channels
             if p not in self.workflowette.ports
         ]
@@ -228,6 +234,7 @@ class Binding:
                 by_column.setdefault(d.column, []).append((c, d))
         found = [
             f"partitions names {p!r}, which is no partition column of its channels ({', '.join(by_column) or 'none'})"
+            + did_you_mean(p, by_column)
             for p in self.partitions or ()
             if p not in by_column
         ]
@@ -313,6 +320,7 @@ class Binding:
         }
 
 
+@typed("nova.bind", workflowette="nova.Workflowette(name, tasks)", channels="{'port': nova.Channel(name)}")
 def bind(
     workflowette: Workflowette,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.external import Outside
 from nova_assets.model.layout import Layout, Place, place_from_json
 from nova_assets.model.merge import MergeModel
@@ -23,11 +24,16 @@ class DataFile:
     Args:
         path: relative to the warehouse root, forward slashes; the whole address of one that is not in it.
         rows, bytes: its size.
-        ranges: column -> (least, greatest) for the key and order columns, as JSON values.
+        ranges: column -> (least, greatest) for the key and order columns, and those that are summed, as JSON values.
         place: which buckets or keys its rows are of, where the block is laid out.
         partition: which all of its rows are in; a staged block may hold files of several, a committed one does not.
         deletes: rows that are deletions, where the file is of a staged block.
+        digest: of all bytes, as the writer computed it; empty where none did.
+        footer_digest: of the Parquet footer: a file whose footer has another digest is another file.
+        unpacked: bytes of its rows before they are compressed, as its footer says; 0 where that is not known.
     """
+
+    __repr__ = short_repr
 
     path: str
     rows: int
@@ -36,6 +42,9 @@ class DataFile:
     place: Place | None = None
     partition: str = WHOLE
     deletes: int = 0
+    digest: str = ""
+    footer_digest: str = ""
+    unpacked: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -46,13 +55,19 @@ class DataFile:
             "place": None if self.place is None else self.place.as_json(),
             "partition": self.partition,
             "deletes": self.deletes,
+            "digest": self.digest,
+            "footer_digest": self.footer_digest,
+            "unpacked": self.unpacked,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> DataFile:
         ranges = {k: (v[0], v[1]) for k, v in data["ranges"].items()}
         where = (place_from_json(data.get("place")), data.get("partition", WHOLE), data.get("deletes", 0))
-        return DataFile(data["path"], data["rows"], data["bytes"], ranges, *where)
+        digests = (data.get("digest", ""), data.get("footer_digest", ""))
+        return DataFile(
+            data["path"], data["rows"], data["bytes"], ranges, *where, *digests, unpacked=data.get("unpacked", 0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,11 @@ class Manifest:
         keeps_all: of a base: it was compared with the snapshot that it replaces, and drops no row of it (R10).
         layout: how rows lie in the files; None where nothing is known of that.
         outside: whose the files are, where they are not the warehouse's.
+        digest: of the rows that were written, whatever their order and files; None where nobody asked for it. It is
+            kept with an idempotency key, and not with the block.
     """
+
+    __repr__ = short_repr
 
     files: tuple[DataFile, ...]
     schema: Schema
@@ -76,6 +95,7 @@ class Manifest:
     keeps_all: bool = False
     layout: Layout | None = None
     outside: Outside | None = None
+    digest: str | None = field(default=None, compare=False)
 
     @property
     def rows(self) -> int:
@@ -132,6 +152,8 @@ class Block:
         origin: who made it; a base made by compaction changes no answer (R9).
     """
 
+    __repr__ = short_repr
+
     id: str
     channel: str
     partition: str
@@ -166,6 +188,8 @@ class StagedBlock:
         folder: where its files are, relative to the warehouse root; nothing else ever is in it.
         manifest: None until the files are complete.
     """
+
+    __repr__ = short_repr
 
     id: str
     execution_id: str

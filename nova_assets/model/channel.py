@@ -6,20 +6,23 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from nova_assets.errors import DefinitionError
+from nova_assets.briefly import short_repr
+from nova_assets.errors import DefinitionConflict, DefinitionError
 from nova_assets.model.compacting import Compacting
 from nova_assets.model.external import External
 from nova_assets.model.merge import Append, Custom, MergeModel, model_from_json
 from nova_assets.model.names import check_name, twice
 from nova_assets.model.partitions import Dimension
-from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.period import EXPECTED, retention_of, seconds_of
 from nova_assets.model.schema import Schema, schema_of
 from nova_assets.model.seal import Sealing
 from nova_assets.model.source import Files
 from nova_assets.model.table import Table
+from nova_assets.model.typed import typed
+from nova_assets.similar import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +47,9 @@ class Channel:
         on_schema_change: ``freeze`` refuses other columns and types; ``evolve`` lets columns come and types widen
             (R18).
         description, owners, group, tags: shown in Dagster.
-        retain: ``"30d"``: for how long old versions can be read by ``at=`` and ``since=``; by default only as long as
-            some consumer needs them.
+        retain: ``"30d"``: for how long old versions can be read by ``at=`` and ``since=``; by default, and with
+            ``"0s"``, only as long as some consumer needs them. A definition that leaves it out is refused where one is
+            registered; ``"0s"`` or ``register(..., replace=True)`` lifts it.
         compacting: when upkeep adds a base by itself, under Dagster; None for never.
         fresh_within: ``"25h"``: how old the newest data may be before Dagster calls the asset stale.
         source: ``nova.files(...)``: where files that arrive for it come from. Those of their records that cannot be
@@ -60,6 +64,8 @@ class Channel:
     Raises:
         DefinitionError: a name, schema or key that cannot be; all problems at once.
     """
+
+    __repr__ = short_repr
 
     name: str
     merge: MergeModel
@@ -80,6 +86,7 @@ class Channel:
     publish: tuple[Table, ...] = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
+    @typed("nova.Channel")
     def __init__(
         self,
         name: str,
@@ -126,6 +133,10 @@ class Channel:
         if problems:
             raise DefinitionError.of(problems, f"channel {name!r}")
 
+    def __hash__(self) -> int:
+        # Equal channels have equal names. To hash the other fields took most of the time in which projects were loaded.
+        return hash(self.name)
+
     def redefined(self, schema: Schema, partitions: Sequence[Dimension]) -> Channel:
         """The same channel, of these columns and dimensions, which follow from elsewhere.
 
@@ -154,14 +165,12 @@ class Channel:
 
     @property
     def upkeep(self) -> dict[str, Any]:
-        """What the catalog remembers for upkeep, and may change from one day to the next: for how long old versions
-        are kept, and partitions. Where it says nothing of the first, what was said before holds, and partitions are
-        kept for ever: in doubt, more is kept."""
-        keep = {d.column: d.keep for d in self.partitions if d.keep is not None}
+        """The parts of the definition that may change without ``replace``: for how long old versions and partitions are
+        kept, and when its days or hours are complete. A part that is left out is None, or empty."""
         return {
-            **({"retain": self.retain} if self.retain is not None else {}),
-            **({"keep": keep} if self.partitions else {}),
-            **({"seal": None if self.seal is None else self.seal.as_json()} if self.partitions else {}),
+            "retain": self.retain,
+            "keep": {d.column: d.keep for d in self.partitions if d.keep is not None},
+            "seal": None if self.seal is None else self.seal.as_json(),
         }
 
     def _problems(self) -> list[str]:
@@ -175,8 +184,8 @@ class Channel:
             found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"')
         if self.fresh_within is not None and (seconds_of(self.fresh_within) or 0) < SHORTEST_FRESHNESS:
             found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED}, and a minute at least")
-        if self.retain is not None and seconds_of(self.retain) is None:
-            found.append(f"retain is {self.retain!r}; expected {EXPECTED}")
+        if self.retain is not None and retention_of(self.retain) is None:
+            found.append(f'retain is {self.retain!r}; expected {EXPECTED}, or "0s" to keep no old versions')
         if self.compacting is not None:
             found += self.compacting.problems()
         found += [
@@ -191,7 +200,11 @@ class Channel:
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
         if self.schema is not None:
-            found += [f"partition column {c!r} is not in the schema" for c in columns if c not in self.schema]
+            found += [
+                f"partition column {c!r} is not in the schema{did_you_mean(c, self.schema.names)}"
+                for c in columns
+                if c not in self.schema
+            ]
             for d in self.partitions:
                 if d.column in self.schema and self.schema.field(d.column).type.name not in d.types:
                     given = self.schema.field(d.column).type
@@ -204,7 +217,9 @@ class Channel:
     def _cluster_problems(self) -> list[str]:
         """Which files a row is in must follow from its key alone: that is how an older row of the key is found."""
         strange = [c for c in self.cluster_by if c not in self.merge.key]
-        found = [f"cluster_by names {c!r}, which is no column of the key" for c in strange]
+        found = [
+            f"cluster_by names {c!r}, which is no column of the key{did_you_mean(c, self.merge.key)}" for c in strange
+        ]
         if len(set(self.cluster_by)) != len(self.cluster_by):
             found.append(f"cluster_by names a column twice ({', '.join(self.cluster_by)})")
         if self.schema is not None:
@@ -292,17 +307,54 @@ class Channel:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Channel:
+    def from_json(data: Mapping[str, Any], upkeep: Mapping[str, Any] | None = None) -> Channel:
+        """A channel as the catalog keeps it.
+
+        Args:
+            upkeep: the parts of its definition that are kept beside it.
+        """
+        kept = upkeep or {}
+        keep: Mapping[str, str] = kept.get("keep") or {}
         return Channel(
             data["name"],
             model_from_json(data["merge"]),
             None if data["schema"] is None else Schema.from_json(data["schema"]),
-            [Dimension.from_json(d) for d in data["partitions"]],
+            [replace(d, keep=keep.get(d.column)) for d in map(Dimension.from_json, data["partitions"])],
             data["on_schema_change"],
+            retain=kept.get("retain"),
+            seal=Sealing.from_json(kept["seal"]) if kept.get("seal") else None,
             renamed=data.get("renamed"),
             cluster_by=data.get("cluster_by", ()),
             external=External.from_json(data["external"]) if data.get("external") else None,
         )
+
+
+def upkeep_after(channel: str, before: Mapping[str, Any], given: Mapping[str, Any], replaced: bool) -> dict[str, Any]:
+    """The upkeep of a channel after it is registered again.
+
+    The definition that was registered last holds, and a part that it leaves out has its default. No old version goes
+    because a definition left out for how long it is kept: that has to be said.
+
+    Args:
+        before: as registered; empty for a new channel.
+        given: of the definition.
+        replaced: whether another definition is accepted.
+
+    Raises:
+        DefinitionConflict: the definition leaves out ``retain``, and one is registered.
+    """
+    if given["retain"] is None and before.get("retain") and not replaced:
+        raise DefinitionConflict(
+            f"channel {channel!r} is registered with retain={before['retain']!r}, and this definition leaves it out",
+            found="no retain=",
+            expected=f"retain={before['retain']!r}, as it is registered",
+            next='say retain="0s" where old versions may go, or accept this definition: register(..., replace=True) or '
+            "nova init --replace",
+            channel=channel,
+            differences=["retain"],
+        )
+    after = {**given, "retain": given["retain"] if retention_of(given["retain"]) else None}
+    return {part: value for part, value in after.items() if value}
 
 
 def _derivation_problems(d: Dimension, schema: Schema) -> list[str]:
@@ -310,7 +362,10 @@ def _derivation_problems(d: Dimension, schema: Schema) -> list[str]:
     if d.of is None:
         return []
     if d.of not in schema:
-        return [f"partition column {d.column!r} follows from {d.of!r}, which is not in the schema"]
+        return [
+            f"partition column {d.column!r} follows from {d.of!r}, which is not in the schema"
+            + did_you_mean(d.of, schema.names)
+        ]
     fitting = ("timestamp",) if d.kind == "hourly" else ("timestamp", "timestamp_ntz", "date")
     found = [(d.of, schema.field(d.of).type, fitting)]
     if d.kind == "hourly" and d.column in schema:

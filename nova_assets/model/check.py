@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.edge import Consumes
 from nova_assets.model.names import check_name
 from nova_assets.model.parameters import parameter_problems, twice, wants_context
+from nova_assets.model.typed import typed
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class CheckResult:
         found: one line for a person.
         metadata: numbers and texts to keep beside it; Dagster plots the numbers.
     """
+
+    __repr__ = short_repr
 
     passed: bool
     found: str | None = None
@@ -40,6 +44,8 @@ class Check:
             would leave it, ``old`` as it was.
         blocking: a failure publishes nothing; otherwise it is only reported.
     """
+
+    __repr__ = short_repr
 
     name: str
     function: Callable[..., Any]
@@ -80,6 +86,7 @@ class Check:
         }
 
 
+@typed("nova.check")
 def check(
     consumes: Consumes | Sequence[Consumes],
     *,

@@ -6,11 +6,14 @@ moves, and what must still be true for that to be right. The catalog checks and 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from nova_assets.briefly import short_repr
+from nova_assets.errors import IdempotencyConflict
 from nova_assets.model.arrival import Taken
 from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.edition import ShowEdition
@@ -18,6 +21,7 @@ from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import PutSeal
+from nova_assets.model.sums import SumRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Publish:
             the second as a base. It takes no number.
         anew: a base that upkeep has added there before is replaced: it is collected by the same commit.
     """
+
+    __repr__ = short_repr
 
     block_id: str
     channel: str
@@ -106,14 +112,18 @@ class CommitRequest:
         id: made by the caller, so that it can ask after an unknown outcome (R7).
         execution_id, epoch: the execution that must be live under this epoch.
         binding: None for an insert.
+        rooms: how much others may have added meanwhile to what is summed.
         consumed: channel -> (cursor, head) read; kept as provenance.
         takes: (channel, what became of an arrival for it); refused if one of them is not waiting any more.
         seals: groups that are complete.
         editions: what tables show now.
         idempotency: (channel, key): a second commit with it gives back the first.
+        digest: of what is inserted under that key: a second commit with another digest is refused.
         keeps_marks: what it writes was made of something that is to be made again: so is that, then, still.
         details: facts to keep beside the commit (timings, estimates).
     """
+
+    __repr__ = short_repr
 
     id: str
     execution_id: str
@@ -124,11 +134,13 @@ class CommitRequest:
     heads: tuple[HeadAt, ...] = ()
     no_consumers: tuple[NoConsumers, ...] = ()
     schemas: tuple[SchemaAt, ...] = ()
+    rooms: tuple[SumRoom, ...] = ()
     consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
     takes: tuple[tuple[str, Taken], ...] = ()
     seals: tuple[PutSeal, ...] = ()
     editions: tuple[ShowEdition, ...] = ()
     idempotency: tuple[str, str] | None = None
+    digest: str | None = None
     keeps_marks: bool = False
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -145,6 +157,8 @@ class Commit:
         consumed: channel -> (cursor, head) that was read.
         repeated: the idempotency key had been used; this is the first commit again.
     """
+
+    __repr__ = short_repr
 
     id: str
     execution_id: str
@@ -164,3 +178,53 @@ class Commit:
         if len(known) != 1:
             raise ValueError(f"the commit touches {len(known)} channels; look its numbers up by channel: {dict(known)}")
         return next(iter(known.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedCommit:
+    """The commit that an idempotency key stands for.
+
+    Args:
+        digest: of what was inserted under the key; None for a key that was used before catalogs kept digests.
+    """
+
+    key: str
+    commit: Commit
+    digest: str | None
+
+    def repeat(self, channel: str, digest: str | None) -> Commit:
+        """The commit again, for an insert with the same key. Raises IdempotencyConflict for other content."""
+        if self.digest is not None and digest is not None and digest != self.digest:
+            first = f"{_described(self.digest)}, which commit {self.commit.id} inserted"
+            raise IdempotencyConflict(
+                f"the idempotency key {self.key!r} of channel {channel!r} was used for other rows",
+                found=f"{_described(digest)} to be inserted now",
+                expected=f"{first} at {self._number(channel)}",
+                next="use another key for these rows; nothing was changed",
+                channel=channel,
+                key=self.key,
+                commit_id=self.commit.id,
+                seq=self.commit.heads.get(channel),
+                digest=digest,
+                first_digest=self.digest,
+            )
+        return replace(self.commit, repeated=True)
+
+    def _number(self, channel: str) -> str:
+        number, at = self.commit.heads.get(channel), self.commit.at.strftime("%Y-%m-%d %H:%M:%S UTC")
+        return f"number {number} on {at}"
+
+
+def content_digest(kind: Kind, scope: str, rows: str) -> str:
+    """The digest of an insert: of its rows, and of what they are to do."""
+    return f"{kind}:{scope_digest(scope) if kind == 'base' else ''}:{rows}"
+
+
+def scope_digest(scope: str) -> str:
+    """A short text for the partitions that a base replaces; none for all of them."""
+    return hashlib.blake2b(scope.encode(), digest_size=6).hexdigest() if scope else ""
+
+
+def _described(digest: str) -> str:
+    kind, _, rows, hashes = digest.split(":")
+    return f"a {kind} of {rows} rows (digest {hashes[:12]})"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nova_assets.briefly import short_repr
+
 
 @dataclass(frozen=True, slots=True)
 class Compacting:
@@ -21,6 +23,8 @@ class Compacting:
         target: bytes of a file of the size wanted, on a channel that is only added to: small files are rolled into
             larger ones up to there, and are then left as they are.
     """
+
+    __repr__ = short_repr
 
     deltas: int = 16
     share: float = 0.02

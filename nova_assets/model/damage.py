@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-DamageKind = Literal["staged", "lapsed", "unpublished", "event", "file", "orphan", "firing"]
+DamageKind = Literal["staged", "lapsed", "unpublished", "event", "file", "orphan", "upload", "firing"]
 """Staged leftovers; executions whose lease is over; commits that Dagster has not heard of; Dagster's events without
-commits; files missing or changed; files that nobody lists; firings without a run."""
+commits; files missing or changed; files that nobody lists; uploads that nobody has finished; firings without a run."""
 
-Cure = Literal["sweep", "publish", "rebuild", "give up", "set aside"]
+Cure = Literal["sweep", "publish", "rebuild", "give up", "set aside", "abort"]
 """Sweep what was staged; tell Dagster; wipe what Dagster has of a channel and tell it again; mark blocks as collected;
-move files out of the way."""
+move files out of the way; abort uploads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.names import check_name
+from nova_assets.model.typed import typed
 
 Lineage = Mapping[str, str | Sequence[str]]
 
@@ -31,6 +33,8 @@ class Consumes:
         on: for ``matching``, the key columns; the channel's key when left out.
         by_name: the port is bound to the project's channel of that name, unless a binding says otherwise.
     """
+
+    __repr__ = short_repr
 
     port: str
     mode: Mode
@@ -54,32 +58,39 @@ class Produces:
         columns: column -> the ``input.column``s that it is made from, where the author says so.
     """
 
+    __repr__ = short_repr
+
     port: str
     kind: Kind
     channel: Channel | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
 
+@typed("nova.all")
 def all(port: Channel | str, *, as_: str | None = None) -> Consumes:  # the paper's word
     """The whole channel, as of the pinned head."""
     return _consumes(port, "all", as_)
 
 
+@typed("nova.new")
 def new(port: Channel | str, *, as_: str | None = None) -> Consumes:
     """What has come since this binding's last successful execution, as one delta (Nova 2.2)."""
     return _consumes(port, "new", as_)
 
 
+@typed("nova.old")
 def old(port: Channel | str, *, as_: str | None = None) -> Consumes:
     """The snapshot that the last successful execution saw. Legal only beside ``new`` on the same channel (R8)."""
     return _consumes(port, "old", as_)
 
 
+@typed("nova.changes")
 def changes(port: Channel | str, *, as_: str | None = None) -> Consumes:
     """A ``View`` with ``.new``, ``.old`` and ``.all`` of one channel, under one pin."""
     return _consumes(port, "changes", as_)
 
 
+@typed("nova.matching")
 def matching(
     port: Channel | str, *, keys_of: Channel | Consumes | str, on: str | Sequence[str] = (), as_: str | None = None
 ) -> Consumes:
@@ -97,6 +108,7 @@ def matching(
     return Consumes(looked_up.port, "matching", looked_up.name, looked_up.channel, other, columns)
 
 
+@typed("nova.base")
 def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
     """A new, full snapshot that replaces what was there.
 
@@ -106,6 +118,7 @@ def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
     return _produces(port, "base", columns)
 
 
+@typed("nova.delta")
 def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
     """Rows (or deletions) that augment what is there.
 

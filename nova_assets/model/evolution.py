@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nova_assets.errors import DefinitionError, SchemaMismatch
-from nova_assets.model.schema import Field, Schema, quoted, widens
+from nova_assets.model.schema import UNKNOWN, Field, Schema, quoted, widens
+from nova_assets.similar import did_you_mean
 
 
 def reconcile(channel: str, declared: Schema | None, given: Schema, on_change: str, head: int = 0) -> Schema:
     """The schema of the channel once data of the schema ``given`` is on it.
 
     Under ``freeze`` the given columns must be exactly the declared ones (in any order; a narrower type is widened).
-    Under ``evolve`` new nullable columns may come, absent ones are filled with nulls, and types may widen.
+    Under ``evolve`` new nullable columns may come, absent ones are filled with nulls, and types may widen. A new column
+    of nothing but nulls waits for its first value, which tells its type.
 
     Args:
         head: of the channel, before.
@@ -22,9 +24,10 @@ def reconcile(channel: str, declared: Schema | None, given: Schema, on_change: s
         SchemaMismatch: with every column that is wrong.
     """
     if declared is None:
-        return given
+        return _first(channel, given, on_change)
     missing = [f for f in declared.fields if f.name not in given]
     extra = [f for f in given.fields if f.name not in declared]
+    absent = [f.name for f in missing]
     problems = []
     fields = []
     for f in declared.fields:
@@ -37,10 +40,15 @@ def reconcile(channel: str, declared: Schema | None, given: Schema, on_change: s
             problems.append(f"column {quoted(f.name)} is {came}, not {f.type}")
     if on_change == "evolve":
         problems += [f"column {quoted(f.name)} is missing and may not be null" for f in missing if not f.nullable]
-        fields += [_new(f, head) for f in extra]
+        lower = {f.name.lower(): f.name for f in declared.fields}
+        twins = [(f.name, lower[f.name.lower()]) for f in extra if f.name.lower() in lower]
+        problems += [f"column {quoted(new)} differs from column {quoted(old)} in case only" for new, old in twins]
+        fields += [_new(f, head) for f in extra if f.type != UNKNOWN]
     else:
         problems += [f"column {quoted(f.name)} {f.type} is missing" for f in missing]
-        problems += [f"column {quoted(f.name)} {f.type} is not on the channel" for f in extra]
+        problems += [
+            f"column {quoted(f.name)} {f.type} is not on the channel{did_you_mean(f.name, absent)}" for f in extra
+        ]
     if problems:
         way = (
             "cast or rename the columns"
@@ -56,6 +64,24 @@ def reconcile(channel: str, declared: Schema | None, given: Schema, on_change: s
             problems=problems,
         )
     return Schema(tuple(fields))
+
+
+def _first(channel: str, given: Schema, on_change: str) -> Schema:
+    """The schema of a channel whose first data gives it."""
+    unknown = [f.name for f in given.fields if f.type == UNKNOWN]
+    if not unknown:
+        return given
+    if on_change == "evolve" and len(unknown) < len(given.fields):
+        return given.without(*unknown)
+    names = ", ".join(map(quoted, unknown))
+    raise SchemaMismatch(
+        f"the first data of channel {channel!r} has nothing but nulls in {names}: that tells no type",
+        found=str(given),
+        expected="a value in each column, or a channel that is declared with its types",
+        next=f'declare the channel with schema="..., {quoted(unknown[0])} TYPE", or leave the column out',
+        channel=channel,
+        columns=unknown,
+    )
 
 
 def redeclare(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.commit import Commit
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.way import Estimate
@@ -24,12 +25,14 @@ class Pin:
         head: the channel's head then.
         cursor: the binding's cursor then; None where the channel is not consumed as ``new``.
         partition: the scope in which the channel is read: one partition, some of its dimensions, or all.
+        has_run: the binding has a cursor. At 0, it has run when the channel was empty; without one it has never run.
     """
 
     channel: str
     head: int
     cursor: int | None = None
     partition: str = WHOLE
+    has_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Begin:
         purpose: what it is about to do to a channel, where it does not execute a binding: an action of the timeline, or
             ``read``.
     """
+
+    __repr__ = short_repr
 
     execution_id: str
     binding: str | None
@@ -81,6 +86,8 @@ class TaskReport:
         ways: input -> how it was read, and what that was expected to cost; a frame that the task does not use costs
             nothing.
     """
+
+    __repr__ = short_repr
 
     task: str
     seconds: float
@@ -130,6 +137,8 @@ class CheckReport:
         skipped: nothing was written that it could have looked at.
     """
 
+    __repr__ = short_repr
+
     check: str
     channel: str
     passed: bool
@@ -159,6 +168,8 @@ class Execution:
         commit, tasks, checks: that commit, what each task did and each check found, where this process carried them
             out.
     """
+
+    __repr__ = short_repr
 
     id: str
     binding: str | None

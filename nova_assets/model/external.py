@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from nova_assets.briefly import short_repr
+from nova_assets.model.typed import typed
+
 if TYPE_CHECKING:
     from nova_assets.model.block import DataFile
 
@@ -29,6 +32,8 @@ class External:
             Without one, a folder is read as it is: its writer should put it there whole.
         expected: gives the partitions that there should be, as of a moment, where the dimensions do not say it all.
     """
+
+    __repr__ = short_repr
 
     location: str
     format: Form = "parquet"
@@ -63,6 +68,7 @@ class External:
         return External(data["location"], data["format"], data.get("done"))
 
 
+@typed("nova.external")
 def external(location: str, *, format: Form = "parquet", done: str | None = None) -> External:
     """A table that another system keeps, to be read where it is.
 
@@ -139,6 +145,8 @@ class Refreshed:
         seq: the number that the changes took; None where there were none, or nothing was to be changed.
         error: why nothing could be found out; None where it could.
     """
+
+    __repr__ = short_repr
 
     channel: str
     changed: tuple[str, ...] = ()

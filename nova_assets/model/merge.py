@@ -11,9 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
+from nova_assets.model.equality import can_be_key
 from nova_assets.model.function import FunctionRef, is_associative
-from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.model.typed import typed
+from nova_assets.similar import did_you_mean
+
+_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
 
 COMBINERS = ("sum", "min", "max", "bool_and", "bool_or")
 """The associative functions that ``Keyed(combine=...)`` knows by name. Each passes over nulls."""
@@ -50,14 +56,19 @@ class MergeModel:
             return []
         named = {**dict.fromkeys(self.key, "key"), **dict.fromkeys(self.order_by, "order_by")}
         found = [
-            f"{role} column {c!r} is not in the schema ({', '.join(schema.names)})"
+            f"{role} column {c!r} is not in the schema ({', '.join(schema.names)}){did_you_mean(c, schema.names)}"
             for c, role in named.items()
             if c not in schema
         ]
         found += [
-            f"key column {c!r} is a map, which cannot be compared"
-            for c in self.key
-            if c in schema and schema.field(c).type.name == "map"
+            f"{role} column {c!r} is {schema.field(c).type}: a map cannot be compared"
+            for c, role in named.items()
+            if c in schema and not can_be_key(schema.field(c).type)
+        ]
+        found += [
+            f"order_by column {c!r} is {schema.field(c).type}: expected a number, text, date or time"
+            for c in self.order_by
+            if c in schema and schema.field(c).type.fields
         ]
         return found + ([f"the column name {DELETED!r} is kept for changes"] if DELETED in schema else [])
 
@@ -71,6 +82,8 @@ class Append(MergeModel):
 
     A base that drops rows cannot be told to a consumer of changes; once there is one, it is refused (R10).
     """
+
+    __repr__ = short_repr
 
     kind = "append"
 
@@ -86,10 +99,13 @@ class Upsert(MergeModel):
             live rows of one key in one delta are refused. A deletion is not ordered: it removes what came before it.
     """
 
+    __repr__ = short_repr
+
     keys: tuple[str, ...]
     order: tuple[str, ...]
     kind = "upsert"
 
+    @typed("nova.Upsert")
     def __init__(
         self, key: str | list[str] | tuple[str, ...], order_by: str | list[str] | tuple[str, ...] | None = None
     ) -> None:
@@ -120,11 +136,14 @@ class Keyed(MergeModel):
         order_by: as for Upsert, for the columns that are not combined.
     """
 
+    __repr__ = short_repr
+
     keys: tuple[str, ...]
     combine: tuple[tuple[str, str], ...]
     order: tuple[str, ...]
     kind = "keyed"
 
+    @typed("nova.Keyed")
     def __init__(
         self,
         key: str | list[str] | tuple[str, ...],
@@ -153,9 +172,14 @@ class Keyed(MergeModel):
         found += [f"column {c!r} is combined and also part of key or order_by" for c in both]
         if schema is not None:
             found += [
-                f"combined column {c!r} is not in the schema ({', '.join(schema.names)})"
+                f"combined column {c!r} is not in the schema ({', '.join(schema.names)}){did_you_mean(c, schema.names)}"
                 for c, _ in self.combine
                 if c not in schema
+            ]
+            found += [
+                f"combined column {c!r} is {schema.field(c).type}; {f} takes {expected}"
+                for c, f in self.combine
+                if c in schema and (expected := _unfit(f, schema.field(c).type)) is not None
             ]
         return found
 
@@ -178,11 +202,14 @@ class Custom(MergeModel):
     may have other columns than a base; ``_deleted`` means nothing here.
     """
 
+    __repr__ = short_repr
+
     merge_ref: str
     chain_ref: str
     diff_ref: str
     kind = "custom"
 
+    @typed("nova.Custom")
     def __init__(
         self, merge: Callable[..., Any], chain: Callable[..., Any], diff: Callable[..., Any], version: str = "1"
     ) -> None:
@@ -207,6 +234,15 @@ def model_from_json(data: Mapping[str, Any]) -> MergeModel:
     for role in ("merge", "chain", "diff"):
         object.__setattr__(custom, f"{role}_ref", data[role])
     return custom
+
+
+def _unfit(function: str, type_: DataType) -> str | None:
+    """What a combiner takes, where that is no value of a type; functions of the user's may take anything."""
+    if function == "sum" and type_.name not in _NUMBERS:
+        return "numbers"
+    if function in ("min", "max") and not can_be_key(type_):
+        return "values that can be ordered"
+    return "booleans" if function in ("bool_and", "bool_or") and type_.name != "boolean" else None
 
 
 def _names(given: str | list[str] | tuple[str, ...], what: str) -> tuple[str, ...]:

@@ -16,9 +16,13 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError, PartitionError
+from nova_assets.model.clock import next_clock_hour
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.schema import DataType, Schema
+from nova_assets.model.typed import typed
+from nova_assets.similar import did_you_mean
 
 WHOLE = ""
 """The partition of a channel or binding that has none."""
@@ -46,6 +50,8 @@ class Dimension:
             does yet, and how many there are at once. No part of the definition either: they say what to expect, and
             forbid nothing.
     """
+
+    __repr__ = short_repr
 
     column: str
     kind: Literal["daily", "hourly", "static", "dynamic"]
@@ -94,7 +100,7 @@ class Dimension:
             raise self._no_value(value, "a value: only dynamic partitions have one for null")
         if self.kind == "static":
             if value not in self.values:
-                raise self._no_value(value, f"one of {_some(self.values)}")
+                raise self._no_value(value, f"one of {_some(self.values)}", did_you_mean(value, self.values))
             return value
         try:
             moment = datetime.fromisoformat(value)
@@ -137,7 +143,7 @@ class Dimension:
             if self.kind == "daily":  # by its own clock: some days have 23 hours
                 return (local + timedelta(days=1)).replace(tzinfo=zone)
             begins = local if local.tzinfo is not None else local.replace(tzinfo=zone)
-            return begins.astimezone(UTC) + timedelta(hours=1)
+            return next_clock_hour(begins, zone).astimezone(UTC)
         except OverflowError:  # the last day of all, which some write for "never"
             return _NEVER
 
@@ -145,10 +151,10 @@ class Dimension:
     def _pattern(self) -> str:
         return "YYYY-MM-DD" if self.kind == "daily" else "YYYY-MM-DDTHH:00"
 
-    def _no_value(self, value: object, expected: str) -> PartitionError:
+    def _no_value(self, value: object, expected: str, meant: str = "") -> PartitionError:
         said = "rows without a value" if value is None else _shown(value)
         return PartitionError(
-            f"{self.kind} partitions of {self.column!r} have no {said}",
+            f"{self.kind} partitions of {self.column!r} have no {said}{meant}",
             found="null" if value is None else said,
             expected=expected,
             next=f"give each row its {self.column}, or name the partition that all are of" if value is None else None,
@@ -170,6 +176,7 @@ class Dimension:
         return Dimension(data["column"], data["kind"], data["start"], data["tz"], tuple(data["values"]), data.get("of"))
 
 
+@typed("nova.daily")
 def daily(
     column: str, start: str | date, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
@@ -182,6 +189,7 @@ def daily(
     return Dimension(column, "daily", _start(column, start), _zone(column, tz), of=of, keep=_keep(column, keep))
 
 
+@typed("nova.hourly")
 def hourly(
     column: str, start: str | datetime, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
@@ -194,6 +202,7 @@ def hourly(
     return Dimension(column, "hourly", _start(column, start), _zone(column, tz), of=of, keep=_keep(column, keep))
 
 
+@typed("nova.static")
 def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
     """A partition for each of these values and no other."""
     if not values or len(set(values)) != len(values):
@@ -203,6 +212,7 @@ def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
     return Dimension(column, "static", values=tuple(values))
 
 
+@typed("nova.dynamic")
 def dynamic(column: str) -> Dimension:
     """A partition for each value that turns up in the data."""
     return Dimension(column, "dynamic")
@@ -296,9 +306,12 @@ def parse_partition(dimensions: Sequence[Dimension], given: str | Mapping[str, o
         values = {columns[0]: given}
     else:
         values = partition_values(given) if "=" in given else {}
+    if not columns and given:
+        raise PartitionError(f"{_shown(given)} names no partition", found=_shown(given), expected=shape)
     lacking = [] if partly and values and columns else [c for c in columns if c not in values]
     if lacking or set(values) - set(columns):
-        raise PartitionError(f"{_shown(given)} names no partition", found=_shown(given), expected=shape)
+        meant = "".join(did_you_mean(c, lacking or columns) for c in sorted(set(values) - set(columns))[:1])
+        raise PartitionError(f"{_shown(given)} names no partition{meant}", found=_shown(given), expected=shape)
     for d in dimensions:
         if d.column in values:
             values[d.column] = d.parse(values[d.column])

@@ -13,24 +13,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus
 from nova_assets.model.backfill import Backfill, Cost, Part
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import Commit, CommitRequest
+from nova_assets.model.commit import Commit, CommitRequest, KeyedCommit
 from nova_assets.model.edition import Content, Edition
-from nova_assets.model.execution import Begin, Execution, State
+from nova_assets.model.execution import Begin, Execution, Pin, State
 from nova_assets.model.external import Described, Seen
 from nova_assets.model.mark import Failure, Made, Mark
 from nova_assets.model.outline import Outline
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.schema import Schema
+from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.seal import Seal, Sealing
+from nova_assets.model.switch import Switch
 from nova_assets.model.timeline import History, Instant, Position, Standing, Step
 from nova_assets.model.token import Token
 from nova_assets.model.upkeep import Collection, Facts
-from nova_assets.model.warehouse import Entry, Known
+from nova_assets.model.warehouse import Entry, Known, Upload
 from nova_assets.model.way import Way
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class ChannelState:
         seal: when its days or hours are complete.
         position: in its timeline.
     """
+
+    __repr__ = short_repr
 
     channel: Channel
     head: int
@@ -81,6 +85,8 @@ class PartitionState:
         dropped: its last change is that it was dropped.
     """
 
+    __repr__ = short_repr
+
     partition: str
     seq: int
     rows: int
@@ -96,6 +102,8 @@ class PartitionState:
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """How far a binding has read a channel: the pinned head of its last successful execution."""
+
+    __repr__ = short_repr
 
     binding: str
     channel: str
@@ -143,6 +151,8 @@ class Firing:
         why: it fired, for people; and why it was abandoned.
     """
 
+    __repr__ = short_repr
+
     id: str
     binding: str
     n: int
@@ -168,6 +178,7 @@ class Catalog(Protocol):
     def register(
         self, channels: Sequence[Channel], bindings: Sequence[Binding] = (), replace: bool = False
     ) -> None: ...
+    def check_registration(self, given: Sequence[Channel]) -> None: ...
     def channel(self, name: str) -> ChannelState: ...
     def channels(self, name: str | None = None) -> list[ChannelState]: ...
     def bindings(self) -> dict[str, dict[str, Any]]: ...
@@ -214,6 +225,9 @@ class Catalog(Protocol):
 
     # repair
     def identity(self) -> str: ...
+    def warehouse(self) -> tuple[str | None, str | None]: ...
+    def adopt_warehouse(self, identity: str, address: str) -> tuple[str, str]: ...
+    def listed_file(self) -> str | None: ...
     def leftovers(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]: ...
     def known(self) -> Known: ...
     def give_up(self, channel: str, damaged: Iterable[str], retain: float = 0.0) -> Collection: ...
@@ -222,6 +236,8 @@ class Catalog(Protocol):
 
     # executions
     def begin(self, request: Begin) -> Execution: ...
+    def preview(self, request: Begin) -> tuple[Pin, ...]: ...
+    def switch(self, wanted: Switch) -> None: ...
     def execution(self, execution_id: str) -> Execution: ...
     def executions(
         self,
@@ -241,6 +257,8 @@ class Catalog(Protocol):
     ) -> Execution: ...
     def fail(self, execution_id: str, epoch: int, error: str, *, counts: bool = True) -> None: ...
     def abort(self, execution_id: str, reason: str, epoch: int | None = None, *, failed: bool = True) -> None: ...
+    def end_read(self, execution_id: str) -> None: ...
+    def damage(self) -> str | None: ...
     def settle(self, execution_id: str) -> Commit | None: ...
 
     # staging
@@ -253,10 +271,12 @@ class Catalog(Protocol):
 
     # commits
     def commit(self, request: CommitRequest) -> Commit: ...
-    def commit_of_key(self, channel: str, key: str) -> Commit | None: ...
+    def commit_of_key(self, channel: str, key: str) -> KeyedCommit | None: ...
     def commit_by_id(self, commit_id: str) -> Commit: ...
-    def unpublished(self, limit: int = 100) -> list[Commit]: ...
+    def unpublished(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]: ...
     def mark_published(self, commit_id: str) -> None: ...
+    def claim_channels(self, location: str, writes: Iterable[str], reads: Iterable[str]) -> frozenset[str]: ...
+    def publishers(self) -> dict[str, tuple[str, bool]]: ...
 
     # arrivals
     def announce(self, channel: str, found: Iterable[Arrival], at: datetime | None = None) -> list[Arrival]: ...
@@ -354,6 +374,19 @@ class Engine(Protocol):
             columns: those of the rows that are wanted. Raises SchemaMismatch for one that they lack.
         """
 
+    def check_sums(self, where: str, staged: Block, older: Sequence[Block], types: Mapping[str, DataType]) -> None:
+        """Refuse a delta with which the sum of a key leaves its column's type.
+
+        Args:
+            where: names the channel in errors.
+            staged: the delta, of one partition.
+            older: the deltas that it comes on top of, the latest first, and the base below them, if there is one.
+            types: of the summed columns.
+
+        Raises:
+            SumOverflow: with key, column and value.
+        """
+
     def matching(self, snapshot: Snapshot | Frame, keys: Frame, on: Sequence[str], *, here: bool = False) -> Frame:
         """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``.
 
@@ -367,16 +400,22 @@ class Engine(Protocol):
     def one_evaluation(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
         """Frames such that what several of them share is evaluated once (R4)."""
 
-    def write(self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
+    def write(
+        self, frame: Frame, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
+    ) -> Manifest:
         """Write a frame into the staged block's folder, fitted to ``schema``; checks keys and resolves ``order_by``
         (R11).
 
         ``channel`` is None for a private port, whose rows are written as they come. On a partitioned channel every
-        file holds rows of one partition, which lies in ``staged.partition`` (R13).
+        file holds rows of one partition, which lies in ``staged.partition`` (R13). With ``digest``, the manifest has
+        the digest of the rows.
 
         Raises:
             BadKey, SchemaMismatch, PartitionError: nothing of it is left.
         """
+
+    def digest(self, frame: Frame, schema: Schema | None) -> str:
+        """The digest that ``write`` would give of a frame; the same for the same rows in any order."""
 
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
@@ -405,6 +444,16 @@ class Engine(Protocol):
     def count(self, frame: Frame) -> int:
         """The rows of a frame, evaluated for it."""
 
+    def close(self) -> None:
+        """Let go of what is held for frames that were handed out."""
+
+    def working(self) -> AbstractContextManager[None]:
+        """A block in which the engine computes. Its batches fit the widest rows that are read in the block.
+
+        Raises:
+            EngineUnavailable: the engine's own process has ended meanwhile.
+        """
+
     def computing(
         self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]
     ) -> AbstractContextManager[None]:
@@ -414,12 +463,13 @@ class Engine(Protocol):
         are done, and known of; an interruption of the block stops its jobs.
         """
 
-    def take(self, data: Any, schema: Schema | None) -> Frame:
+    def take(self, data: Any, schema: Schema | None, *, evolves: bool = False) -> Frame:
         """A frame of this engine, or an Arrow table, out of what a user gives to ``insert``: frames, tables, paths.
 
         Args:
             data: what was given.
-            schema: the channel's, by which text formats are parsed; None to infer.
+            schema: the channel's, to whose types values are converted; None to infer.
+            evolves: the channel takes wider types than it has.
 
         Raises:
             BadRecord, EmptyInput, SchemaMismatch.
@@ -456,11 +506,27 @@ class Engine(Protocol):
     def size(self, path: str) -> int | None:
         """The bytes of a listed file; None where it is not there."""
 
+    def uploads(self) -> list[Upload]:
+        """Uploads in parts below ``blocks/`` that are not finished. Raises NotSupported where they cannot be told."""
+
+    def abort_upload(self, upload: Upload) -> None:
+        """Give the room of an unfinished upload back."""
+
+    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+        """What is wrong with a listed file, after its path; None where it is as it was written.
+
+        Args:
+            thorough: all its bytes are read, and compared with its digest.
+        """
+
     def where(self, files: Sequence[DataFile]) -> list[str]:
         """Where listed files are, each seen to be there. Raises FileMissing."""
 
-    def mark(self, catalog: str) -> None:
-        """Leave the mark of a catalog that writes into this warehouse, unless it is there."""
+    def mark(self, catalog: str, identity: str) -> None:
+        """Leave a catalog's mark in the warehouse: that it writes here, and the warehouse's identity."""
+
+    def mark_of(self, catalog: str) -> str | None:
+        """The identity in a catalog's mark; None where it has left none, and empty in one of an older version."""
 
     def marks(self) -> frozenset[str]:
         """The identities of all catalogs that have left their mark."""

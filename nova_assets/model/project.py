@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.names import twice
 from nova_assets.model.quarantine import quarantine_of
 from nova_assets.model.trigger import After, OnData, OnSealed, Trigger
+from nova_assets.model.typed import typed
+from nova_assets.similar import did_you_mean, known_names
 
 
 @dataclass(frozen=True, init=False)
@@ -28,9 +32,12 @@ class Project:
         DefinitionError: with every problem of every definition (R5, R8).
     """
 
+    __repr__ = short_repr
+
     bindings: tuple[Binding, ...]
     channels: tuple[Channel, ...]
 
+    @typed("nova.Project", bindings="nova.bind(workflowette)", channels="nova.Channel(name)")
     def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
         named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
         brought = getattr(bindings, "channels", ())  # by datasets: views of what others keep
@@ -45,29 +52,41 @@ class Project:
 
     def binding(self, name: str) -> Binding:
         """The binding of that name. Raises BindingNotFound."""
-        for b in self.bindings:
-            if b.name == name:
-                return b
+        if name in self._bindings_by_name:
+            return self._bindings_by_name[name]
+        names = [b.name for b in self.bindings]
         raise BindingNotFound(
-            f"no binding is called {name!r}",
-            expected=", ".join(b.name for b in self.bindings) or "(the project has none)",
+            f"no binding is called {name!r}{did_you_mean(name, names)}",
+            expected=known_names(names, "(the project has none)"),
             binding=name,
         )
 
     def channel(self, name: str) -> Channel:
         """The channel of that name. Raises ChannelNotFound."""
-        for c in self.channels:
-            if c.name == name:
-                return c
+        if name in self._channels_by_name:
+            return self._channels_by_name[name]
+        names = [c.name for c in self.channels]
         raise ChannelNotFound(
-            f"no channel is called {name!r}",
-            expected=", ".join(c.name for c in self.channels) or "(the project has none)",
+            f"no channel is called {name!r}{did_you_mean(name, names)}",
+            expected=known_names(names, "(the project has none)"),
             channel=name,
         )
 
     def writer(self, channel: str) -> Binding | None:
         """The one binding that writes the channel; None where it is fed from outside."""
-        return next((b for b in self.bindings if any(c.name == channel for c in b.writes)), None)
+        return self._writers_by_channel.get(channel)
+
+    @cached_property
+    def _bindings_by_name(self) -> dict[str, Binding]:
+        return {b.name: b for b in self.bindings}
+
+    @cached_property
+    def _channels_by_name(self) -> dict[str, Channel]:
+        return {c.name: c for c in self.channels}
+
+    @cached_property
+    def _writers_by_channel(self) -> dict[str, Binding]:
+        return {c.name: b for b in self.bindings for c in b.writes}
 
     def _problems(self) -> list[str]:
         found = [p for b in self.bindings for p in b.problems()]
@@ -115,6 +134,7 @@ class Project:
                 if isinstance(leaf, OnData):
                     found += [
                         f"binding {b.name!r}: on_data names {c!r}, which is no channel of the project"
+                        + did_you_mean(c, channels)
                         for c in leaf.channels
                         if c not in channels
                     ]
@@ -123,6 +143,7 @@ class Project:
                 if isinstance(leaf, After) and leaf.binding not in bindings:
                     found.append(
                         f"binding {b.name!r}: after names {leaf.binding!r}, which is no binding of the project"
+                        + did_you_mean(leaf.binding, bindings)
                     )
         return found
 

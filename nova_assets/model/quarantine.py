@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from nova_assets.model.merge import Upsert
@@ -19,6 +22,28 @@ COLUMNS = (
 )
 """``line`` is 0 for a whole file. ``raw`` is the record as it stands there; where ``whole`` is false, only what can be
 shown of it: it is too long, or no text. ``header`` is the first line of its file, without which it cannot be read."""
+
+
+_VALUE = re.compile(r"'[^']*\d[^']*'|\"[^\"]*\"|(?<![\w'])-?\d[\w.:+-]*")
+
+
+def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
+    """Reason -> how many records were set aside for it, most frequent first.
+
+    Reasons that differ only in their values, such as the dates of rows, count as one; the first of them stands for all.
+    """
+    return add_reasons({}, {}, ((reason, 1) for reason in reasons))
+
+
+def add_reasons(
+    counts: Mapping[str, int], more: Mapping[str, int], further: Iterable[tuple[str, int]] = ()
+) -> dict[str, int]:
+    """Counts of reasons, put together as ``count_reasons`` does."""
+    first: dict[str, str] = {}
+    total: Counter[str] = Counter()
+    for reason, count in (*counts.items(), *more.items(), *further):
+        total[first.setdefault(_VALUE.sub("…", reason), reason)] += count
+    return dict(total.most_common())
 
 
 def quarantine_name(channel: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
@@ -16,6 +17,8 @@ from nova_assets.model.schema import Schema
 @dataclass(frozen=True, slots=True)
 class FromPort:
     """Stands for the block that another task of this execution stages on a port (R5); known only when it has run."""
+
+    __repr__ = short_repr
 
     port: str
     kind: str
@@ -38,6 +41,8 @@ class Snapshot:
     are read as one, and all deltas, in the order of their numbers.
     """
 
+    __repr__ = short_repr
+
     channel: str
     at: int
     bases: tuple[Source, ...]
@@ -50,12 +55,16 @@ class Snapshot:
 class Inserts:
     """A snapshot as a change: every row is new, nothing was deleted (the first run of a consumer)."""
 
+    __repr__ = short_repr
+
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
     """Deltas in sequence order, as one delta."""
+
+    __repr__ = short_repr
 
     channel: str
     lo: int
@@ -69,6 +78,8 @@ class Chain:
 class Diff:
     """What turns one snapshot into another, where a base lies between them."""
 
+    __repr__ = short_repr
+
     old: Snapshot
     new: Snapshot
 
@@ -77,13 +88,17 @@ class Diff:
 class Together:
     """Changes of different partitions, side by side."""
 
+    __repr__ = short_repr
+
     channel: str
-    parts: tuple[Chain | Diff, ...]
+    parts: tuple[Chain | Diff | Inserts, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Empty:
     """No rows, with the channel's columns."""
+
+    __repr__ = short_repr
 
     channel: str
     schema: Schema | None
@@ -94,6 +109,8 @@ class Empty:
 @dataclass(frozen=True, slots=True)
 class Port:
     """The rows that another task hands over on a private port."""
+
+    __repr__ = short_repr
 
     port: str
 

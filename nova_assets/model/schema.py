@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class DataType:
         fields: of a struct; one field called ``element`` for an array; ``key`` and ``value`` for a map.
     """
 
+    __repr__ = short_repr
+
     name: str
     args: tuple[int, ...] = ()
     fields: tuple[Field, ...] = ()
@@ -43,6 +46,10 @@ class DataType:
         return f"{self.name}({','.join(map(str, self.args))})" if self.args else self.name
 
 
+UNKNOWN = DataType("void")
+"""Of a column that holds nothing but nulls: data may have it, and no channel does. Every type has its values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column: name, type, and whether it may be null.
@@ -51,6 +58,8 @@ class Field:
         id: what it is known by in all blocks, whatever they call it; its first name, where nothing is said. A column
             that came later has another than one of the same name that was dropped before.
     """
+
+    __repr__ = short_repr
 
     name: str
     type: DataType
@@ -68,6 +77,8 @@ class Field:
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The columns of a channel or block, in order. Names are unique, and told apart by case-insensitive comparison."""
+
+    __repr__ = short_repr
 
     fields: tuple[Field, ...]
 
@@ -259,7 +270,7 @@ _WIDENINGS = {
 
 def widens(narrow: DataType, wide: DataType) -> bool:
     """Whether every value of ``narrow`` is exactly a value of ``wide``."""
-    if _shape(narrow) == _shape(wide):
+    if narrow == UNKNOWN or _shape(narrow) == _shape(wide):
         return True
     if narrow.name == wide.name == "decimal":
         return wide.args[1] >= narrow.args[1] and wide.args[0] - wide.args[1] >= narrow.args[0] - narrow.args[1]

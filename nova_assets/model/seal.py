@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.typed import typed
 
 Late = Literal["reopen", "quarantine"]
 
@@ -56,6 +57,7 @@ class Sealing:
         return Sealing(data["by"], data["lateness"], data["late"])
 
 
+@typed("nova.seal")
 def seal(by: str, *, lateness: str | None = None, late: Late = "reopen") -> Sealing:
     """When the days or hours of a channel are complete; see ``Sealing``.
 

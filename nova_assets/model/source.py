@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.format import Format
 from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.typed import typed
 
 Replaced = Literal["refuse", "take"]
 Extra = Literal["refuse", "drop"]
@@ -42,6 +44,8 @@ class Files:
         largest: bytes of one file when it is decompressed; beyond that it is set aside.
         batch_files, batch_bytes: about so much is taken by one commit; the latter in memory.
     """
+
+    __repr__ = short_repr
 
     location: str
     format: Format | None = None
@@ -126,6 +130,7 @@ def _matcher(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(means.get(p, re.escape(p)) for p in parts), re.DOTALL)
 
 
+@typed("nova.files")
 def files(
     location: str,
     *,

@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
 from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.typed import typed
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
@@ -24,6 +26,8 @@ class HiveTable:
             that other tools have filled can be taken over (``nova publish --take-over``).
         every: ``"1m"``: under Dagster, so long at least is between two editions.
     """
+
+    __repr__ = short_repr
 
     path: str
     every: str = "1m"
@@ -56,6 +60,8 @@ class IcebergTable:
             one in a SQLite file beside the project's other files.
         every: ``"1m"``: under Dagster, so long at least is between two editions.
     """
+
+    __repr__ = short_repr
 
     name: str
     catalog: str | None = None
@@ -95,6 +101,7 @@ def table_of(id: str) -> Table:
     raise DefinitionError(f"{id!r} is no table", expected="hive:PATH, or iceberg:NAMESPACE.TABLE[@CATALOG]")
 
 
+@typed("nova.hive")
 def hive(path: str, *, every: str = "1m") -> HiveTable:
     """Publish a channel as a folder that every tool of the field can read; see ``HiveTable``.
 
@@ -106,6 +113,7 @@ def hive(path: str, *, every: str = "1m") -> HiveTable:
     return _checked(HiveTable(path, every))
 
 
+@typed("nova.iceberg")
 def iceberg(name: str, *, catalog: str | None = None, every: str = "1m") -> IcebergTable:
     """Publish a channel as a table of Apache Iceberg; see ``IcebergTable``. Needs ``nova-assets[iceberg]``.
 

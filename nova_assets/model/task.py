@@ -10,12 +10,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from nova_assets.briefly import short_repr
+from nova_assets.masking import get_logger
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.lineage import lineage_problems
 from nova_assets.model.names import check_name
 from nova_assets.model.parameters import parameter_problems, twice, wants_context
 from nova_assets.model.schema import Schema
 from nova_assets.model.scoped import Scoped
+from nova_assets.model.typed import typed
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,13 @@ class Context:
         viewing: gives ``views``.
     """
 
+    __repr__ = short_repr
+
     spark: Any = None
     partition: str = ""
     started: datetime | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
-    log: logging.Logger = field(default_factory=lambda: logging.getLogger("nova_assets.task"))
+    log: logging.Logger = field(default_factory=lambda: get_logger("nova_assets.task"))
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
@@ -66,6 +71,8 @@ class Task:
         deterministic: the author's word that evaluating the frames again gives the same rows (R4).
         scoped: tells which partitions of its inputs it reads, where that follows from its query.
     """
+
+    __repr__ = short_repr
 
     name: str
     function: Callable[..., Any]
@@ -124,6 +131,7 @@ class Task:
         }
 
 
+@typed("nova.task", consumes="nova.new(channel)", produces="nova.delta(channel)")
 def task(
     *,
     consumes: Consumes | Sequence[Consumes] = (),

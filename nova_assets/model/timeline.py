@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
@@ -65,6 +66,8 @@ class Instant:
             to cost; of a compaction, what it cost.
     """
 
+    __repr__ = short_repr
+
     action: Action
     state: Literal["requested", "complete"]
     seq: int | None
@@ -95,6 +98,8 @@ class Step:
         added, gone: blocks; a compaction that replaces another one has both.
     """
 
+    __repr__ = short_repr
+
     position: Position
     action: Action
     commit_id: str
@@ -112,6 +117,8 @@ class Standing:
         last_merge: the model of the newest block that was given; None where there is none.
         told: the schema of the newest block, where it tells one: that of the head, once there are later numbers.
     """
+
+    __repr__ = short_repr
 
     channel: str
     position: Position
@@ -132,6 +139,8 @@ class Track:
         numbers: at which the partition changed.
         floor: the number of a base; what is older is left out. 0 where nothing is.
     """
+
+    __repr__ = short_repr
 
     partition: str
     blocks: tuple[Block, ...]
@@ -158,6 +167,8 @@ class History:
         floors: of an excerpt: partition -> the number of a base; of the partition everything older is left out.
         earlier: of an excerpt: the schema at ``since``; None where it is not needed.
     """
+
+    __repr__ = short_repr
 
     channel: str
     scope: str

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
 from nova_assets.model.channel import Channel
 from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.typed import typed
 
 Status = Literal["launched", "succeeded", "failed"]
 
@@ -37,6 +39,8 @@ class OnData(Trigger):
         older_than: fires, however little there is, when the oldest of it has waited for so long.
         loop: a cycle through this trigger is meant.
     """
+
+    __repr__ = short_repr
 
     channels: tuple[str, ...]
     rows: int | None = None
@@ -125,6 +129,8 @@ class OnSealed(Trigger):
 class AllOf(Trigger):
     """Fires once when every part has fired since the last firing."""
 
+    __repr__ = short_repr
+
     parts: tuple[Trigger, ...]
 
     def leaves(self) -> Iterator[Trigger]:
@@ -139,6 +145,8 @@ class AllOf(Trigger):
 class AnyOf(Trigger):
     """Fires when any part does."""
 
+    __repr__ = short_repr
+
     parts: tuple[Trigger, ...]
 
     def leaves(self) -> Iterator[Trigger]:
@@ -149,6 +157,7 @@ class AnyOf(Trigger):
         return "(" + " | ".join(map(str, self.parts)) + ")"
 
 
+@typed("nova.on_data")
 def on_data(
     *channels: Channel | str,
     rows: int | None = None,
@@ -185,6 +194,7 @@ def on_data(
     return OnData(names, rows, bytes, blocks, older_than, loop)
 
 
+@typed("nova.on_sealed")
 def on_sealed(channel: Channel | str) -> Trigger:
     """Fires when a day or an hour of a channel is complete: all of its data is readable, in its final form.
 
@@ -197,6 +207,7 @@ def on_sealed(channel: Channel | str) -> Trigger:
     return OnSealed(channel.name if isinstance(channel, Channel) else channel)
 
 
+@typed("nova.every")
 def every(period: str) -> Trigger:
     """Fires at once and then every ``30s``, ``5m``, ``6h``, ``7d`` or ``2w``."""
     seconds = seconds_of(period)
@@ -205,6 +216,7 @@ def every(period: str) -> Trigger:
     return Every(seconds, period)
 
 
+@typed("nova.cron")
 def cron(expression: str, tz: str = "UTC") -> Trigger:
     """Fires at the times of a cron expression: ``cron("0 6 * * *", tz="Europe/Paris")``."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -224,6 +236,7 @@ def cron(expression: str, tz: str = "UTC") -> Trigger:
     return Cron(expression, tz)
 
 
+@typed("nova.after")
 def after(binding: str, status: Status = "succeeded", *, loop: bool = False) -> Trigger:
     """Fires when an execution of another binding is launched, succeeded or failed.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.block import Block
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import History
@@ -15,15 +16,17 @@ class Reader:
 
     Args:
         who: as it is told to people.
-        cursor: 0 for one that has never run.
+        cursor: 0 for one that has never run, or has run when the channel was empty.
         scope: the partitions that it reads.
         old: it reads the snapshot at its cursor, too.
+        has_run: it has; at 0, it is told what came to partitions that are dropped before it runs again.
     """
 
     who: str
     cursor: int
     scope: str = WHOLE
     old: bool = False
+    has_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +36,16 @@ class Held:
     Args:
         head: the snapshot that it may read.
         cursor: where its changes begin; None where it reads none.
+        has_run: it has run before, if at 0.
     """
+
+    __repr__ = short_repr
 
     who: str
     head: int
     cursor: int | None = None
     scope: str = WHOLE
+    has_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ class Facts:
             lag will need the snapshot at their cursor, to compare it with.
         keep_from: the oldest number that is kept for time travel.
     """
+
+    __repr__ = short_repr
 
     history: History
     readers: tuple[Reader, ...] = ()
@@ -69,6 +78,8 @@ class Verdict:
         held_by: who needs it, and for what; empty where it can go.
     """
 
+    __repr__ = short_repr
+
     block: Block
     held_by: tuple[str, ...]
 
@@ -76,6 +87,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Collection:
     """Blocks of a channel that were marked as collected, in one transaction."""
+
+    __repr__ = short_repr
 
     channel: str
     blocks: tuple[Block, ...]

@@ -23,6 +23,21 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload in parts that is not finished.
+
+    Args:
+        path: relative to the warehouse's root.
+        id: by which the store knows it.
+        at: when it began.
+    """
+
+    path: str
+    id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What a catalog knows of its warehouse.
 

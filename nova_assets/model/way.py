@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -58,3 +59,20 @@ class Spent:
             "rows": self.rows,
             "bytes": self.bytes,
         }
+
+
+def by_way(spent: Iterable[Spent]) -> list[Spent]:
+    """What was done side by side, summed up for each way and each kind of estimate."""
+    found: dict[tuple[Way, bool], Spent] = {}
+    for one in spent:
+        before = found.get(key := (one.way, one.estimate is None))
+        found[key] = one if before is None else _sum(before, one)
+    return list(found.values())
+
+
+def _sum(a: Spent, b: Spent) -> Spent:
+    x, y = a.estimate, b.estimate
+    both = (
+        None if x is None or y is None else Estimate(a.way, x.rows + y.rows, x.bytes + y.bytes, x.seconds + y.seconds)
+    )
+    return Spent(a.way, both, a.seconds + b.seconds, a.rows + b.rows, a.bytes + b.bytes)

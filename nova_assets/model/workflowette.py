@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.channel import Channel
 from nova_assets.model.check import Check
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.parameters import twice
 from nova_assets.model.task import Task
+from nova_assets.model.typed import typed
 
 STEPS = ("begin", "checks", "commit")
 """What every execution does besides its tasks, by the names under which Dagster shows it."""
@@ -27,10 +29,13 @@ class Workflowette:
         checks: what has to hold of their output before it is published.
     """
 
+    __repr__ = short_repr
+
     name: str
     tasks: tuple[Task, ...]
     checks: tuple[Check, ...]
 
+    @typed("nova.Workflowette", tasks="functions under @nova.task(...)", checks="functions under @nova.check(...)")
     def __init__(self, name: str, tasks: Sequence[Task], checks: Sequence[Check] = ()) -> None:
         object.__setattr__(self, "name", check_name(name, "a workflowette"))
         object.__setattr__(self, "tasks", tuple(tasks))

@@ -51,23 +51,28 @@ def _further(facts: Facts) -> Iterator[tuple[str, Read]]:
     history = facts.history
     head = history.head
     for reader in facts.readers:
-        yield from _of_cursor(history, reader.who, reader.cursor, head, reader.scope, reader.old or facts.bases)
+        old = reader.old or facts.bases
+        yield from _of_cursor(history, reader.who, reader.cursor, head, reader.scope, old, reader.has_run)
     for pin in facts.pins:
         seen = scoped(history, pin.scope)
         yield from _answer(f"{pin.who}, which has pinned {pin.head}", partial(modes.snapshot, seen, pin.head))
         if pin.cursor is not None:
-            yield from _of_cursor(history, pin.who, pin.cursor, pin.head, pin.scope, True)
+            yield from _of_cursor(history, pin.who, pin.cursor, pin.head, pin.scope, True, pin.has_run)
             # What it has pinned is where its cursor will stand, and what came since is what it will ask for then.
-            yield from _of_cursor(history, f"{pin.who}, once it commits", pin.head, head, pin.scope, True)
+            yield from _of_cursor(history, f"{pin.who}, once it commits", pin.head, head, pin.scope, True, True)
     if facts.keep_from is not None and facts.keep_from < head:
         yield from _time_travel(history, facts.keep_from)
 
 
-def _of_cursor(history: History, who: str, cursor: int, head: int, scope: str, old: bool) -> Iterator[tuple[str, Read]]:
-    if cursor == 0:
+def _of_cursor(
+    history: History, who: str, cursor: int, head: int, scope: str, old: bool, has_run: bool
+) -> Iterator[tuple[str, Read]]:
+    if cursor == 0 and not has_run:
         return  # it will be given the snapshot of its head
     seen, why = scoped(history, scope), f"{who}, which has read {cursor}"
-    yield from _answer(why, partial(modes.changes, seen, cursor, head))
+    yield from _answer(why, partial(modes.changes, seen, cursor, head, has_run=has_run))
+    if cursor == 0:
+        return  # there was nothing then, and all that it is given is a snapshot
     yield from ((why, _alone(base)) for base in _given(seen, cursor, head))
     if old:
         yield from _answer(f"{who}, for what was there at {cursor}", partial(modes.snapshot, seen, cursor))
@@ -120,7 +125,7 @@ def scoped(history: History, scope: str) -> History:
 def oldest_retained(facts: Facts) -> int:
     """The oldest number that somebody may still ask for, beside the newest snapshot. A partition that has not changed
     since then answers everything by its newest snapshot."""
-    cursors = [r.cursor for r in facts.readers if r.cursor]
+    cursors = [r.cursor for r in facts.readers if r.cursor or r.has_run]
     pinned = [n for p in facts.pins for n in (p.head, p.cursor) if n]
     kept = [] if facts.keep_from is None else [facts.keep_from]
     return min([facts.history.head, *cursors, *pinned, *kept])

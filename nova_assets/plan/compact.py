@@ -12,13 +12,15 @@ few times, and not once for every so many deltas; and the deltas that a reader o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from nova_assets.briefly import short_repr
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.compacting import Compacting
-from nova_assets.model.merge import Append
-from nova_assets.model.timeline import History
+from nova_assets.model.merge import Append, Custom
+from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.timeline import History, Track
 from nova_assets.plan import modes
 
 MERGE = 0.8
@@ -37,13 +39,17 @@ class Compact:
         why: for people.
         since: where a chained delta begins; None for a base.
         anew: a base that compaction has added is at that number already, and is replaced.
+        renamed: the base calls its columns as the channel calls them now, and not as they were called at its number.
     """
+
+    __repr__ = short_repr
 
     partition: str
     at: int
     why: str
     since: int | None = None
     anew: bool = False
+    renamed: bool = False
 
     @property
     def range(self) -> str:
@@ -79,7 +85,7 @@ def forced(
     """Whatever can be compacted, as a person asks for it: a base for every partition that has deltas, or chains.
 
     Args:
-        anew: also for those whose base upkeep has made, of files of another schema than there is now.
+        anew: also for those whose base upkeep has made, and whose columns are called otherwise now.
     """
     if _model_changed(history):
         return ()
@@ -91,13 +97,54 @@ def forced(
             found += [_chain(run, "asked for") for run in _runs(deltas, cursors)]
         elif deltas:
             found.append(Compact(track.partition, at, "asked for"))
-        elif anew and base is not None and _is_outdated(base, at, history):
-            found.append(Compact(track.partition, at, "its columns have changed", anew=True))
+        elif anew and base is not None and is_compacted(base, at) and _renames(base, history.schema):
+            found.append(Compact(track.partition, at, "its columns were renamed", anew=True, renamed=True))
     return tuple(found)
 
 
-def _is_outdated(base: Block, at: int, history: History) -> bool:
-    return base.origin == "compact" and base.hi == at and base.manifest.schema != history.schema
+def is_compacted(base: Block, at: int) -> bool:
+    """Whether compaction has added this base at a number, so that another one of the same content may replace it."""
+    return base.origin == "compact" and base.hi == at
+
+
+def consists_of_compacted(history: History) -> bool:
+    """Whether all partitions are bases that compaction has added, under the merge model of now."""
+    states = [(modes.state(history, t, history.head), t.numbers[-1]) for t in history.tracks]
+    bases = all(base is not None and is_compacted(base, at) and not deltas for (base, deltas), at in states)
+    return bases and not _model_changed(history)
+
+
+def _renames(base: Block, schema: Schema | None) -> bool:
+    """Whether the channel calls columns of a base otherwise now, and has all of them, of the same types."""
+    own = base.manifest.schema
+    return schema is not None and (now := _renamed(own, schema)) is not None and now != own
+
+
+def _renamed(own: Schema, now: Schema) -> Schema | None:
+    """Columns of a block under their names of now; None where one was dropped or widened since."""
+    by_identity = {f.identity: f for f in now.fields}
+    fields = [by_identity.get(f.identity) for f in own.fields]
+    same = [n for f, n in zip(own.fields, fields, strict=True) if n is not None and n.type == f.type]
+    return Schema(tuple(same)) if len(same) == len(own.fields) else None
+
+
+def by_schema(bases: Iterable[Compact], history: History) -> dict[Schema, list[Compact]]:
+    """Bases that compaction adds, by the schema in which each is written: that of its number, whatever the channel has
+    become since (R18). Answers at that number need the columns and types of their time (R9)."""
+    tracks = {t.partition: t for t in history.tracks}
+    found: dict[Schema, list[Compact]] = {}
+    for compact in bases:
+        found.setdefault(_schema_of(compact, tracks[compact.partition], history), []).append(compact)
+    return found
+
+
+def _schema_of(compact: Compact, track: Track, history: History) -> Schema:
+    # Deltas of Custom models may have columns of their own.
+    telling = [b for b in track.blocks if b.hi <= compact.at and (b.kind == "base" or not isinstance(b.merge, Custom))]
+    newest = max(telling, key=lambda b: (b.hi, b.origin != "compact"), default=None)
+    own = history.schema if newest is None else newest.manifest.schema.without(DELETED)
+    assert own is not None  # there are blocks
+    return own if not compact.renamed or history.schema is None else _renamed(own, history.schema) or own
 
 
 def final(history: History, policy: Compacting) -> tuple[Compact, ...]:
@@ -190,6 +237,7 @@ def kept_files(
     wanted, however many small ones come.
 
     Args:
+        history: with the schema in which the new base is written.
         format: in which the engine writes.
         final: nothing more is expected: all files that are too small are put together.
     """

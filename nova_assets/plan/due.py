@@ -19,6 +19,8 @@ from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, 
 
 Positions = Mapping[str, Any]
 
+LONGEST_BACKOFF = 3600.0  # seconds
+
 MANY = 100
 """Times that have passed are counted up to here."""
 
@@ -153,8 +155,14 @@ def _next(trigger: Every | Cron, last: datetime) -> datetime:
 
 
 def retry_at(binding: Binding, firing: Firing, ended: datetime) -> datetime:
-    """When the next run of a firing may be requested, the last of whose runs ended in failure."""
-    return ended + timedelta(seconds=(seconds_of(binding.backoff) or 0) * 2 ** (firing.attempt - 1))
+    """When the next run of a firing may be requested, the last of whose runs ended in failure.
+
+    The delay doubles with each run. Runs that never begin are no attempts, and there may be many of them, so the delay
+    ends at an hour, or at ``backoff`` where that is longer.
+    """
+    backoff = seconds_of(binding.backoff) or 0
+    delay = min(backoff * 2.0 ** min(firing.attempt - 1, 60), max(backoff, LONGEST_BACKOFF))
+    return ended + timedelta(seconds=delay)
 
 
 def _on_sealed(trigger: OnSealed, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:

@@ -19,8 +19,8 @@ from nova_assets.model.upkeep import Facts
 from nova_assets.plan.collect import NEWEST, answers
 from nova_assets.plan.modes import answered, effective
 
-Wrong = Mapping[str, int | None]
-"""Path of a listed file that is not as it was written -> the bytes that it has; None where it is not there."""
+Wrong = Mapping[str, str]
+"""Path of a listed file that is not as it was written -> what is wrong with it."""
 
 _NAMED = 3
 """Files that are named one by one."""
@@ -162,18 +162,10 @@ def _advice(facts: Facts, loss: Loss, writer: str | None, at: int) -> str:
 
 
 def _what(facts: Facts, loss: Loss, wrong: Wrong) -> str:
-    bad = {f.path: f.bytes for b in loss.blocks for f in b.manifest.files if f.path in wrong}
-    said = [_as_found(path, size, wrong[path]) for path, size in list(bad.items())[:_NAMED]]
+    bad = list(dict.fromkeys(f.path for b in loss.blocks for f in b.manifest.files if f.path in wrong))
+    said = [f"{path} {wrong[path]}" for path in bad[:_NAMED]]
     said += [f"and {len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
     return f"{', '.join(b.range for b in loss.blocks)} of {_where(facts, loss)}: {'; '.join(said)}"
-
-
-def _as_found(path: str, size: int, found: int | None) -> str:
-    return (
-        f"{path} is missing"
-        if found is None
-        else f"{path} has {found} byte{'' if found == 1 else 's'} in place of {size}"
-    )
 
 
 def _versions(numbers: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from nova_assets.errors import BlockCollected, VersionNotFound
@@ -33,11 +34,14 @@ def snapshot(history: History, at: int | None = None) -> Snapshot:
     return _snapshot(history, history.tracks, at)
 
 
-def changes(history: History, since: int, at: int | None = None) -> Change:
+def changes(history: History, since: int, at: int | None = None, *, has_run: bool = False) -> Change:
     """``new``: what leads from ``since`` to ``at``, by the first row of the table that fits.
 
     A base that was committed together with what it changes (R15) is no gap in the deltas. A partition that retention
     has dropped (R19) is not told of: what was unread in it before is still told, and what comes to it later.
+
+    Args:
+        has_run: of 0: a consumer asks that has run at that number, and so has not read what was dropped since.
 
     Raises:
         VersionNotFound: the channel has no such number.
@@ -53,14 +57,14 @@ def changes(history: History, since: int, at: int | None = None) -> Change:
             head=history.head,
         )
     if since == 0:
-        return Inserts(snapshot(history, at))
+        return _since_empty(history, at) if has_run else Inserts(snapshot(history, at))
     told = without_drops(history, since, at)
     moved = [t for t in told.tracks if any(since < n <= at for n in t.numbers)]
     if not moved:
         return Empty(history.channel, schema_at(history, at), history.merge, change=True)
     paths = {t.partition: path(t, since, at) for t in moved}
     replaced = [t for t in moved if paths[t.partition] is None]
-    parts: list[Chain | Diff] = []
+    parts: list[Chain | Diff | Inserts] = []
     if told is not history and isinstance(history.merge, Append):
         parts = [p for t in replaced for p in _around_drops(history, t.partition, since, at)]
         replaced = []
@@ -75,7 +79,28 @@ def changes(history: History, since: int, at: int | None = None) -> Change:
     return parts[0] if len(parts) == 1 else Together(history.channel, tuple(parts))
 
 
-def _around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff]:
+def _since_empty(history: History, at: int) -> Change:
+    """What came to a channel that was empty when its consumer ran: the snapshot as it would be had retention dropped
+    nothing (R19). A partition of which that was collected, before such consumers held it, is told as it is."""
+    told = without_drops(history, 0, at)
+    if told is history:
+        return Inserts(snapshot(history, at))
+    dropped = {b.partition for b in history.blocks if b.origin == "drop" and b.hi <= at}
+    as_told, parts, plain = {t.partition: t for t in told.tracks}, list[Chain | Diff | Inserts](), list[Track]()
+    for track in history.tracks:
+        with suppress(BlockCollected):
+            if isinstance(history.merge, Append) and track.partition in dropped:
+                parts += list(_around_drops(history, track.partition, 0, at))
+                continue
+            if is_told(as_told[track.partition], at):
+                track = as_told[track.partition]
+        plain.append(track)
+    if plain or not parts:
+        parts.append(Inserts(_snapshot(history, plain, at)))
+    return parts[0] if len(parts) == 1 else Together(history.channel, tuple(parts))
+
+
+def _around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff | Inserts]:
     """What came to a partition of a bag before, between and after it was dropped: a bag cannot tell of rows that went,
     so a base that came later is compared with what was left."""
     alone = history.only({partition})
@@ -84,7 +109,7 @@ def _around_drops(history: History, partition: str, since: int, at: int) -> Iter
         found = changes(alone, start, end)
         if isinstance(found, Together):
             yield from found.parts
-        elif isinstance(found, Chain | Diff):
+        elif isinstance(found, Chain | Diff | Inserts):
             yield found
 
 

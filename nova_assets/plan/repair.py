@@ -14,7 +14,7 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.damage import Damage, DamageKind
 from nova_assets.model.execution import Execution
 from nova_assets.model.ports import Firing
-from nova_assets.model.warehouse import Entry, Known
+from nova_assets.model.warehouse import Entry, Known, Upload
 
 UNHEARD = timedelta(minutes=1)
 """For how long a commit is left to the run, or the sensor, that tells Dagster of it."""
@@ -31,14 +31,21 @@ _NEVER_SEEN = "nothing for any answer: what it staged was never visible"
 # staging
 
 
-def left_by(execution: Execution, blocks: int, now: datetime, grace: timedelta) -> Damage | None:
+def left_by(
+    execution: Execution, blocks: int, now: datetime, grace: timedelta, is_orphaned: bool = False
+) -> Damage | None:
     """What an execution has left, or will; None where there is nothing to be said.
 
     Args:
         blocks: how many it has staged.
+        is_orphaned: the process that holds it is known to be gone.
         grace: after its end, or that of its lease, in which its process may not have noticed yet.
     """
     lapsed = execution.state in ("running", "failed") and execution.lease_until < now
+    if is_orphaned and execution.state == "running" and not lapsed:
+        of = f"execution {execution.id[:8]} of {execution.binding or 'an insert'}"
+        what = f"{of} is held by {execution.owner}, which is gone"
+        return Damage("lapsed", execution.id, what, _NEVER_SEEN, next=f"nova release {execution.id[:8]}", wrong=False)
     if not blocks and not (lapsed and execution.state == "running"):
         return None
     kind: DamageKind = "lapsed" if lapsed and execution.state == "running" else "staged"
@@ -152,6 +159,34 @@ def orphans(
     if not ours or marks == {identity}:
         return [*(_orphan(path, some) for path, some in ours.items()), *told]
     return [_of_whom(ours, marks - {identity}), *told]
+
+
+def unfinished(
+    uploads: Iterable[Upload], known: Known, marks: frozenset[str], identity: str, now: datetime, grace: timedelta
+) -> list[Damage]:
+    """Uploads in parts that nobody goes on with.
+
+    Args:
+        marks, identity, grace: as for ``orphans``.
+    """
+    old = [u for u in uploads if now - u.at > grace and u.path.rpartition("/")[0] not in known.staged]
+    means = "nothing for any answer: no object is there; its parts take room that the store charges for"
+    if old and marks != {identity}:
+        what = f"{_counted(len(old), 'unfinished upload')} in a warehouse that is shared with other catalogs"
+        next = "nothing, or a lifecycle rule of the bucket that aborts incomplete uploads"
+        return [Damage("upload", "blocks/", what, means, next=next, wrong=False)]
+    return [
+        Damage(
+            "upload",
+            u.path,
+            f"an upload of {u.path} that began at {u.at:%Y-%m-%d %H:%M:%S} UTC was not finished",
+            means,
+            "abort",
+            "the upload is aborted",
+            concerns=(u.id,),
+        )
+        for u in old
+    ]
 
 
 def _unlisted(entries: Iterable[Entry], known: Known, now: datetime, grace: timedelta) -> dict[str, tuple[Entry, ...]]:

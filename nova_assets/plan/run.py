@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from nova_assets.briefly import short_repr
+from nova_assets.errors import ModelChanged
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
@@ -19,7 +21,7 @@ from nova_assets.model.commit import HeadAt, MoveCursor
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of
-from nova_assets.model.reads import FromPort, Port, Read
+from nova_assets.model.reads import Change, FromPort, Port, Read, Snapshot
 from nova_assets.model.scoped import Existing, common_scope
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
@@ -33,6 +35,8 @@ Handover = Literal["stage", "pass"]
 @dataclass(frozen=True, slots=True)
 class Input:
     """One parameter of a task: the reads behind it, by mode (three for a ``View``, otherwise one)."""
+
+    __repr__ = short_repr
 
     name: str
     port: str
@@ -51,6 +55,8 @@ class Input:
 class Output:
     """One port that a task writes."""
 
+    __repr__ = short_repr
+
     port: str
     channel: str | None
     kind: Kind
@@ -60,6 +66,8 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Step:
     """One task: what it waits for, reads and writes."""
+
+    __repr__ = short_repr
 
     task: str
     after: tuple[str, ...]
@@ -76,6 +84,8 @@ class Look:
         channel: the one that it is about.
         port: of that channel.
     """
+
+    __repr__ = short_repr
 
     check: str
     channel: str
@@ -95,6 +105,8 @@ class RunPlan:
         heads: channels that must still be at their pinned heads (R6).
         checks: what is looked at before the commit.
     """
+
+    __repr__ = short_repr
 
     binding: str
     partition: str
@@ -184,7 +196,10 @@ def since_needed(binding: Binding, pin: Pin) -> int | None:
 
 
 def oldest_needed(pin: Pin) -> int:
-    """The oldest number of which a plan needs a snapshot: that of the cursor, for who reads what was there before."""
+    """The oldest number of which a plan needs a snapshot: that of the cursor, for who reads what was there before; 0
+    where everything is needed."""
+    if pin.has_run:
+        return pin.cursor or 0
     return pin.cursor or pin.head
 
 
@@ -198,6 +213,9 @@ def plan_run(
 ) -> RunPlan:
     """The plan of one execution.
 
+    Raises:
+        ModelChanged: a task would write a delta on a channel whose merge model was changed (R18).
+
     Args:
         binding: what is run.
         pins: by channel, as the catalog fixed them at begin.
@@ -209,6 +227,8 @@ def plan_run(
         _step(binding, task, pins, _seen(task, histories, partition, now), skipped)
         for task in binding.workflowette.in_order()
     )
+    for step in steps:
+        _check_models(step, histories, skipped)
     checks = tuple(_look(binding, check, pins, histories, skipped) for check in binding.checks)
     cursors, heads = _cursors(binding, pins, partition), _heads(binding, pins)
     return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
@@ -242,6 +262,15 @@ def _step(binding: Binding, task: Task, pins: Mapping[str, Pin], histories: _See
         for e in task.produces
     )
     return Step(task.name, binding.workflowette.upstream(task), inputs, outputs, task.skip_if_no_new)
+
+
+def _check_models(step: Step, histories: Mapping[str, History], skipped: frozenset[str]) -> None:
+    if step.skip_if_no_new and all(reads.is_empty(i.reads["new"]) for i in step.inputs if i.is_new):
+        return
+    for output in step.outputs:
+        history = None if output.channel is None or output.port in skipped else histories[output.channel]
+        if history is not None and (output.kind == "delta" or history.scope):
+            check_model_unchanged(history)
 
 
 def _look(
@@ -294,8 +323,12 @@ def _input(
 def _read(mode: str, history: History, pin: Pin, staged: FromPort | None) -> Read:
     if mode == "old":
         return modes.old(history, pin.cursor or 0)
-    read = modes.changes(history, pin.cursor or 0, pin.head) if mode == "new" else modes.snapshot(history, pin.head)
-    return read if staged is None else modes.with_staged(read, staged, history, pin.cursor or 0)
+    since = pin.cursor or 0
+    if mode == "new":
+        read: Snapshot | Change = modes.changes(history, since, pin.head, has_run=pin.has_run)
+    else:
+        read = modes.snapshot(history, pin.head)
+    return read if staged is None else modes.with_staged(read, staged, history, since)
 
 
 def _staged_by_another(binding: Binding, reader: str | None, port: str) -> FromPort | None:
@@ -365,3 +398,19 @@ def _step_json(step: Step) -> dict[str, Any]:
             {"port": o.port, "channel": o.channel, "kind": o.kind, "handover": o.handover} for o in step.outputs
         ],
     }
+
+
+def check_model_unchanged(history: History) -> None:
+    """Check that a channel can take a delta: after a change of its merge model, a base has to come first (R18).
+
+    Raises:
+        ModelChanged: no base has come since the change.
+    """
+    if history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json():
+        raise ModelChanged(
+            f"the merge model of channel {history.channel!r} was changed after version {history.head}",
+            found="a delta" if not history.scope else f"a block for {history.scope} alone",
+            expected="a base of the whole channel, with which the new model takes effect (R18)",
+            next=f"nova insert {history.channel} FILE --kind base",
+            channel=history.channel,
+        )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from nova_assets.errors import PartitionError
+from nova_assets.model.clock import clock_hours
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.seal import Seal, Sealing
 
@@ -118,17 +119,9 @@ def _calendar(dimension: Dimension, s: Situation) -> Iterator[str]:
             yield day.isoformat()
             day += timedelta(days=1)
     else:
-        hour = _whole_hour(first.astimezone(zone))
-        while hour <= s.now:
-            with suppress(PartitionError):  # before the start, or where a clock was changed by half an hour
-                yield dimension.of_moment(hour.astimezone(zone))
-            hour += timedelta(hours=1)
-
-
-def _whole_hour(local: datetime) -> datetime:
-    """When the clock's hour began, in UTC."""
-    into = timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)
-    return local.astimezone(UTC) - into
+        for hour in clock_hours(first, s.now, zone):
+            with suppress(PartitionError):  # before the start
+                yield dimension.of_moment(hour)
 
 
 def _said(at: datetime) -> str:

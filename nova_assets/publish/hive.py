@@ -22,8 +22,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import pyarrow.parquet as pq
+
 from nova_assets.crash import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
+from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.edition import Content
 from nova_assets.model.partitions import partition_values
 
@@ -31,6 +34,7 @@ DONE = "_SUCCESS"
 _MINE = ".nova.json"
 _LOCK = ".lock"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_NO_ROWS = "no-rows.parquet"
 _ESCAPED = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
 _LONGEST = 255  # bytes, of one name in most file systems
 
@@ -220,7 +224,7 @@ def hive_folder(partition: str, content: Content) -> str:
     have them.
 
     Raises:
-        NotSupported: a value is empty, or too long for the name of a folder.
+        NotSupported: a value is a text that readers of such folders take for null, or too long for a folder's name.
     """
     parts = [f"{_escape(c)}={_value(c, v, content)}" for c, v in partition_values(partition).items()]
     for part in parts:
@@ -237,11 +241,11 @@ def hive_folder(partition: str, content: Content) -> str:
 def _value(column: str, value: str | None, content: Content) -> str:
     if value is None:
         return _NULL
-    if not value:
+    if value in ("", _NULL):
         raise NotSupported(
-            f"a partition cannot be the name of a folder: {column} is empty",
-            found="an empty text, which readers of such folders take for null",
-            expected="some text, or null",
+            f"a partition cannot be the name of a folder: {column} is {repr(value) if value else 'empty'}",
+            found=f"{'the' if value else 'an empty'} text, which readers of such folders take for null",
+            expected="another text, or null",
             next="publish as an Iceberg table instead",
         )
     hours = {d.column: d.tz for d in content.dimensions if d.kind == "hourly"}
@@ -270,12 +274,36 @@ def _fill(tree: Path, content: Content, where: Sequence[str]) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         _, block, name = file.path.rsplit("/", 2)
         _link(path, folder / f"{block}-{name}")
+    empty = []
     for scope in content.sealed:
         for folder in _groups(tree, scope, content):
             folder.mkdir(parents=True, exist_ok=True)
+            empty += [] if any(folder.rglob("*.parquet")) else [folder / _inner_nulls(scope, content)]
             (folder / DONE).touch()
+    _write_no_rows(empty if content.files or empty else [tree], content)
     (tree / DONE).touch()
-    _sync(*folders.values(), tree, tree.parent)
+    _sync(*folders.values(), *empty, tree, tree.parent)
+
+
+def _write_no_rows(folders: Sequence[Path], content: Content) -> None:
+    """One file with the schema and no rows, in each folder: readers take the columns from a file, and refuse a folder
+    that has none."""
+    first: Path | None = None
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        if first is None:
+            first = folder / _NO_ROWS
+            pq.write_table(to_arrow(content.schema).empty_table(), first)
+            _sync(first)
+        else:
+            _link(str(first), folder / _NO_ROWS)
+
+
+def _inner_nulls(scope: str, content: Content) -> str:
+    """The folders below that of a day or an hour: all files of a table lie equally deep, or Spark refuses it."""
+    [column] = partition_values(scope)
+    columns = [d.column for d in content.dimensions]
+    return "/".join(f"{_escape(c)}={_NULL}" for c in columns[columns.index(column) + 1 :])
 
 
 def _groups(tree: Path, scope: str, content: Content) -> Iterable[Path]:
@@ -309,9 +337,9 @@ def _exchange(one: Path, other: Path) -> None:
     aside.rename(one)
 
 
-def _sync(*folders: Path) -> None:
-    for folder in folders:
-        handle = os.open(folder, os.O_RDONLY)
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -1,23 +1,25 @@
 """Connections within limits: how long a head may take and how large it may grow before anybody looks at it, how long
-an answer may lie unread, and how many connections there are."""
+an answer may lie unread, and how many connections there are: in all, and from one address."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from functools import cache
 from typing import Any
 
 from nova_assets.errors import NovaError, RequestRefused
 from nova_assets.service.config import ServiceConfig
+from nova_assets.service.exposure import Exposure
 from nova_assets.service.problems import CONTENT_TYPE, problem_of
 
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
-def bounded(config: ServiceConfig) -> type[asyncio.Protocol]:
+def bounded(config: ServiceConfig, exposure: Exposure) -> type[asyncio.Protocol]:
     """The protocol of uvicorn's that is at hand, within these limits."""
-    return type("Bounded", (_bounded(),), {"limits": config})
+    return type("Bounded", (_bounded(),), {"limits": config, "exposure": exposure, "of_address": Counter()})
 
 
 @cache
@@ -31,6 +33,9 @@ def _bounded() -> Any:
         """The head of a request is what comes before it has a cycle of its own."""
 
         limits: ServiceConfig
+        exposure: Exposure
+        of_address: Counter[str]
+        _address: str | None = None
         _head = 0
         _in_head = True
         _head_timer: asyncio.TimerHandle | None = None
@@ -38,7 +43,7 @@ def _bounded() -> Any:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            if len(self.connections) > self.limits.max_connections:
+            if len(self.connections) > self.limits.max_connections or not self._count():
                 transport.abort()
                 return
             self._await_head()
@@ -46,7 +51,23 @@ def _bounded() -> Any:
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop("_head_timer")
             self._stop("_write_timer")
+            if self._address is not None:
+                self.of_address[self._address] -= 1
+                if not self.of_address[self._address]:
+                    del self.of_address[self._address]
+                self._address = None
             super().connection_lost(exc)
+
+        def _count(self) -> bool:
+            """Count this connection for its address; False where that has as many as it may have."""
+            address = str((self.client or ("",))[0])
+            if self.exposure.is_proxy(address):
+                return True
+            if self.of_address[address] >= self.limits.max_connections_per_address:
+                return False
+            self._address = address
+            self.of_address[address] += 1
+            return True
 
         def data_received(self, data: bytes) -> None:
             before = self.cycle

@@ -28,6 +28,8 @@ class ServiceConfig:
         max_body: bytes of a request's body.
         max_requests: requests that are at work at once; more are told to ask again.
         max_connections: connections that are open at once; more are closed.
+        max_connections_per_address: of these, from one address: so that nobody alone shuts others out. A proxy that is
+            stated may have as many as there are.
         max_url: bytes of a request's path and query.
         max_headers: bytes of its headers.
         request_seconds: how long a request may take until its answer begins; waiting for its body does not count.
@@ -51,6 +53,7 @@ class ServiceConfig:
     max_body: int = 64 * _MIB
     max_requests: int = 64
     max_connections: int = 1000
+    max_connections_per_address: int = 200
     max_url: int = 8192
     max_headers: int = 32768
     request_seconds: float = 30.0
@@ -78,7 +81,7 @@ class ServiceConfig:
 
 
 _ABOVE_ZERO = (
-    *("max_body", "max_requests", "max_connections", "max_url", "max_headers"),
+    *("max_body", "max_requests", "max_connections", "max_connections_per_address", "max_url", "max_headers"),
     *("request_seconds", "header_seconds", "upload_idle_seconds", "upload_seconds"),
     *("send_idle_seconds", "stream_seconds"),
 )

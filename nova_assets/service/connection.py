@@ -29,6 +29,7 @@ from nova_assets.errors import (
     ServiceUnavailable,
 )
 from nova_assets.insert import InsertCheck
+from nova_assets.masking import mask_address, remember_secrets
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
@@ -79,6 +80,7 @@ class Connection:
 
     def __init__(self, url: str, token: str | None, timeout: float) -> None:
         self.url = url.rstrip("/")
+        remember_secrets(url, values={"token": token or ""})
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http = httpx.Client(
             base_url=address("url", self.url),
@@ -97,7 +99,7 @@ class Connection:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Connection {self.url}>"
+        return f"<Connection {mask_address(self.url)}>"
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -1,17 +1,9 @@
-"""A process that decodes bodies of inserts, one after the other, within limits of memory and time (``decoders``).
-
-Jobs come as lines of JSON on stdin, answers go as such lines to stdout: nothing, or the problem.
-"""
+"""The worker process that decodes bodies of inserts (``decoders`` asks it)."""
 
 from __future__ import annotations
 
 import errno
-import json
-import os
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,15 +12,14 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, EmptyInput, NovaError, RequestRefused, ServiceUnavailable
 from nova_assets.formats import readers
+from nova_assets.formats.convert import plain_type
 from nova_assets.formats.file import File
+from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 from nova_assets.service.problems import problem_of
 
 _ROWS = 8192
 """So many rows of a Parquet file are decoded at once."""
-
-_ROOM = 512 * 2**20
-"""Bytes that the process may take beside the rows."""
 
 _OURS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
 _WHAT = {"arrow": "no Arrow IPC stream", "parquet": "no Parquet file", "jsonl": "no JSON lines"}
@@ -89,7 +80,7 @@ def _parts(body: Path, kind: str, schema: Schema | None) -> Iterator[Part]:
         return
     with body.open("rb") as source:
         if kind == "parquet":
-            file = pq.ParquetFile(source)
+            file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             yield file.schema_arrow
             yield from file.iter_batches(batch_size=_ROWS, use_threads=False)
             return
@@ -100,7 +91,7 @@ def _parts(body: Path, kind: str, schema: Schema | None) -> Iterator[Part]:
 
 def _write(parts: Iterator[Part], out: Path, most: int) -> None:
     first = next(parts)
-    schema = pa.schema([f.with_type(_plain(f.type)) for f in first], first.metadata)
+    schema = pa.schema([f.with_type(plain_type(f.type)) for f in first], first.metadata)
     empty = sum(pa.types.is_null(f.type) for f in schema)
     size = 0
     with pa.OSFile(str(out), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -116,65 +107,15 @@ def _write(parts: Iterator[Part], out: Path, most: int) -> None:
             writer.write_batch(batch)
 
 
-def _plain(type_: pa.DataType) -> pa.DataType:
-    """A type whose values are all written out."""
-    is_ = pa.types
-    if is_.is_dictionary(type_):
-        return _plain(type_.value_type)
-    if is_.is_string_view(type_):
-        return pa.string()
-    if is_.is_binary_view(type_):
-        return pa.binary()
-    if is_.is_list(type_) or is_.is_list_view(type_):
-        return pa.list_(_inner(type_.value_field))
-    if is_.is_large_list(type_) or is_.is_large_list_view(type_):
-        return pa.large_list(_inner(type_.value_field))
-    if is_.is_fixed_size_list(type_):
-        return pa.list_(_inner(type_.value_field), type_.list_size)
-    if is_.is_struct(type_):
-        return pa.struct([_inner(type_.field(n)) for n in range(type_.num_fields)])
-    if is_.is_map(type_):
-        return pa.map_(_inner(type_.key_field), _inner(type_.item_field), type_.keys_sorted)
-    return type_
-
-
-def _inner(field: pa.Field) -> pa.Field:
-    return field.with_type(_plain(field.type))
-
-
-def main() -> None:
-    """Decode what is asked for, until nobody asks any more."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries may print is no answer
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    for line in sys.stdin:
-        job: dict[str, Any] = json.loads(line)
-        schema = None if job["schema"] is None else Schema.from_json(job["schema"])
-        _limit(job["most"], job["seconds"])
-        try:
-            decoded(Path(job["body"]), job["kind"], schema, Path(job["out"]), job["most"])
-            answer: dict[str, Any] = {}
-        except NovaError as error:
-            answer = problem_of(error)[1]
-        print(json.dumps(answer), file=answers, flush=True)
-        pa.default_memory_pool().release_unused()
-
-
-def _limit(most: int, seconds: float) -> None:
-    """Take no more than this from now on; where the system knows such limits."""
-    with suppress(ImportError):
-        import resource
-
-        limits = {
-            resource.RLIMIT_DATA: 2 * most + _ROOM,
-            resource.RLIMIT_CPU: int(time.process_time() + seconds) + 1,
-            resource.RLIMIT_CORE: 0,
-        }
-        for which, limit in limits.items():
-            with suppress(ValueError, OSError):
-                resource.setrlimit(which, (limit, resource.getrlimit(which)[1]))
+def handle(job: Job) -> Outcome:
+    """Decode one body; the problem, where that fails."""
+    schema = None if job["schema"] is None else Schema.from_json(job["schema"])
+    try:
+        decoded(Path(job["body"]), job["kind"], schema, Path(job["out"]), job["most"])
+    except NovaError as error:
+        return problem_of(error)[1], ()
+    return {}, ()
 
 
 if __name__ == "__main__":
-    main()
+    serve_jobs(handle, threads=1)

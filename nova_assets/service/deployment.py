@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import Response
 
-from nova_assets.errors import RequestRefused
+from nova_assets.errors import RequestRefused, ServiceUnavailable
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import Position
@@ -76,10 +76,23 @@ class Service:
         return parse_partition(dimensions, partition, partly=True) if partition else WHOLE
 
     def see_that_the_catalog_answers(self) -> None:
-        """Whoever asks, and however often: one at a time looks, once a second. Raises CatalogUnavailable."""
+        """Whoever asks, and however often: one at a time looks, once a second.
+
+        Raises:
+            CatalogUnavailable: it does not answer.
+            ServiceUnavailable: it is damaged: a table is missing or unreadable, or its file is.
+        """
         with self._looking:
             if time.monotonic() > self._answered + 1.0:
-                self.store.catalog.heads()
+                damage = self.store.catalog.damage()
+                if damage is not None:
+                    raise ServiceUnavailable(
+                        "the catalog is damaged",
+                        found=damage,
+                        expected="a catalog with all of its tables",
+                        next="restore a backup of the catalog; then: nova doctor --repair",
+                        reason="catalog_damaged",
+                    )
                 self._answered = time.monotonic()
 
     def answer(self, text: bytes) -> Response:

@@ -19,10 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nova_assets.errors import NovaError
+from nova_assets.masking import get_logger
 from nova_assets.service.asgi import App, Message, Receive, Scope, Send, header, state_of
 from nova_assets.service.problems import send_problem
 
-LOGGER = logging.getLogger("nova_assets.service")
+LOGGER = get_logger("nova_assets.service")
 
 NO_ROUTE = "(none)"
 """The route of requests that no route takes, or that were refused before."""

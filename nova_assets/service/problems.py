@@ -39,6 +39,7 @@ _STATUS: dict[type[NovaError], int] = {
     errors.UnrepresentableChange: 409,
     errors.BlockCollected: 410,
     errors.BadKey: 422,
+    errors.SumOverflow: 422,
     errors.BadRecord: 422,
     errors.CheckFailed: 422,
     errors.DefinitionError: 422,
@@ -46,6 +47,8 @@ _STATUS: dict[type[NovaError], int] = {
     errors.PartitionError: 422,
     errors.SchemaMismatch: 422,
     errors.TooManyBadRecords: 422,
+    errors.ValueRefused: 422,
+    errors.ArgumentRefused: 422,
     errors.ServiceBusy: 429,
     errors.NotSupported: 501,
     errors.ServiceUnavailable: 503,
@@ -62,6 +65,7 @@ _INSIDE: dict[type[NovaError], tuple[int, str]] = {
     errors.SourceUnavailable: (503, "the place that files arrive from does not answer"),
     errors.StorageFailed: (503, "the service cannot keep its views of channels"),
     errors.TableUnavailable: (503, "a table in which the channel is published does not answer"),
+    errors.WarehouseMismatch: (500, "the warehouse is not the one that the catalog belongs to"),
     errors.WarehouseUnavailable: (503, "the warehouse cannot be read or written"),
     errors.FileMissing: (500, "a file of the warehouse is missing, or was changed"),
     errors.SettingsError: (500, "the service is not set up rightly"),
@@ -132,10 +136,9 @@ def encoded(body: dict[str, Any]) -> bytes:
 
 def error_of(body: dict[str, Any]) -> NovaError:
     """The error that a problem tells of, for a client to raise."""
-    kinds = {e.code: e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, NovaError)}
     known = {"type", "title", "status", "detail", "code", "found", "expected", "next"}
     what = str(body.get("detail") or body.get("title") or "the service refused the request")
-    return kinds.get(str(body.get("code")), NovaError)(
+    return errors.kind_of_code(str(body.get("code")))(
         what,
         found=body.get("found"),
         expected=body.get("expected"),

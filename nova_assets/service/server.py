@@ -18,12 +18,13 @@ from typing import Any
 import uvicorn
 
 from nova_assets.errors import NovaError, ServiceRefused, ServiceUnavailable, SettingsError
+from nova_assets.masking import get_logger
 from nova_assets.service.asgi import Receive, Scope, Send
 from nova_assets.service.bounded import bounded
 from nova_assets.service.port import listen, url_of
 from nova_assets.service.shell import Shell
 
-_LOGGER = logging.getLogger("nova_assets.service")
+_LOGGER = get_logger("nova_assets.service")
 
 _TICK = 0.05
 _IDLE = 30
@@ -127,7 +128,7 @@ class _Uvicorn(uvicorn.Server):
         self.failure: BaseException | None = None
         config = shell.config
         tls: dict[str, Any] = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
-        protocol: Any = bounded(config)
+        protocol: Any = bounded(config, shell.exposure)
         super().__init__(
             uvicorn.Config(
                 self._app,

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from nova_assets.errors import RequestRefused
 from nova_assets.service.media import ARROW, LINES, PARQUET
@@ -125,9 +125,17 @@ async def spooled(request: Request, suffix: str, spool: Spool) -> AsyncIterator[
     """The body as a file, gone afterwards. How large it may be, and how long it may take, is limited before."""
     with tempfile.TemporaryDirectory(dir=await run_in_threadpool(spool.folder)) as folder:
         file = Path(folder) / f"body.{suffix}"
-        with file.open("wb") as out:
-            async for chunk in request.stream():
-                await run_in_threadpool(out.write, chunk)
+        try:
+            with file.open("wb") as out:
+                async for chunk in request.stream():
+                    await run_in_threadpool(out.write, chunk)
+        except ClientDisconnect:
+            raise RequestRefused(
+                "the caller went away before all of the body had arrived",
+                next="nothing was done: send it again",
+                status=400,
+                reason="went_away",
+            ) from None
         yield file
 
 

@@ -20,6 +20,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, Dimension, partition_name, partition_values
 from nova_assets.model.schema import Schema
 from nova_assets.model.scoped import Existing
+from nova_assets.similar import did_you_mean
 from nova_assets.sql.dataset import Written
 from nova_assets.sql.head import Head, Scope
 from nova_assets.sql.listing import Listing
@@ -250,7 +251,7 @@ class Graph:
         if partition not in tasks:
             known = list(tasks)
             raise PartitionError(
-                f"no task of {name!r} writes {partition or 'the whole'}",
+                f"no task of {name!r} writes {partition or 'the whole'}{did_you_mean(partition, known)}",
                 found=partition,
                 expected=f"one of {len(known)}: {', '.join(known[-3:]) or 'none'}",
                 next=f"nova show {name}",

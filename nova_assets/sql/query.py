@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from sqlglot import exp
@@ -14,6 +13,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
+from nova_assets.similar import similar
 from nova_assets.sql.calls import (
     Call,
     as_table,
@@ -214,7 +214,7 @@ def _no_such_dataset(
 ) -> Exception:
     if scan.dataset in functions:
         return text.error(f"{scan.dataset} is a function", scan.place, expected=f"{scan.dataset}(...)")
-    near = get_close_matches(scan.dataset, list(schemas), 3) or sorted(schemas)[:5]
+    near = similar(scan.dataset, schemas) or sorted(schemas)[:5]
     return text.error(
         f"there is no dataset {scan.dataset!r}",
         scan.place,
@@ -336,7 +336,7 @@ def names_of(source: Any, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]
 
 
 def _near(name: str, names: Mapping[str, str]) -> str:
-    near = get_close_matches(name.lower(), list(names), 3) or list(names)[:8]
+    near = similar(name, names) or list(names)[:8]
     return ", ".join(names[n] for n in near) or "a column of what it reads"
 
 

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
 
+from nova_assets.model.clock import clock_hour, clock_hours
 from nova_assets.sql.text import Text
 
 Every = Literal["day", "hour"]
@@ -66,23 +67,22 @@ class Series:
         return oldest, newest
 
     def _begins(self, moment: datetime) -> datetime:
-        local = moment.astimezone(self.zone).replace(minute=0, second=0, microsecond=0)
-        return local.replace(hour=0, fold=0) if self.every == "day" else local
+        if self.every == "hour":
+            return clock_hour(moment, self.zone)
+        return moment.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
     def back(self, moment: datetime, periods: int) -> datetime:
         """The moment some periods before."""
         if self.every == "day":
             return moment - timedelta(days=periods)  # by its own clock: some days have 23 hours
-        return (moment.astimezone(UTC) - timedelta(hours=periods)).astimezone(self.zone)
+        return clock_hour(moment.astimezone(UTC) - timedelta(hours=periods), self.zone)
 
     def between(self, oldest: datetime, newest: datetime) -> list[datetime]:
         """All moments from one to another."""
         if self.every == "day":
             days = (newest.date() - oldest.date()).days
             return [oldest + timedelta(days=n) for n in range(days + 1)]
-        first = oldest.astimezone(UTC)
-        hours = int((newest.astimezone(UTC) - first).total_seconds() // 3600)
-        return [(first + timedelta(hours=n)).astimezone(self.zone) for n in range(hours + 1)]
+        return list(clock_hours(oldest, newest, self.zone))
 
 
 def series(text: Text, name: str, call: exp.Expr) -> Series:

@@ -6,7 +6,6 @@ It can be deleted at any time. Where it cannot be read or written, everything is
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sqlite3
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_path
+
+from nova_assets.masking import get_logger
 
 VARIABLE = "NOVA_CACHE"
 """The folder; nothing is kept where it is said to be empty."""
@@ -34,7 +35,7 @@ _VERSION = 1
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, said BLOB, tree BLOB, used INTEGER) WITHOUT ROWID"
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Shelf:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -11,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from nova_assets.masking import get_logger, mask_address, remember_secrets
 from nova_assets.model.timeline import Position
 from nova_assets.views.answers import Known
 from nova_assets.views.trust import trusted
 
-log = logging.getLogger("nova_assets.views")
+log = get_logger("nova_assets.views")
 
 T = TypeVar("T")
 
@@ -74,6 +74,7 @@ class Client:
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 2.0, catalog: str | None = None) -> None:
         self.url = url.rstrip("/")
+        remember_secrets(url, values={"token": token or ""})
         self.timeout = timeout
         self.catalog = catalog
         self.counts = Counts()
@@ -91,7 +92,7 @@ class Client:
         self.__init__(state["url"], state["_token"], state["timeout"], state["catalog"])  # type: ignore[misc]
 
     def __repr__(self) -> str:
-        return f"<Client {self.url}>"
+        return f"<Client {mask_address(self.url)}>"
 
     def ask(
         self,

@@ -145,6 +145,9 @@ def _file(file: DataFile) -> dict[str, Any]:
         "bytes": file.bytes,
         "ranges": {k: list(v) for k, v in file.ranges.items() if all(map(_is_said, v))},
         "place": None if file.place is None else file.place.as_json(),
+        "digest": file.digest,
+        "footer_digest": file.footer_digest,
+        **({"unpacked": file.unpacked} if file.unpacked else {}),
     }
 
 

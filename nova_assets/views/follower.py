@@ -9,7 +9,6 @@ all the same, from memory; what was damaged is loaded again.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import defaultdict
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from nova_assets.errors import ChannelNotFound, StorageFailed, TimelineDiffers
+from nova_assets.masking import get_logger
 from nova_assets.model.partitions import WHOLE, single_in
 from nova_assets.model.ports import Catalog
 from nova_assets.model.timeline import Position, Standing, Step
@@ -26,7 +26,7 @@ from nova_assets.views.edit import Edit, Loaded
 from nova_assets.views.storage import Glance, InMemory, Look, Storage, TooMuch
 from nova_assets.views.view import HEAD, View, channel_drawer
 
-log = logging.getLogger("nova_assets.views")
+log = get_logger("nova_assets.views")
 
 T = TypeVar("T")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import queue
 import sqlite3
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import StorageFailed
+from nova_assets.masking import get_logger
 from nova_assets.views.storage import DRAWER, Changes, Entry, Expected, Look
 
-log = logging.getLogger("nova_assets.views")
+log = get_logger("nova_assets.views")
 
 MEMORY = 64 * 2**20
 """Bytes of pages that are kept in memory, by default."""

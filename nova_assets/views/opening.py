@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from nova_assets.errors import StorageFailed
+from nova_assets.masking import get_logger
 from nova_assets.views.on_disk import OnDisk
 from nova_assets.views.storage import InMemory, Storage
 
-log = logging.getLogger("nova_assets.views")
+log = get_logger("nova_assets.views")
 
 
 def open_storage(kind: str, folder: Path, memory: int, catalog: str) -> Storage:

@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,47 @@ def test_a_catalog_from_before_upkeep_knows_which_channels_may_be_given_a_base(u
         "read": False,
         "written": True,
     }
+    newer.close()
+
+
+def downgraded(url: str, version: str, *statements: str) -> None:
+    """Make of a catalog one of an older version, and change it by hand."""
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", str(Path(schema_version.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        command.downgrade(config, version)
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_a_catalog_that_is_not_what_its_version_says_is_refused_and_left(url: str) -> None:
+    open_catalog(url).close()
+    downgraded(url, "0006", "DROP TABLE nova_identity")
+    with pytest.raises(nova.CatalogVersion, match="of version 0006, cannot be migrated; it is left as it was") as met:
+        open_catalog(url)
+    assert "nova_identity" in str(met.value.found) and "the version of nova_assets that made it" in str(met.value.next)
+    engine = create_engine(url)
+    assert "nova_arrivals" not in inspect(engine).get_table_names()
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM nova_version")).scalar() == "0006"
+    engine.dispose()
+
+
+def test_blocks_of_an_older_layout_can_be_read(url: str) -> None:
+    """Version 0008 hashed keys otherwise, and did not say of which types they were."""
+    older = open_catalog(url)
+    older.register([channel])
+    older.commit(request_of(begun(older)))
+    older.close()
+    old = '{"order"\\: ["k"], "clustered"\\: false}'
+    downgraded(url, "0015", f"UPDATE nova_blocks SET layout = '{old}'")
+    newer = open_catalog(url)
+    (block,) = newer.history("c").blocks
+    assert block.manifest.layout is None and [f.place for f in block.manifest.files] == [None]
+    assert [(f.rows, f.ranges) for f in block.manifest.files] == [(1, {"k": (1, 5)})]
     newer.close()
 
 
@@ -214,6 +255,21 @@ def test_an_idempotency_key_has_one_winner(catalog: SqlCatalog) -> None:
     for t in threads:
         t.join()
     assert len({c.id for c in got}) == 1 and sorted(c.repeated for c in got) == [False, True, True, True, True]
+    assert catalog.channel("c").head == 1
+
+
+def test_an_idempotency_key_has_one_content(catalog: SqlCatalog) -> None:
+    """Also where two that use a key for the first time meet in the commit itself."""
+
+    def keyed(digest: str | None) -> CommitRequest:
+        return replace(request_of(begun(catalog), key="k"), digest=digest)
+
+    first = catalog.commit(keyed("delta::1:aa"))
+    assert catalog.commit(keyed("delta::1:aa")).id == first.id
+    with pytest.raises(nova.IdempotencyConflict, match="used for other rows") as refused:
+        catalog.commit(keyed("delta::1:bb"))
+    assert (refused.value.commit_id, refused.value.seq) == (first.id, 1)
+    assert catalog.commit(keyed(None)).repeated, "nothing is known of its content"
     assert catalog.channel("c").head == 1
 
 
@@ -416,4 +472,33 @@ def test_times_are_in_utc(url: str) -> None:
     catalog = open_catalog(url, clock=lambda: moment)
     catalog.register([channel])
     assert begun(catalog).started_at == moment
+    catalog.close()
+
+
+def test_locations_that_claim_at_the_same_time_never_hold_a_channel_together(url: str) -> None:
+    start, held = threading.Barrier(3), {}
+
+    def claim(location: str) -> None:
+        made = open_catalog(url)
+        start.wait()
+        held[location] = made.claim_channels(location, {f"of_{location}"}, {"a", "b", "c"})
+        made.close()
+
+    open_catalog(url).close()
+    threads = [threading.Thread(target=claim, args=(name,)) for name in ("x", "y", "z")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ch for of in held.values() for ch in of) == ["a", "b", "c", "of_x", "of_y", "of_z"]
+
+
+def test_a_timeline_is_in_the_order_of_commits_whatever_the_clock_says(tmp_path: Path) -> None:
+    """Processes read the database's clock over connections of different speed."""
+    moments = iter(datetime(2024, 1, 1, tzinfo=UTC) - timedelta(milliseconds=n) for n in range(10_000))
+    catalog = open_catalog(f"sqlite:///{tmp_path / 'c.db'}", clock=lambda: next(moments))
+    catalog.register([nova.Channel("c", schema="id bigint")], ())
+    for _ in range(3):
+        catalog.commit(request_of(begun(catalog)))
+    assert [i.seq for i in catalog.timeline("c")] == [1, 2, 3]
     catalog.close()

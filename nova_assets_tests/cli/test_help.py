@@ -83,6 +83,7 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
     changes = (
         "init",
         "run",
+        "switch",
         "insert",
         "receive",
         "replay",
@@ -92,6 +93,7 @@ def test_every_command_takes_json_and_what_changes_things_takes_dry_run(nova: No
         "backfill",
         "refresh",
         "token",
+        "release",
         *upkeep,
     )
     assert ("--dry-run" in said.out) == (command in changes)

@@ -17,6 +17,12 @@ from nova_assets_tests.cli.conftest import Nova
 
 ORDERS = [{"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": "jam", "price": 4.0}]
 
+UNSOUND = """
+import nova_assets as nova
+w = nova.Workflowette("w", [])
+project = nova.Project([nova.bind(w)])
+"""
+
 
 @pytest.fixture
 def sold(stub_store: Store) -> Store:
@@ -170,7 +176,7 @@ def test_timeline_as_json_has_the_same_and_more(nova: Nova) -> None:
 def test_an_unknown_channel_lists_the_known_ones(nova: Nova) -> None:
     said = nova("timeline", "order")
     assert said.code == 1 and said.out == ""
-    assert said.err.startswith("[NOVA-CHANNEL-NOT-FOUND] no channel is called 'order'\n")
+    assert said.err.startswith("[NOVA-CHANNEL-NOT-FOUND] no channel is called 'order'; did you mean 'orders'?\n")
     assert "archive, latest, orders, stock" in said.err and "nova channels" in said.err
 
 
@@ -195,15 +201,34 @@ def test_cursors_of_an_unknown_binding_lists_the_known_ones(nova: Nova) -> None:
 
 
 @pytest.mark.usefixtures("sold")
-def test_cursors_are_shown_even_if_the_project_is_broken(nova: Nova, folder: Path) -> None:
-    (folder / "broken_shop.py").write_text("import a_module_of_nowhere")
-    said = nova("cursors", "--project", "broken_shop:project")
-    assert said.code == 0 and "orders" in said.out
-    assert "only bindings that have run are shown" in said.err
+@pytest.mark.parametrize("wrong", ["import a_module_of_nowhere", "1/0", "project = 5", UNSOUND])
+@pytest.mark.parametrize(
+    "command", ["channels", "timeline orders", "cursors", "plan sell", "read orders", "compact orders"]
+)
+def test_a_wrong_project_is_refused_by_every_command(nova: Nova, folder: Path, command: str, wrong: str) -> None:
+    module = f"wrong_{abs(hash(wrong)) % 10**6}"
+    (folder / f"{module}.py").write_text(wrong)
+    said = nova("--project", f"{module}:project", *command.split())
+    assert said.code == 1 and said.out == "" and "NOVA-" in said.err
+    assert len(said.err.splitlines()) <= 5 and "Traceback" not in said.err
 
 
-@pytest.mark.usefixtures("sold")
-def test_channels_and_timeline_do_not_need_the_project(nova: Nova, folder: Path) -> None:
-    (folder / "broken_shop.py").write_text("1/0")
-    assert nova("--project", "broken_shop:project", "channels").code == 0
-    assert nova("--project", "broken_shop:project", "timeline", "orders").code == 0
+@pytest.mark.usefixtures("with_shop")
+def test_bindings_are_listed_with_trigger_cursors_last_execution_and_what_is_due(nova: Nova, stub_store: Store) -> None:
+    before = {b["name"]: b for b in nova("bindings", "--json").json["bindings"]}
+    assert list(before) == ["sell", "take_stock"] and before["sell"]["last"] is None
+    stub_store.register(stub_store.project)
+    stub_store.insert("orders", ORDERS)
+    stub_store.run("sell")
+    stub_store.insert("orders", ORDERS[:1])
+    found = {b["name"]: b for b in nova("bindings", "--json").json["bindings"]}
+    sell, take_stock = found["sell"], found["take_stock"]
+    assert sell["cursors"] == [{"channel": "orders", "partition": "", "cursor": 1, "head": 2, "lag": 1}]
+    assert (sell["when"], sell["due"], sell["last"]["state"]) == (
+        "on_data(orders)",
+        {"": "orders is at 2"},
+        "committed",
+    )
+    assert (take_stock["when"], take_stock["due"], take_stock["waits"]) == (None, {}, "it runs by hand")
+    line = next(line for line in nova("bindings").out.splitlines() if line.startswith("sell"))
+    assert "orders 1" in line and "now: orders is at 2" in line and "committed 20" in line

@@ -53,7 +53,9 @@ def test_files_are_received_once_and_shown(nova: Nova, folder: Path) -> None:
     assert nova("channels", "--json").json["channels"] == [], "looking changes nothing"
     said = nova("receive", "orders")
     assert said.code == 0, said.err
-    assert said.out == "orders: 1 row of 1 file, now at 1; 1 set aside in orders_quarantine\n"
+    first, why = said.out.splitlines()
+    assert first == "orders: 1 row of 1 file, now at 1; 1 set aside in orders_quarantine"
+    assert why.startswith("  1 such as: column 'price'") and "dear" in why
     assert nova("receive", "orders").out == "nothing new has arrived for orders\n"
     shown = nova("arrivals", "orders").out
     assert shown.startswith("orders: 0 waiting, 1 taken, 0 refused, 0 gone\n") and "a.json" in shown

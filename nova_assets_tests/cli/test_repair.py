@@ -137,7 +137,7 @@ def test_wrong_use(nova: Nova, wrong: list[str]) -> None:
 def test_a_warehouse_that_is_not_mounted_is_no_damage(nova: Nova, store: Store, folder: Path) -> None:
     shutil.move(store.settings.warehouse, folder / "elsewhere")
     said = nova("doctor", "--repair")
-    assert said.code == 1 and "NOVA-WAREHOUSE-UNAVAILABLE" in said.err and "mounted" in said.err
+    assert said.code == 1 and "NOVA-WAREHOUSE-MISMATCH" in said.err and "mounted" in said.err
 
 
 @pytest.mark.dagster

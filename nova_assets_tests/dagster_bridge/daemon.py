@@ -51,10 +51,12 @@ class Daemon:
     Args:
         root: the folder.
         now: where the clock stands.
+        schema: DDL of frames without rows.
     """
 
-    def __init__(self, root: Path, now: datetime) -> None:
+    def __init__(self, root: Path, now: datetime, schema: str = "k bigint, v bigint") -> None:
         self.root = root
+        self.schema = schema
         self.now = now
         self.catalog = f"sqlite:///{root}/c.db"
         self.warehouse = str(root / "wh")
@@ -69,7 +71,7 @@ class Daemon:
         """Takes the place of ``nova.open`` in the resource."""
         hook = partial(crash_point, "commit.inside")
         catalog = open_catalog(settings.catalog, clock=lambda: self.now, on_before_commit=hook)
-        return Store(settings, project, catalog, StubEngine(settings.warehouse))
+        return Store(settings, project, catalog, StubEngine(settings.warehouse, self.schema))
 
     def later(self, **by: float) -> None:
         self.now += timedelta(**by)

@@ -24,6 +24,7 @@ from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, publisher, resources
 from nova_assets.dagster_bridge.triggers import evaluate
 from nova_assets.model.execution import Begin
+from nova_assets.settings import load_settings
 from nova_assets.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
 
@@ -175,6 +176,57 @@ def test_a_weekly_consumers_cursor_moves(world: World, monkeypatch: pytest.Monke
         monkeypatch.setattr(database, "clock", lambda late=late: late)
         world.store.runtime.sweep()
     assert got == [[1], [2]], "what it was given a week ago it has"
+
+
+EPHEMERAL = """
+import sys
+import dagster as dg
+import nova_assets as nova
+from nova_assets.dagster_bridge import NovaIOManager, NovaResource, resources
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.store import Store
+from nova_assets_tests.stub_engine import StubEngine
+
+def opener(project=None, spark=None, settings=None):
+    return Store(settings, project, open_catalog(settings.catalog), StubEngine(settings.warehouse))
+
+resources.open_store = opener
+root, times = sys.argv[1], int(sys.argv[2])
+project = nova.Project([], channels=[nova.Channel("source", schema="k bigint, v bigint")])
+
+@dg.asset(ins={"x": dg.AssetIn("source", metadata={"nova/mode": "new"})})
+def report(x: list) -> None:
+    print("read", sorted(r["k"] for r in x), flush=True)
+
+from nova_assets.dagster_bridge import build_definitions
+defs = build_definitions(project, catalog=f"sqlite:///{root}/c.db", warehouse=f"{root}/wh")
+all_of_it = dg.Definitions.merge(defs, dg.Definitions(assets=[report]))
+for _ in range(times):
+    job = all_of_it.resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(asset_selection=[dg.AssetKey("report")]).success
+"""
+
+
+def test_runs_under_ephemeral_instances_hold_nothing_once_they_are_over(tmp_path: Path) -> None:
+    """In one process after another, and several times in one process: nobody waits for a lease."""
+    store = Store(
+        load_settings(tmp_path, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=f"{tmp_path}/wh"),
+        None,
+        open_catalog(f"sqlite:///{tmp_path}/c.db"),
+        StubEngine(tmp_path / "wh"),
+    )
+    store.register(source)
+    store.insert("source", rows(1))
+    for times in (1, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", EPHEMERAL, str(tmp_path), str(times)], capture_output=True, text=True, timeout=250
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.count("read [1]") >= 1, "what nobody has evidence of is given again"
+    (last,) = store.open_executions()
+    assert last.holder == "gone" and last.execution.owner.startswith("dagster:") and "@" in last.execution.owner
+    assert (last.execution.lease_until - last.execution.started_at) < timedelta(minutes=10)
+    store.close()
 
 
 def test_what_dagster_has_is_not_published_again_however_many_came_after(world: World) -> None:

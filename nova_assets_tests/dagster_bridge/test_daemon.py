@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._daemon.auto_run_reexecution.auto_run_reexecution import consume_new_runs_for_automatic_reexecution
 
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import Begin
+from nova_assets_tests.dagster_bridge import daemon as daemons
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, comes_to_rest, firings, insert, keys, opened
 
@@ -205,6 +208,28 @@ def test_runs_that_fail_are_tried_again_later_and_later_and_then_abandoned(daemo
     insert(it, "source", 2)
     comes_to_rest(it)
     assert firings(it) == [(2, "committed")] and keys(it, "copy") == [1, 2], "nothing is lost by that"
+
+
+@pytest.fixture
+def with_run_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemons, "HOME", f"{daemons.HOME}\nrun_retries:\n  enabled: true\n  max_retries: 2\n")
+
+
+def retried_by_dagster(it: Daemon) -> None:
+    """What Dagster's own daemon does about runs that have failed, where ``run_retries`` are on."""
+    failed = it.instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
+    list(consume_new_runs_for_automatic_reexecution(it.workspace, failed, logging.getLogger("dagster.retries")))
+
+
+def test_with_run_retries_a_firing_has_as_many_runs_as_announced(with_run_retries: None, daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    (it.root / "broken").touch()
+    insert(it, "source", 1)
+    for _ in range(4):
+        it.later(minutes=45)
+        it.iterate()
+        retried_by_dagster(it)
+    assert [key for key, _ in it.runs()] == ["w#1#1", "w#1#2", "w#1#3"] and firings(it) == [(1, "abandoned")]
 
 
 def test_a_run_that_has_answered_its_firing_and_is_run_again_answers_no_other(daemon: MakeDaemon) -> None:

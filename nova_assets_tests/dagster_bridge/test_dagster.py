@@ -191,6 +191,27 @@ def test_a_failed_run_of_a_firing_is_tried_again_and_then_abandoned(world: World
     assert world.store.catalog.last_firing("w").state == "abandoned"  # type: ignore[union-attr]
 
 
+def test_runs_that_never_began_are_no_attempts(world: World) -> None:
+    def tick(later: int) -> Any:
+        assert binding.when is not None
+        return evaluate(binding, binding.when, world.store, world.instance, datetime.now(UTC) + timedelta(hours=later))
+
+    world.store.insert("source", rows(1))
+    for n in range(1, 8):
+        request = tick(n)
+        if n <= 4:  # its process is killed while it starts, or before its execution began; the janitor reports that
+            run = dg.DagsterRun("w", tags={**request.tags, "dagster/run_key": request.run_key})
+            world.instance.add_run(run)
+            if n > 2:
+                world.instance.report_dagster_event(dg.DagsterEvent("PIPELINE_START", "w"), run.run_id)
+            world.instance.report_run_failed(run, "its process is gone")
+        else:
+            failing.append("again")
+            world.run(tags={**request.tags, "dagster/run_key": request.run_key}, raise_on_error=False)
+        assert request.run_key == f"w#1#{n}"
+    assert "abandoned after 3 failed runs" in str(tick(8).skip_message)
+
+
 def test_r17_an_outside_insert_is_published_once_even_if_the_tick_is_repeated(world: World) -> None:
     world.store.insert("source", rows(1))
     events = publish(world.store, world.instance)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import runpy
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
+from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.launcher.sync_in_memory_run_launcher import SyncInMemoryRunLauncher
 from dagster._core.utils import make_new_run_id
 
-from nova_assets.dagster_bridge.janitor import report_lost
+from nova_assets.dagster_bridge.janitor import INTERVAL, Suspected, report_lost
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import Begin
 from nova_assets.runtime import Runtime
@@ -128,3 +131,60 @@ def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon)
     assert lost(it) == []
     it.later(hours=30)
     assert [s.split()[1] for s in lost(it)] == [second]
+
+
+def starting(it: Daemon, attempt: int = 1) -> str:
+    """A run of ``w`` that was launched, and whose process was killed before it began."""
+    run_id = make_new_run_id()
+    tags = {"nova/firing": "f", "nova/attempt": str(attempt)}
+    it.instance.add_run(dg.DagsterRun("w", run_id, tags=tags, status=dg.DagsterRunStatus.STARTING))
+    it.now = datetime.now(UTC)
+    return run_id
+
+
+def seconds_until_lost(it: Daemon) -> int:
+    with opened(it) as store:
+        store.project = runpy.run_path(str(it.file))["project"]
+        suspected: Suspected = {}
+        for seconds in range(0, 1000, INTERVAL):
+            said, suspected = report_lost(store, it.instance, suspected)
+            if said:
+                assert "its process never began" in said[0]
+                return seconds
+            it.later(seconds=INTERVAL)
+    raise AssertionError("it is not lost")
+
+
+def test_a_run_killed_while_it_starts_is_reported_within_the_start_timeout(daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    run_id = starting(it)
+    assert 40 <= seconds_until_lost(it) <= 60
+    assert it.instance.get_run_by_id(run_id).status == dg.DagsterRunStatus.FAILURE  # type: ignore[union-attr]
+
+
+def test_where_processes_start_slowly_each_attempt_has_twice_the_time(daemon: MakeDaemon) -> None:
+    it = daemon("nova.on_data(source)")
+    waited = []
+    for attempt in (1, 2, 3, 9):
+        starting(it, attempt)
+        waited.append(seconds_until_lost(it))
+    assert waited[0] <= 60 < 100 <= waited[1] <= 120 < 200 <= waited[2] <= 240 and waited[3] <= 900
+
+
+class Healthy(SyncInMemoryRunLauncher):
+    """A launcher that can tell how its workers are, as those of Kubernetes and Docker can."""
+
+    supports_check_run_worker_health = True
+
+    def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
+        return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+
+def test_a_run_whose_launcher_says_that_it_lives_is_waited_for(
+    daemon: MakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = daemon("nova.on_data(source)")
+    starting(it)
+    monkeypatch.setattr(it.instance, "_run_launcher", Healthy())
+    it.later(minutes=14)
+    assert lost(it) == []

@@ -143,11 +143,25 @@ def test_a_data_trigger_fires_for_each_partition_with_something_unread(world: Wo
 
 def test_a_binding_that_was_executed_whole_is_not_triggered_by_partition(world: World) -> None:
     world.store.insert("sales", rows((1, "a")))
-    world.store.run("daily")
+    world.store.run("daily", whole=True)
     world.store.insert("sales", rows((2, "a")))
     assert daily.when is not None
     answer = evaluate(daily, daily.when, world.store, world.instance)
-    assert isinstance(answer, dg.SkipReason) and "executed whole" in str(answer.skip_message)
+    assert isinstance(answer, dg.SkipReason) and "nova switch daily --to partitions" in str(answer.skip_message)
+    world.store.switch("daily", "partitions")
+    requests = evaluate(daily, daily.when, world.store, world.instance)
+    assert isinstance(requests, list) and [r.partition_key for r in requests] == ["2024-01-02"]
+
+
+def test_a_run_without_a_partition_is_refused_unless_its_tag_says_whole(world: World) -> None:
+    world.store.insert("sales", rows((1, "a"), (2, "a")))
+    job = world.defs.resolve_job_def("daily")
+    refused = job.execute_in_process(instance=world.instance, raise_on_error=False)
+    assert not refused.success and world.store.cursors() == []
+    failures = [e.step_failure_data.error for e in refused.all_events if e.is_step_failure]
+    assert any(f is not None and "triggered per partition" in f.to_string() for f in failures)
+    assert job.execute_in_process(instance=world.instance, tags={"nova/whole": "true"}).success
+    assert [(c.partition, c.seq) for c in world.store.cursors()] == [("", 1)]
 
 
 def test_a_key_that_is_no_partition_changes_nothing(world: World) -> None:

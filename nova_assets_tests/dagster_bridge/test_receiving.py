@@ -82,7 +82,9 @@ def test_a_run_receives_and_the_channel_shows_it(it: Deployment) -> None:
     it.put("a.json", {"id": 1, "action": "view"}, {"id": 2, "action": "buy"}, "{oops")
     with dg.DagsterInstance.ephemeral() as instance:
         done = it.defs.resolve_job_def("nova_receive").execute_in_process(instance=instance)
-        assert done.output_for_node("receive") == {"actions": {"files": 1, "rows": 2, "bad": 1, "waiting": 0}}
+        received = done.output_for_node("receive")["actions"]
+        assert (received["files"], received["rows"], received["bad"], received["waiting"]) == (1, 2, 1, 0)
+        assert [(why.partition(":")[0], n) for why, n in received["why"].items()] == [("no JSON", 1)]
         events = {(e.asset_key.to_user_string(), e.partition): e for e in publish(it.store, instance)}
         assert set(events) == {("actions", "buy"), ("actions", "view"), ("actions_quarantine", None)}
         assert sorted(instance.get_dynamic_partitions("action")) == ["buy", "view"]

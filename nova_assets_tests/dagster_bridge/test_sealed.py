@@ -10,7 +10,8 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.dagster_bridge.triggers import evaluate, partition_facts
+from nova_assets.dagster_bridge.triggers import evaluate
+from nova_assets.due import partition_facts
 from nova_assets.store import Store
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
@@ -56,7 +57,7 @@ def test_each_day_by_itself(tmp_path: Path) -> None:
         store.catalog.database.clock = lambda: START  # type: ignore[attr-defined]
         assert requested(store, by_day, instance) == []
         assert [s.group for s in store.seal("actions")] == ["2024-01-01"]
-        assert sorted(p for p, f in partition_facts(by_day, store, START).items() if f.sealed["actions"]) == [
+        assert sorted(p for p, f in partition_facts(by_day, store.catalog, START).items() if f.sealed["actions"]) == [
             "dt=2024-01-01"
         ]
         assert requested(store, by_day, instance) == ["2024-01-01"]

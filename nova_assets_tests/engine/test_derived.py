@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,7 +17,7 @@ from nova_assets.errors import PartitionError
 from nova_assets.formats.derived import with_derived
 from nova_assets.model.schema import parse_ddl
 
-ZONES = ["UTC", "Europe/Paris", "America/St_Johns", "Asia/Kathmandu", "Pacific/Apia"]
+ZONES = ["UTC", "Europe/Paris", "America/St_Johns", "Asia/Kathmandu", "Pacific/Apia", "Australia/Lord_Howe"]
 
 
 def moments() -> list[datetime | None]:
@@ -27,6 +27,8 @@ def moments() -> list[datetime | None]:
         datetime(2024, 3, 31, tzinfo=UTC),
         datetime(2024, 10, 27, tzinfo=UTC),
         datetime(2024, 11, 3, tzinfo=UTC),
+        datetime(2024, 4, 6, 12, tzinfo=UTC),
+        datetime(2024, 10, 5, 12, tzinfo=UTC),
     ):
         found += [day + timedelta(minutes=17 * n, microseconds=n) for n in range(-90, 180)]
     return found
@@ -36,8 +38,10 @@ def expected(zone: str, at: datetime | None) -> tuple[date | None, datetime | No
     if at is None:
         return None, None
     local = at.astimezone(ZoneInfo(zone))
-    into = timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)
-    return local.date(), at - into
+    hour = at
+    while (shown := hour.astimezone(ZoneInfo(zone))).time() != time(shown.hour):
+        hour -= timedelta(minutes=shown.minute, seconds=shown.second, microseconds=shown.microsecond)
+    return local.date(), hour
 
 
 def check(table: pa.Table, zone: str) -> None:

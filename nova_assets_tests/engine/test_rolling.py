@@ -47,8 +47,9 @@ def test_rolled_here_or_by_spark(spark: Any, tmp_path: Path) -> None:
         assert commit is not None and [w["way"] for w in commit.details["ways"]] == [way]
         bases = [b for b in store.catalog.history("c").blocks if b.kind == "base"]
         assert {b.partition: b.rows for b in bases} == {"p=a": 26, "p=b": 19}
-        # One file that is as it would be written now is kept beside the one that all others make.
-        assert {b.partition: len(b.manifest.files) for b in bases} == {"p=a": 2, "p=b": 1}
+        # One file that is as its number has it is kept beside the one that all others make.
+        assert {b.partition: len(b.manifest.files) for b in bases} == {"p=a": 2, "p=b": 2}
+        assert {b.partition: b.manifest.schema.names[-1] for b in bases} == {"p=a": "text", "p=b": "t"}, "R18"
         assert rows(store) == before == rows(by_spark)
 
 

@@ -111,7 +111,9 @@ def test_blocks_of_another_format_are_read_beside_the_others(store: Store, spark
         (made,) = (tmp_path / "orc").glob("*.orc")
         made.rename(here.with_suffix(".orc"))
         here.unlink()
-        moved = replace(file, path=file.path.replace(".parquet", ".orc"), bytes=here.with_suffix(".orc").stat().st_size)
+        orc = here.with_suffix(".orc")
+        path = file.path.replace(".parquet", ".orc")
+        moved = replace(file, path=path, bytes=orc.stat().st_size, digest=None, footer_digest=None)
         return replace(manifest, files=(moved,), format="orc")
 
     writer.write = as_orc

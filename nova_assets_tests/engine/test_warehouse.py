@@ -44,15 +44,16 @@ def test_a_status_call_answers_for_files_of_the_warehouse_alone(warehouse: Wareh
     assert warehouse.size("../secret") is None and warehouse.size("blocks/../../secret") is None
 
 
-def test_a_catalog_leaves_one_empty_mark(warehouse: Warehouse) -> None:
-    warehouse.mark("one")
-    first = (warehouse.root / "catalogs" / "one").stat()
-    warehouse.mark("one")
-    warehouse.mark("two")
-    assert warehouse.marks() == {"one", "two"} and first.st_size == 0
-    assert (warehouse.root / "catalogs" / "one").stat().st_mtime_ns == first.st_mtime_ns
+def test_a_catalog_leaves_one_mark_with_the_warehouses_identity(warehouse: Warehouse) -> None:
+    assert warehouse.mark_of("one") is None
+    warehouse.mark("one", "w1")
+    warehouse.mark("two", "w2")
+    (warehouse.root / "catalogs" / "three").touch()  # as older versions left it
+    (warehouse.root / "catalogs" / ".half").touch()
+    assert warehouse.marks() == {"one", "two", "three"}
+    assert [warehouse.mark_of(c) for c in ("one", "two", "three", "four")] == ["w1", "w2", "", None]
     with pytest.raises(nova.WarehouseUnavailable):
-        warehouse.mark("../blocks/x")
+        warehouse.mark("../blocks/x", "w1")
 
 
 def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.ingest.folder import Folder
 from nova_assets.model.arrival import Arrival
+from nova_assets_tests.formats.test_isolated import killer
 from nova_assets_tests.ingest.landing import Landing, row
 
 
@@ -370,3 +371,18 @@ def test_batches_are_bounded_by_what_they_take_in_memory(tmp_path: Path) -> None
         landing.put(f"{n}.json.gz", *(row(n * 1000 + k) for k in range(200)))
     assert len(landing.store.receive("actions").commits) == 4
     assert len(landing.ids()) == 800
+
+
+def test_a_file_that_ends_its_reader_keeps_no_other_waiting(landing: Landing) -> None:
+    killer(landing.put("2.orc", raw=b""))
+    landing.put("1.json", row(1))
+    landing.put("3.json", b"null\n", row(3))
+    os.utime(landing.folder / "2.orc", (1, 1))
+    found = landing.store.receive("actions")
+    assert (found.files, found.rows, found.bad) == (3, 2, 2) and landing.ids() == [1, 3]
+    [ends, null] = landing.quarantined()
+    assert ends[:2] == ("2.orc", 0) and "ends the process that reads it (SIG" in ends[2]
+    assert null == ("3.json", 1, 'no object: expected {"column": value, ...}')
+    again = landing.store.replay("actions")
+    assert (again.files, again.left) == (1, 1)
+    assert landing.store.receive("actions").bad == 1 and landing.states()["2.orc"] == "refused"

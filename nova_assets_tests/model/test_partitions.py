@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import nova_assets as nova
+from nova_assets.model.clock import clock_hours
 from nova_assets.model.partitions import parse_partition, partition_name, partition_values, scope_of, within
+from nova_assets.sql.series import Series
 
 texts = st.one_of(
     st.none(), st.text(max_size=40), st.sampled_from(["/", "..", "a=b", "__null__", "", "%2F", "é 🚀", "\n"])
@@ -96,3 +99,24 @@ def test_a_binding_is_partitioned_as_its_outputs_where_an_input_shares_the_dimen
     assert columns(bound(events)) == columns(bound(events, plain)) == ["dt"]
     assert columns(bound(plain)) == [] and columns(bound(plain, partitions=["action"])) == ["action"]
     assert columns(bound(events, partitions=[])) == []
+
+
+LORD_HOWE = ZoneInfo("Australia/Lord_Howe")
+
+
+@pytest.mark.parametrize(
+    ("change", "hours"),
+    [
+        (datetime(2024, 4, 6, 14, tzinfo=UTC), ["2024-04-07T01:00", "2024-04-07T02:00", "2024-04-07T03:00"]),
+        (datetime(2024, 10, 5, 14, 30, tzinfo=UTC), ["2024-10-06T01:00", "2024-10-06T03:00", "2024-10-06T04:00"]),
+    ],
+)
+def test_hours_where_clocks_change_by_half_an_hour(change: datetime, hours: list[str]) -> None:
+    """The hour before the change lasts 90 minutes; each hour ends where the next begins, and none is refused."""
+    dimension = nova.hourly("hr", start="2024-01-01", tz="Australia/Lord_Howe")
+    begins = [dimension.of_moment(h) for h in clock_hours(change, change + timedelta(hours=3), LORD_HOWE)]
+    assert begins == hours
+    assert dimension.ends(hours[0]) == change + timedelta(minutes=90)
+    assert dimension.ends(hours[1]) == change + timedelta(minutes=150)
+    series = Series("h", "hour", start=change.astimezone(LORD_HOWE), tz=LORD_HOWE.key)
+    assert [dimension.of_moment(m) for m in series.moments(change + timedelta(hours=3))] == hours

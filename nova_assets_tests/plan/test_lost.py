@@ -29,7 +29,7 @@ def goes(text: str, damaged: str, *readers: Reader, **facts: Any) -> str:
 def said(text: str, damaged: str, *readers: Reader, writer: str | None = None, **facts: Any) -> Damage:
     """What is said of a history of which these blocks have lost their file."""
     of = Facts(history(text, merge=KEYED), readers, **facts)
-    [damage] = lost_files(of, {f"blocks/{b}/part-0": None for b in damaged.split()}, ("totals",), writer)
+    [damage] = lost_files(of, {f"blocks/{b}/part-0": "is missing" for b in damaged.split()}, ("totals",), writer)
     return damage
 
 
@@ -106,13 +106,13 @@ def test_a_block_that_is_given_up_says_what_can_no_longer_be_read() -> None:
 
 def test_a_file_of_another_size_is_named_with_both() -> None:
     of = Facts(history("d1 d2", merge=KEYED))
-    [damage] = lost_files(of, {"blocks/d2/part-0": 3})
+    [damage] = lost_files(of, {"blocks/d2/part-0": "has 3 bytes in place of 10"})
     assert damage.what == "Δ(1→2) of c: blocks/d2/part-0 has 3 bytes in place of 10"
-    assert lost_files(of, {}) == [] and lost_files(of, {"blocks/other/part-0": None}) == []
+    assert lost_files(of, {}) == [] and lost_files(of, {"blocks/other/part-0": "is missing"}) == []
 
 
 def test_a_channel_that_is_only_added_to_cannot_be_given_a_base_that_was_not_compared() -> None:
-    [damage] = lost_files(Facts(history("d1 d2"), (Reader("r", 1),), bases=True), {"blocks/d2/part-0": None})
+    [damage] = lost_files(Facts(history("d1 d2"), (Reader("r", 1),), bases=True), {"blocks/d2/part-0": "is missing"})
     assert damage.next is not None and "compared" in damage.next and "restore" not in damage.next
 
 

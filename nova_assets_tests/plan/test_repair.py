@@ -11,8 +11,8 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.damage import Damage
 from nova_assets.model.execution import Execution
 from nova_assets.model.ports import Firing
-from nova_assets.model.warehouse import Entry, Known
-from nova_assets.plan.repair import differing, left_by, orphans, unheard, waiting
+from nova_assets.model.warehouse import Entry, Known, Upload
+from nova_assets.plan.repair import differing, left_by, orphans, unfinished, unheard, waiting
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 GRACE = timedelta(seconds=60)
@@ -132,3 +132,15 @@ def test_what_may_be_somebody_elses_is_told_and_left(marks: str, means: str) -> 
 def test_what_nova_cannot_have_made_is_left() -> None:
     [damage] = found_in(("blocks/notes.txt", OLD), ("blocks/file", OLD), ("blocks/my data/", OLD))
     assert damage.cure is None and not damage.wrong and "blocks/file, blocks/my data, blocks/notes.txt" in damage.what
+
+
+def test_uploads_are_left_while_somebody_may_be_at_them() -> None:
+    known = Known(frozenset(), frozenset(), frozenset({"blocks/staged"}))
+    young, staged, old = (
+        Upload(f"blocks/{name}/part-0", name, ago(age)) for name, age in (("young", 59), ("staged", 999), ("old", 61))
+    )
+    [damage] = unfinished([young, staged, old], known, frozenset({"me"}), "me", NOW, GRACE)
+    assert damage.subject == "blocks/old/part-0" and damage.cure == "abort" and damage.concerns == ("old",)
+    [shared] = unfinished([old], known, frozenset({"me", "other"}), "me", NOW, GRACE)
+    assert shared.cure is None and not shared.wrong and "shared" in shared.what
+    assert unfinished([young], known, frozenset({"me", "other"}), "me", NOW, GRACE) == []

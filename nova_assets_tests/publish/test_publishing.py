@@ -153,6 +153,19 @@ def test_a_name_that_is_used_again_is_another_column(tmp_path: Path) -> None:
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "c": None}] == store.read("n").to_arrow().to_pylist()
 
 
+def test_a_column_that_was_widened_is_written_anew_under_a_number_of_its_own(tmp_path: Path) -> None:
+    store, where = Shop(tmp_path).store, nova.hive("x/w")
+    for schema in ("id bigint, v int, gone string", "id bigint, v bigint"):
+        channel = nova.Channel("w", nova.Upsert(key="id"), schema, publish=where, retain="1d")
+        store.register(channel, replace=True)
+        if store.catalog.channel("w").head == 0:
+            store.insert(channel, [{"id": 1, "v": 7, "gone": "x"}])
+        store.publish(channel)
+    assert ds.dataset((tmp_path / "x/w").resolve()).to_table().to_pylist() == [{"id": 1, "v": 7}]
+    assert store.read("w", at=1).to_arrow().to_pylist() == [{"id": 1, "v": 7, "gone": "x"}]
+    assert store.read("w", since=1).to_arrow().num_rows == 0
+
+
 @pytest.mark.parametrize("several", [True, False], ids=["deltas", "one base"])
 def test_a_column_that_was_renamed_is_written_anew(tmp_path: Path, several: bool) -> None:
     where = [nova.hive("x/c"), nova.iceberg("x.c")]
@@ -403,7 +416,16 @@ def test_a_channel_that_is_not_published_says_how(tmp_path: Path) -> None:
 
 def test_an_empty_channel_is_an_empty_table(shop: Shop) -> None:
     assert shop.publish() == [("hive", 1, 0), ("iceberg", 1, 0)]
-    assert shop.in_iceberg() == [] and list(shop.resolved.rglob("*.parquet")) == []
+    assert shop.in_iceberg() == [] and shop.in_folder() == []
+
+
+def test_a_text_that_readers_take_for_null_is_refused(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    texts = nova.Channel("t", schema="id int, p string", partitions=nova.dynamic("p"), publish=nova.hive("x/t"))
+    shop.store.insert(texts, [{"id": 1, "p": "__HIVE_DEFAULT_PARTITION__"}, {"id": 2, "p": None}])
+    with pytest.raises(nova.NotSupported, match="p is '__HIVE_DEFAULT_PARTITION__'"):
+        shop.store.publish(texts)
+    assert not (tmp_path / "x/t").exists()
 
 
 def test_definitions_that_cannot_be() -> None:

@@ -177,3 +177,68 @@ def test_what_is_wrong_with_partitions_is_told_when_definitions_load() -> None:
         nova.Project([nova.bind(nova.Workflowette("w", [copy]), partitions=["q"])])
     with pytest.raises(nova.DefinitionError, match="daily partition column 'p' is bigint; expected date or string"):
         nova.Channel("x", schema="p bigint", partitions=nova.daily("p", start="2024-01-01"))
+
+
+def triggered(**how: Any) -> nova.Project:
+    return project(when=nova.on_data(source), **how)
+
+
+def test_r13_a_binding_triggered_per_partition_is_not_run_whole_by_leaving_the_partition_out(opened: Opener) -> None:
+    store = opened(triggered())
+    store.insert("source", rows("a", "b"))
+    for ask in (store.plan, store.run):
+        with pytest.raises(nova.PartitionError, match="triggered per partition") as refused:
+            ask("w")
+        assert refused.value.unread == 2 and "--missing" in str(refused.value) and "--whole" in str(refused.value)
+    assert store.cursors() == [] and store.unread("w") == ["p=a", "p=b"]
+    for partition in store.unread("w"):
+        store.run("w", partition)
+    assert store.unread("w") == []
+
+
+def test_r13_switched_to_partitions_and_back_each_row_is_read_once(opened: Opener) -> None:
+    store = opened(triggered(), schema=DDL)
+    read: list[int] = []
+
+    def run(*partitions: str | None) -> list[int]:
+        done = [store.run("w", p, whole=p is None) for p in partitions]
+        return [t.read["source"] or 0 for d in done for t in d.tasks]
+
+    store.insert("source", rows("a", "b"))
+    read += run(None)
+    store.insert("source", rows("b", "c", v=1))
+    with pytest.raises(nova.PartitionError, match="nova switch w --to partitions"):
+        store.run("w", "b")
+    planned = store.plan_switch("w", "partitions")
+    assert {(c.partition, c.seq) for c in planned.after} == {("p=a", 1), ("p=b", 1), ("p=c", 1)}
+    assert [c.partition for c in store.cursors()] == [""]  # a dry run
+    store.switch("w", "partitions")
+    assert store.unread("w") == ["p=b", "p=c"]
+    read += run("a", "b", "c")
+    assert read == [2, 0, 1, 1]
+    store.insert("source", rows("d", v=2))
+    with pytest.raises(nova.PartitionError, match="1 partitions have unread data") as refused:
+        store.switch("w", "whole")
+    assert refused.value.found == "p=d"
+    read += run("d")
+    store.switch("w", "whole")
+    assert [(c.partition, c.seq) for c in store.cursors()] == [("", 3)]
+    store.insert("source", rows("a", v=3))
+    read += run(None)
+    assert sum(read) == 6 and {(r["p"], r["v"]) for r in store.read("table").to_arrow().to_pylist()} == {
+        ("a", 3), ("b", 1), ("c", 1), ("d", 2)
+    }  # fmt: skip
+
+
+def test_a_switch_waits_for_no_execution_that_is_alive_and_ends_those_that_failed(opened: Opener) -> None:
+    store = opened(triggered(), owner="elsewhere:1")
+    store.insert("source", rows("a"))
+    store.run("w", whole=True)
+    begun = store.runtime.begin("w", whole=True)
+    with pytest.raises(nova.ExecutionInProgress):
+        store.switch("w", "partitions")
+    store.runtime.fail(begun, OSError("the disk is gone"))
+    store.switch("w", "partitions")
+    with pytest.raises(nova.ExecutionNotLive, match="the cursors were switched"):
+        store.run("w", resume=begun.id)
+    assert [(c.partition, c.seq) for c in store.cursors()] == [("p=a", 1)]

@@ -218,7 +218,7 @@ def test_an_orphan_that_has_become_somebodys_is_left(opened: Opener, clock: Test
     store = filled(opened)
     folder = orphan(store, clock)
     examined = repair(store).examine()
-    store.engine.mark("another")
+    store.engine.mark("another", "w")
     [outcome] = repair(store).mend(examined.damages)
     assert folder.exists() and "no orphan any more" in outcome.says
 
@@ -247,7 +247,7 @@ def test_a_warehouse_without_a_mark_is_left_until_this_catalog_has_written(opene
     store = filled(opened)
     folder = orphan(store, clock)
     mark = Path(store.settings.warehouse) / "catalogs" / store.catalog.identity()
-    assert mark.read_bytes() == b""
+    assert mark.read_text() == store.catalog.warehouse()[0]
     mark.unlink()
     [damage] = found(store)
     assert not damage.wrong and "no catalog has left its mark" in damage.means and mended(store) == []

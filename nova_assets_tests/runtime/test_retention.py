@@ -111,6 +111,59 @@ def test_a_lagging_consumer_is_given_what_was_dropped_unread(store: Store) -> No
     assert sorted(r["k"] for r in got[-1]) == [7, 8] and keys(store) == [2, 3, 8]
 
 
+@pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
+@pytest.mark.parametrize("first", [[], [("2023-12-31", 3)]], ids=["empty", "one row"])
+@pytest.mark.parametrize("then", ["nothing", "more", "base"])
+@pytest.mark.parametrize("upkeep", [False, True], ids=["plain", "compacted"])
+def test_who_ran_on_an_empty_channel_is_told_of_dropped_rows_too(
+    opened: Opener, keyed: bool, first: list[tuple[str, int]], then: str, upkeep: bool
+) -> None:
+    """Whether there was a row before the first run makes no difference to what is told afterwards."""
+    merge = nova.Upsert(key=["dt", "k"]) if keyed else nova.Append()
+    source = nova.Channel("v", merge, DDL, nova.daily("dt", start="2023-12-01"), compacting=None)
+    read: list[list[Row]] = []
+
+    @nova.task(consumes=nova.new(source), produces=nova.delta(seen))
+    def look(v: list[Row]) -> list[Row]:
+        read.append(v)
+        return [{c: r[c] for c in ("dt", "k")} for r in v if not r.get("_deleted")]
+
+    def keep(store: Store) -> None:
+        if upkeep:
+            store.compact("v")
+            store.collect("v")
+            store.delete_collected()
+
+    project = nova.Project([nova.bind(nova.Workflowette("look", [look]), partitions=[])])
+    store = opened(project, schema=DDL)
+    store.register(project)
+    if first:
+        store.insert("v", [visit(*r) for r in first])
+    store.run("look")
+    assert sorted(r["k"] for r in read[-1]) == [k for _, k in first]
+    store.insert("v", [visit("2023-12-27", 1), visit("2023-12-28", 2)])
+    keep(store)
+    assert store.drop("v", "2023-12-27") is not None
+    keep(store)
+    if then != "nothing":
+        kind = "delta" if then == "more" else "base"
+        store.insert("v", [visit("2023-12-27", 9)], kind=kind, partition="2023-12-27")  # type: ignore[arg-type]
+        keep(store)
+    store.run("look")
+    told = {r["k"] for r in read[-1]}
+    after = {2} | ({9} if then != "nothing" else set())
+    # A base says what a partition of a keyed channel is from then on.
+    assert told == after | (set() if keyed and then == "base" else {1})
+    store.run("look")
+    assert read[-1] == [], "each row once"
+
+
+def test_who_has_never_run_is_given_the_snapshot_alone(store: Store) -> None:
+    store.drop("visits", "2023-12-27")
+    store.run("see")
+    assert sorted(r["k"] for r in got[-1]) == [2, 3]
+
+
 def test_a_base_after_a_drop_is_compared_with_what_was_left(store: Store) -> None:
     """An Append channel can tell of no row that went; what was dropped is none that it has to."""
     store.run("see")
@@ -154,8 +207,8 @@ def test_for_how_long_is_known_without_the_project(store: Store, opened: Opener,
     stranger.collect("visits")
     assert keys(stranger, at=1) == [1, 2, 3], "nobody said that old versions may go"
 
-    again = nova.Channel("visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01", keep="9d"))
-    store.register(again)  # what it does not say stays; what it says is no other definition
+    longer = nova.daily("dt", start="2023-12-01", keep="9d")
+    store.register(nova.Channel("visits", schema=DDL, partitions=longer, retain="1d"))  # is no other definition
     state = stranger.catalog.channel("visits")
     assert (state.retain, state.keep) == ("1d", {"dt": "9d"})
     with pytest.raises(nova.DefinitionError, match="kept for an unreadable period"):
@@ -277,7 +330,7 @@ def test_r18_a_drop_is_no_base_with_which_a_changed_model_takes_effect(opened: O
 
 
 def test_partitions_that_nobody_says_are_kept_for_so_long_are_kept_for_ever(store: Store, opened: Opener) -> None:
-    store.register(nova.Channel("visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01")))
+    store.register(nova.Channel("visits", schema=DDL, partitions=nova.daily("dt", start="2023-12-01"), retain="1d"))
     assert opened().expired("visits") == (), "what the project said last"
     assert store.expired("visits"), "of a store with a project, it is the project"
 
@@ -304,3 +357,31 @@ def test_many_partitions_are_dropped_in_one_go(opened: Opener, monkeypatch: pyte
     commit = store.drop_expired("x")
     assert commit is not None and len(commit.blocks) == 2000
     assert len(looked) == 2000, "each partition is looked at once"
+
+
+def test_the_definition_that_was_registered_last_holds(opened: Opener) -> None:
+    store, stranger = opened(), opened()
+    kept, plain = (
+        nova.Channel("c", schema="k bigint, v bigint", retain="30d"),
+        nova.Channel("c", schema="k bigint, v bigint"),
+    )
+
+    def retain() -> tuple[str | None, str | None]:
+        state = stranger.channels()[0]
+        return state.retain, state.channel.retain
+
+    store.register(kept)
+    assert retain() == ("30d", "30d")
+    for register in (store.register, lambda c: store.catalog.check_registration([c])):
+        with pytest.raises(
+            nova.DefinitionConflict, match="registered with retain='30d', and this definition leaves it out"
+        ):
+            register(plain)
+    assert retain() == ("30d", "30d"), "nobody said that old versions may go"
+    store.register(plain, replace=True)
+    assert retain() == (None, None)
+    store.register(kept)  # more is kept: that is accepted at once
+    store.register(nova.Channel("c", schema="k bigint, v bigint", retain="0s"))
+    assert retain() == (None, None)
+    with pytest.raises(nova.DefinitionError, match="retain is '0'; expected a number and a unit"):
+        nova.Channel("c", retain="0")

@@ -168,6 +168,9 @@ def test_the_same_key_is_one_insert(connection: nova.Connection, store: nova.Sto
     first = connection.insert("orders", [order(1)], idempotency_key="monday")
     again = connection.insert("orders", [order(1)], idempotency_key="monday")
     assert again.repeated and again.id == first.id and store.catalog.channel("orders").head == 1
+    with pytest.raises(nova.NovaError, match="'monday' of channel 'orders' was used for other rows") as refused:
+        connection.insert("orders", [order(2)], idempotency_key="monday")
+    assert refused.value.code == "NOVA-IDEMPOTENCY-CONFLICT" and store.catalog.channel("orders").head == 1
 
 
 def test_a_read_is_pinned_until_it_is_sent(

@@ -214,6 +214,15 @@ def test_none_of_this_took_much_memory(serving: Serving) -> None:
     assert decoders and all(each < 700 * MIB for each in decoders), decoders
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [(b'null\n{"id": 1}', "line 1 is no object"), (b'{"id": 1}\n{"id": "\\ud800"}', "line 2, column 'id'")],
+)
+def test_a_bad_line_is_named(serving: Serving, body: bytes, reason: str) -> None:
+    answer = serving.put(body, LINES)
+    assert answer.status_code == 422 and reason in answer.json()["detail"]
+
+
 @ON_LINUX
 def test_a_decoder_that_has_ended_is_replaced(serving: Serving) -> None:
     assert serving.put(stream_of(rows_of("stock", 1)), ARROW).status_code == 200

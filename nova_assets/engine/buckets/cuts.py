@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from nova_assets.engine import disk
 from nova_assets.engine.footers import plain
+from nova_assets.engine.integrity import open_block_file
 from nova_assets.model.layout import Key
 from nova_assets.plan.cells import Span
 
@@ -23,7 +23,7 @@ def cuts(files: Sequence[str], order: Sequence[str], pieces: int) -> list[Key]:
         files: their paths.
         order: the columns of the key.
     """
-    opened, names = [disk.opened(path) for path in files], list(order)
+    opened, names = [open_block_file(path) for path in files], list(order)
     step = max(1, sum(f.metadata.num_rows for f in opened) // (_SAMPLED * pieces))
     found: set[Key] = set()
     for file in opened:

@@ -1,4 +1,4 @@
-"""Files that are laid out, written from rows that are arranged. Arrow alone.
+"""Files written from rows, laid out or as they come, each with a report of what is in it. Arrow alone.
 
 Row groups end where buckets do, as far as these are not tiny, so that the rows of one bucket are read without those of
 its neighbours.
@@ -7,8 +7,10 @@ its neighbours.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,12 @@ import pyarrow.compute as pc
 from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import Numbers, arranged
 from nova_assets.engine.buckets.order import firsts, one_chunk
-from nova_assets.engine.footers import plain
+from nova_assets.engine.file_writer import FileWriter
+from nova_assets.engine.footers import Footer, plain, reported
+from nova_assets.errors import PartitionError, WarehouseUnavailable
 from nova_assets.model.layout import Hashed, Layout, Place, Ranged, place_from_json
+from nova_assets.model.partitions import Dimension
+from nova_assets.model.placement import partition_of
 from nova_assets.model.schema import DELETED
 from nova_assets.plan.cells import Bucket
 
@@ -35,60 +41,211 @@ FEW_ROWS = 1 << 14
 """Buckets of fewer rows share a row group."""
 
 
+FILE_BYTES = 128 * 2**20
+"""Bytes of a file that is neither small nor unwieldy."""
+
+PLAIN_GROUP_BYTES = 64 * 2**20
+"""Bytes in memory of a row group whose rows lie as they come: several cores can share a file."""
+
+_PLAIN_GROUP_ROWS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows are written, and how.
+
+    Args:
+        folder: of the block.
+        id: of the block; part of the files' names.
+        schema: of the rows, with ``_deleted`` where they are changes.
+        layout: None where rows lie as they come.
+        both: a key may have a deletion and a live row.
+        spread: partition columns; no file has rows of two partitions.
+        dimensions: of the channel: files report the partitions of their rows.
+        where: names the block in errors.
+        ranges_of, nulls_of: columns whose bounds and whose nulls files report.
+    """
+
+    folder: str
+    id: str
+    schema: pa.Schema
+    layout: Layout | None
+    both: bool
+    spread: tuple[str, ...] = ()
+    dimensions: tuple[Dimension, ...] = ()
+    where: str = ""
+    ranges_of: tuple[str, ...] = ()
+    nulls_of: tuple[str, ...] = ()
+
+    @property
+    def laid(self) -> Layout:
+        """The layout, where there is one."""
+        assert self.layout is not None
+        return self.layout
+
+    def new_path(self, prefix: str, suffix: str = "") -> str:
+        """Address of a new file, of a name that no other file has."""
+        return disk.join(self.folder, f"{prefix}-{uuid.uuid4().hex[:12]}{suffix}-{self.id}.zstd.parquet")
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """A file as it was written.
 
     Args:
-        place: None where a key is too long to be kept in the catalog.
+        place: None where rows lie as they come, and where a key is too long to be kept in the catalog.
         repeated: some key occurs oftener in it than a block may hold it.
+        partitions: of its rows.
+        refusal: why some row is in no partition, as the parts of the error; None where all are.
     """
 
-    path: str
+    footer: Footer
     place: Place | None
-    rows: int
     deletes: int
     repeated: bool
+    partitions: tuple[str, ...] = ()
+    refusal: Mapping[str, Any] | None = None
+
+    @property
+    def path(self) -> str:
+        return self.footer.path
+
+    @property
+    def rows(self) -> int:
+        return self.footer.rows
+
+    @property
+    def bytes(self) -> int:
+        return self.footer.bytes
 
     def as_json(self) -> dict[str, Any]:
-        place = None if self.place is None else self.place.as_json()
         return {
-            "path": self.path,
-            "place": place,
-            "rows": self.rows,
+            "footer": self.footer.as_json(),
+            "place": None if self.place is None else self.place.as_json(),
             "deletes": self.deletes,
             "repeated": self.repeated,
+            "partitions": self.partitions,
+            "refusal": self.refusal,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Written:
-        place = place_from_json(data["place"])
-        return Written(data["path"], place, data["rows"], data["deletes"], data["repeated"])
+        return Written(
+            Footer.from_json(data["footer"]),
+            place_from_json(data["place"]),
+            data["deletes"],
+            data["repeated"],
+            tuple(data["partitions"]),
+            data["refusal"],
+        )
 
 
-def write(
-    table: pa.Table, path: str, layout: Layout, *, buckets: int = 1, cell: Bucket | None = None, both: bool = False
-) -> Written:
-    """Rows as one file.
+def write(table: pa.Table, path: str, target: Target, *, buckets: int = 1, cell: Bucket | None = None) -> Written:
+    """Rows as one file that is laid out.
 
     Args:
         table: not empty; without nulls in the key.
         buckets: into which the rows are laid out.
         cell: the one bucket that all rows are of, where they are; then they are sorted in that alone.
-        both: a key may have a deletion and a live row.
     """
+    layout = target.laid
     table, counts = arranged(one_chunk(table), layout, buckets)
-    with disk.writing(path, table.schema, **_options(table)) as writer:
+    file = _OpenFile(path, table.schema, target, **_options(table), **disk.page_options(table))
+    with file.closing():
         for start, end in _groups(counts, _group_rows(table)):
-            writer.write_table(table.slice(start, end - start), row_group_size=end - start)
-    deletes = int(np.sum(table[DELETED].to_numpy())) if DELETED in table.column_names else 0
-    return Written(path, _place(table, layout, counts, cell), table.num_rows, deletes, _repeats(table, layout, both))
+            file.append(table.slice(start, end - start), end - start)
+    written = file.finish()
+    return replace(written, place=_place(table, layout, counts, cell), repeated=_repeats(table, layout, target.both))
 
 
-def unordered(table: pa.Table, path: str) -> Written:
-    """Rows that cannot be laid out, as one file, for whoever tells what is wrong with them."""
-    disk.save(table, path)
-    return Written(path, None, table.num_rows, 0, False)
+def write_plain(tables: Iterable[pa.Table], target: Target, most_bytes: int, suffix: str = "") -> Iterator[Written]:
+    """Rows as they come, in files of about so many bytes; of no rows, no file.
+
+    Args:
+        tables: each as much as is in memory at once.
+        suffix: part of the files' names.
+    """
+    file: _OpenFile | None = None
+    for table in tables:
+        if not table.num_rows:
+            continue
+        if file is None:
+            file = _OpenFile(target.new_path("part", suffix), table.schema, target, **disk.page_options(table))
+        with file.closing():
+            file.append(table, plain_group_rows(table))
+        if file.bytes >= most_bytes:
+            yield file.finish()
+            file = None
+    if file is not None:
+        yield file.finish()
+
+
+def check_count(written: Iterable[Written], rows: int, where: str) -> None:
+    """Compare what files hold with the rows that were handed to their writers.
+
+    Raises:
+        WarehouseUnavailable: rows are missing, or there are more.
+    """
+    count = sum(w.rows for w in written)
+    if count != rows:
+        raise WarehouseUnavailable(
+            f"{where}: the files that were written do not hold the rows that were handed over",
+            found=f"{count} rows in files",
+            expected=f"{rows} rows",
+            next="do it again: nothing of it was kept",
+        )
+
+
+def plain_group_rows(table: pa.Table) -> int:
+    """Rows of a row group of rows that lie as they come."""
+    return max(1, min(_PLAIN_GROUP_ROWS, PLAIN_GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes))))
+
+
+class _OpenFile:
+    """A file that is being written, and what is to be reported of its rows."""
+
+    def __init__(self, path: str, schema: pa.Schema, target: Target, **options: Any) -> None:
+        self.target = target
+        self.deletes = 0
+        self._rows: list[pa.Table] = []
+        self._columns = [d.column for d in target.dimensions]
+        self._writer = FileWriter(path, schema, **options)
+
+    @property
+    def bytes(self) -> int:
+        return self._writer.bytes
+
+    def append(self, table: pa.Table, group_rows: int) -> None:
+        self._writer.write(table, group_rows)
+        if DELETED in table.column_names:
+            self.deletes += int(pc.sum(table[DELETED]).as_py() or 0)
+        if self._columns:
+            self._rows.append(table.select(self._columns).group_by(self._columns).aggregate([]))
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """A block in which rows are written. If that fails, the file is let go of."""
+        try:
+            yield
+        except BaseException:
+            self._writer.discard()
+            raise
+
+    def finish(self) -> Written:
+        with self.closing():
+            report = self._writer.close()
+        footer = reported(report, self.target.ranges_of, self.target.nulls_of)
+        return Written(footer, None, self.deletes, False, *self._partitions())
+
+    def _partitions(self) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
+        """The partitions of all rows; or why some row is in none, for the driver: an error of a task is Spark's."""
+        rows = (row for table in self._rows for row in table.to_pylist())
+        try:
+            found = dict.fromkeys(partition_of(self.target.dimensions, row, self.target.where) for row in rows)
+        except PartitionError as error:
+            parts = {"what": error.what, "found": error.found, "expected": error.expected, "next": error.next}
+            return (), {**parts, "column": error.fields.get("column")}
+        return (tuple(found) if self._columns else ()), None
 
 
 def _options(table: pa.Table) -> dict[str, object]:

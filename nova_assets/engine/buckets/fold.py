@@ -6,6 +6,7 @@ All tables come and go sorted by the key, of one key the deletion before the liv
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,8 @@ def _sums(rows: pa.Table, column: str, type_: pa.DataType) -> tuple[pa.Array, Pl
     if not len(starts):
         return pa.array([], type_), of
     if pa.types.is_decimal(type_):
-        _refuse_great(rows[column], starts, type_, column)
+        if _may_wrap(rows[column], starts, type_):
+            return _exact_decimals(rows[column], starts, type_, column), of
         summed = rows.group_by(_GROUP).aggregate([(column, "sum")]).sort_by(_GROUP)
         return _as(summed[f"{column}_sum"].combine_chunks(), type_, column), of
     values = rows[column].to_numpy()
@@ -182,11 +184,21 @@ def _sums(rows: pa.Table, column: str, type_: pa.DataType) -> tuple[pa.Array, Pl
     return _as(pa.array(np.add.reduceat(values.astype(np.int64), starts)), type_, column), of
 
 
-def _refuse_great(values: pa.ChunkedArray, starts: Places, type_: pa.DataType, column: str) -> None:
-    """Arrow's sums of decimals wrap round where they have more than 38 digits."""
+def _may_wrap(values: pa.ChunkedArray, starts: Places, type_: pa.DataType) -> bool:
+    """Whether a group may have a sum of more than 38 digits, at which Arrow's sums of decimals wrap round."""
     rough = np.add.reduceat(np.abs(values.cast(pa.float64()).to_numpy()), starts)
-    if (rough >= 0.99 * 10.0 ** (38 - type_.scale)).any():
-        raise OverflowError(f"a sum of column {column!r} may be too great for {type_}")
+    return bool((rough >= 0.99 * 10.0 ** (38 - type_.scale)).any())
+
+
+def _exact_decimals(values: pa.ChunkedArray, starts: Places, type_: pa.DataType, column: str) -> pa.Array:
+    numbers, ends = values.to_pylist(), [*starts[1:].tolist(), len(values)]
+    with localcontext() as context:
+        context.prec = 76  # of 38 digits each, more than there can be rows
+        sums = [sum(numbers[a:b], start=Decimal(0)) for a, b in zip(starts.tolist(), ends, strict=True)]
+    try:
+        return pa.array(sums, type_)
+    except pa.ArrowInvalid as error:
+        raise OverflowError(f"a sum of column {column!r} is too great for {type_}") from error
 
 
 def _as(values: pa.Array, type_: pa.DataType, column: str) -> pa.Array:

@@ -50,7 +50,7 @@ def _column(values: pa.Array, seeds: Hashes) -> Hashes:
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     type_ = values.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_large_string(type_):
-        return _of_bytes(values, seeds)
+        return hash_bytes(values, seeds)
     if pa.types.is_boolean(type_):
         return _of_ints(values.cast(pa.int8()).to_numpy(zero_copy_only=False), seeds)
     if pa.types.is_date32(type_):
@@ -69,7 +69,7 @@ def _of_longs(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
     return _mixed(_with_long(seeds + _P5 + np.uint64(8), values.view(np.uint64)))
 
 
-def _of_bytes(values: pa.Array, seeds: Hashes) -> Hashes:
+def hash_bytes(values: pa.Array, seeds: Hashes) -> Hashes:
     """Strings of one length at a time: each step is then one of whole columns."""
     lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
     width = np.int64 if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type) else np.int32

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nova_assets.engine.buckets.content import Cellwork, Piece
-from nova_assets.engine.buckets.files import Written
-from nova_assets.engine.buckets.worker import Target, answering, giving, heard, merging, running
+from nova_assets.engine.buckets.files import Target, Written
+from nova_assets.engine.buckets.worker import answering, giving, heard, merging, running
 from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-SENDING: Mapping[str, str] = {
-    # Rows travel to Python in pieces of so many; each piece costs a little.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+SENDING: Mapping[str, int] = {
+    # Rows travel to Python in pieces of so many, unless they are wide; each piece costs a little.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": 65536,
 }
 """Settings under which rows are sent to Python."""
 

@@ -1,12 +1,12 @@
-"""Rows put into files that are laid out: tables here, frames by Spark's tasks.
+"""Rows put into files: tables here, frames by Spark's tasks. Each file is reported by whoever wrote it.
 
-What a task has is written where it is computed, as a *run*: sorted, with no shuffle. A delta is left so. A base is
-then merged out of its runs, bucket by bucket; what is small is put together here.
+What a task has is written where it is computed, as a *run*: sorted where the block is laid out, with no shuffle. A
+delta is left so. A base that is laid out is then merged out of its runs, bucket by bucket; what is small is put
+together here.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,13 @@ from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.content import Cellwork, Source
 from nova_assets.engine.buckets.cuts import cuts, spans
-from nova_assets.engine.buckets.files import Written, write
+from nova_assets.engine.buckets.files import Target, Written, check_count, write
 from nova_assets.engine.buckets.order import one_chunk, pieces
-from nova_assets.engine.buckets.worker import Target, lay_out
+from nova_assets.engine.buckets.worker import lay_out
+from nova_assets.engine.integrity import open_block_file
+from nova_assets.engine.limits import using
 from nova_assets.engine.partition import split
-from nova_assets.engine.session import Session, using
+from nova_assets.engine.session import Session
 from nova_assets.model.arrow_types import from_arrow
 from nova_assets.model.merge import Upsert
 from nova_assets.plan.cells import Bucket, Cell, Span, reaches
@@ -39,7 +41,7 @@ _PARTITION = "__nova_partition"
 
 
 class Layer:
-    """Lays rows out.
+    """Writes rows, laid out where the target has a layout.
 
     Args:
         base: of a base, or of a delta.
@@ -52,7 +54,8 @@ class Layer:
 
     def table(self, table: pa.Table) -> list[Written]:
         """Write rows that are here."""
-        if not self.base or any(table[k].null_count for k in self.target.layout.order):
+        layout = self.target.layout
+        if layout is None or not self.base or any(table[k].null_count for k in layout.order):
             return list(lay_out(table, self.target))
         spread = self.target.spread
         parts = split(table, spread) if spread and table.num_rows else [table]
@@ -64,10 +67,10 @@ class Layer:
 
         with using(self.session.get(), SENDING):
             runs = write_runs(self._together(frame), self.target)
-        if any(w.place is None for w in runs):
+        if self.target.layout is None or any(w.place is None for w in runs):
             return runs
-        if (self.base or len(runs) > 1) and sum(disk.size_of(w.path) for w in runs) <= TOGETHER_BYTES:
-            rows = [disk.opened(w.path).read() for w in runs]
+        if (self.base or len(runs) > 1) and sum(w.bytes for w in runs) <= TOGETHER_BYTES:
+            rows = [open_block_file(w.path).read() for w in runs]
             return self._instead(runs, self.table(pa.concat_tables(rows)) if rows else [])
         return self._instead(runs, self._merged(runs)) if self.base and runs else runs
 
@@ -85,58 +88,59 @@ class Layer:
 
     def _base(self, rows: pa.Table) -> Iterator[Written]:
         """The rows of one partition, a file for each bucket."""
-        layout, size = self.target.layout, Size(int(rows.nbytes * PACKED), rows.num_rows)
+        target, layout, size = self.target, self.target.laid, Size(int(rows.nbytes * PACKED), rows.num_rows)
         if layout.clustered:
             rows, _ = arranged(one_chunk(rows), layout)
             for n, piece in enumerate(pieces(rows, layout.order, pieces_for(size))):
-                yield write(piece, self._path(n), layout)
+                yield write(piece, target.new_path("part", f"-{n:05d}"), target)
             return
         of = buckets_for(size)
         rows, counts = arranged(one_chunk(rows), layout, of)
         start = 0
         for number, count in enumerate(counts.tolist()):
             if count:
-                yield write(rows.slice(start, count), self._path(number), layout, cell=Bucket(of, number))
+                path = target.new_path("part", f"-{number:05d}")
+                yield write(rows.slice(start, count), path, target, cell=Bucket(of, number))
             start += count
 
     def _merged(self, runs: Sequence[Written]) -> list[Written]:
         """A base out of its runs: each bucket by a task."""
         from nova_assets.engine.buckets.jobs import merge_cells
 
-        schema = from_arrow(self.target.schema)
+        schema, layout = from_arrow(self.target.schema), self.target.laid
         works = []
         for some in self._by_partition(runs).values():
-            size = Size(sum(disk.size_of(w.path) for w in some), sum(w.rows for w in some))
+            size = Size(sum(w.bytes for w in some), sum(w.rows for w in some))
             sources = [(w, Source(w.path, w.place, (*schema.names, None))) for w in some if w.place is not None]
             into = max(1, size.rows * bucket_bytes(size) // max(1, size.bytes))
             for cell in self._cells(some, size):
                 mine = tuple(s for w, s in sources if reaches(s.place, cell))
                 works.append(Cellwork(cell, (), (mine,), into if isinstance(cell, Span) else 1))
         # Every row is of one base, so nothing is folded: any model will do.
-        merged = merge_cells(self.session.get(), works, schema, Upsert(list(self.target.layout.order)), self.target)
+        merged = merge_cells(self.session.get(), works, schema, Upsert(list(layout.order)), self.target)
         return [w for files in merged for w in files or ()]
 
     def _cells(self, runs: Sequence[Written], size: Size) -> list[Cell]:
-        if not self.target.layout.clustered:
+        layout = self.target.laid
+        if not layout.clustered:
             of = buckets_for(size)
             return [Bucket(of, n) for n in range(of)]
-        found = cuts([r.path for r in runs], self.target.layout.order, pieces_for(size))
+        found = cuts([r.path for r in runs], layout.order, pieces_for(size))
         return list(spans(Span(None, None), found))
 
-    def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[object, ...], list[Written]]:
-        found: dict[tuple[object, ...], list[Written]] = {}
+    def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[str, ...], list[Written]]:
+        found: dict[tuple[str, ...], list[Written]] = {}
         for run in runs:
-            values: tuple[object, ...] = ()
-            if self.target.spread:
-                first = disk.opened(run.path).read_row_group(0, list(self.target.spread)).slice(0, 1)
-                values = tuple(first.to_pylist()[0].values())
-            found.setdefault(values, []).append(run)
+            found.setdefault(run.partitions, []).append(run)
         return found
 
     def _instead(self, runs: Sequence[Written], written: list[Written]) -> list[Written]:
+        """Files that hold the rows of some runs, which are removed.
+
+        Raises:
+            WarehouseUnavailable: they hold other rows.
+        """
+        check_count(written, sum(run.rows for run in runs), self.target.where)
         for run in runs:
             disk.remove(run.path)
         return written
-
-    def _path(self, n: int) -> str:
-        return disk.join(self.target.folder, f"part-{uuid.uuid4().hex[:12]}-{n:05d}-{self.target.id}.zstd.parquet")

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import numbers
 from nova_assets.engine.buckets.order import Keys, Places, bisected, one_chunk, search
+from nova_assets.engine.integrity import open_block_file
 from nova_assets.model.arrow_types import spark_type
+from nova_assets.model.conversion import convert
 from nova_assets.model.layout import Hashed, Key, Layout, Place
-from nova_assets.model.values import coerced
 from nova_assets.plan.cells import Cell, Span, slice_of
 
 
@@ -35,7 +35,7 @@ def rows_of(
     Args:
         wanted: keys of the cell, sorted and each once: of their rows alone.
     """
-    file = disk.opened(path)
+    file = open_block_file(path)
     have = set(file.schema_arrow.names)
     columns = [c for c in columns if c in have]
     if wanted is not None:
@@ -135,7 +135,7 @@ def _reaching(file: pq.ParquetFile, span: Span, layout: Layout) -> list[int]:
     """The row groups that may have keys of a span, by the first column of its order."""
     name = layout.order[0]
     meant = spark_type(file.schema_arrow.field(name).type, name)
-    least, below = (None if key is None else coerced(key[0], meant) for key in (span.least, span.below))
+    least, below = (None if key is None else convert(key[0], meant) for key in (span.least, span.below))
 
     def outside(low: Any, high: Any) -> bool:
         return (least is not None and high < least) or (below is not None and low > below)
@@ -165,6 +165,6 @@ def _first_from(rows: pa.Table, key: Key, layout: Layout) -> int:
     """The place of the first row whose key is no less."""
     types = {name: rows.schema.field(name).type for name in layout.order}
     wanted = {
-        name: pa.array([coerced(v, spark_type(t, name))], t) for v, (name, t) in zip(key, types.items(), strict=True)
+        name: pa.array([convert(v, spark_type(t, name))], t) for v, (name, t) in zip(key, types.items(), strict=True)
     }
     return int(bisected(Keys.of(rows, layout.order), Keys.of(pa.table(wanted), layout.order))[0])

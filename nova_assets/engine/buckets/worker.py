@@ -1,19 +1,16 @@
-"""What Spark's Python workers do: lay out the rows of a task, and merge cells. Arrow alone; no session here."""
+"""What Spark's Python workers do: write the rows of a task, and merge cells. Arrow alone; no session here."""
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from nova_assets.engine import disk
 from nova_assets.engine.buckets.arrange import arranged
 from nova_assets.engine.buckets.content import Cellwork, Piece, changes_in, content, merged
-from nova_assets.engine.buckets.files import Written, unordered, write
+from nova_assets.engine.buckets.files import FILE_BYTES, PLAIN_GROUP_BYTES, Target, Written, write, write_plain
 from nova_assets.engine.buckets.order import one_chunk, pieces
 from nova_assets.engine.partition import split
 from nova_assets.model.arrow_types import to_arrow
@@ -21,6 +18,7 @@ from nova_assets.model.layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.plan.cells import Bucket
+from nova_assets.plan.width import ARROW_BYTES, rows_within
 
 RUN_BYTES = 128 * 2**20
 """Rows of a task are written whenever they are so many bytes."""
@@ -37,58 +35,37 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where rows are written, and how.
-
-    Args:
-        folder: of the block.
-        id: of the block; part of the files' names.
-        schema: of the rows, with ``_deleted`` where they are changes.
-        both: a key may have a deletion and a live row.
-        spread: partition columns; no file has rows of two partitions.
-    """
-
-    folder: str
-    id: str
-    schema: pa.Schema
-    layout: Layout
-    both: bool
-    spread: tuple[str, ...] = ()
-
-
 def fine(rows: int) -> int:
     """How many buckets a run of so many rows has."""
     return min(MOST_BUCKETS, 1 << max(0, (rows // FINE_ROWS).bit_length() - 1)) if rows >= 2 * FINE_ROWS else 1
 
 
 def lay_out(table: pa.Table, target: Target) -> Iterator[Written]:
-    """Write rows as runs: a file for each partition, in which rows lie by bucket."""
-    for part in split(table, target.spread) if target.spread and table.num_rows else [table]:
+    """Write rows as runs: a file for each partition, in which rows lie by bucket, or as they come.
+
+    Rows with a null in the key cannot be laid out: they lie as they come, for whoever tells what is wrong with them.
+    """
+    for n, part in enumerate(split(table, target.spread) if target.spread and table.num_rows else [table]):
         if not part.num_rows:
             continue
-        path = disk.join(target.folder, f"run-{uuid.uuid4().hex[:12]}-{target.id}.zstd.parquet")
-        buckets = 1 if target.layout.clustered else fine(part.num_rows)
-        if any(part[k].null_count for k in target.layout.order):
-            yield unordered(part, path)
+        if target.layout is None or any(part[k].null_count for k in target.layout.order):
+            yield from write_plain([part], target, FILE_BYTES, f"-{n:05d}")
         else:
-            yield write(part, path, target.layout, buckets=buckets, both=target.both)
+            buckets = 1 if target.layout.clustered else fine(part.num_rows)
+            yield write(part, target.new_path("run"), target, buckets=buckets)
 
 
 def running(target: Target) -> Job:
     """Spark's task: its rows in, what was written out, as one column of JSON."""
+    streams = target.layout is None and not target.spread
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        waiting: list[pa.RecordBatch] = []
-        size = 0
-        for batch in batches:
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= RUN_BYTES:
-                yield said(list(lay_out(_table(waiting, target.schema), target)))
-                waiting, size = [], 0
-        if waiting:
-            yield said(list(lay_out(_table(waiting, target.schema), target)))
+        if streams:
+            for written in write_plain(_tables(batches, target.schema, PLAIN_GROUP_BYTES), target, FILE_BYTES):
+                yield said([written])
+            return
+        for table in _tables(batches, target.schema, RUN_BYTES):
+            yield said(list(lay_out(table, target)))
 
     return run
 
@@ -117,7 +94,8 @@ def giving(wanted: Sequence[Piece], schema: Schema, model: MergeModel, layout: L
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for n in batch.column(0).to_pylist():
-                yield from content(wanted[n], schema, model, layout).cast(kind).to_batches(_GIVEN_ROWS)
+                rows = content(wanted[n], schema, model, layout).cast(kind)
+                yield from rows.to_batches(rows_within(ARROW_BYTES, rows.nbytes // max(1, rows.num_rows), _GIVEN_ROWS))
 
     return run
 
@@ -125,15 +103,15 @@ def giving(wanted: Sequence[Piece], schema: Schema, model: MergeModel, layout: L
 def merge_cell(work: Cellwork, schema: Schema, model: MergeModel, target: Target) -> list[Written] | None:
     """Write a cell anew, or a delta's rows of it; None, and nothing is written, where no change is in it and the base's
     files stay."""
-    rows = changes_in(work, schema, model, target.layout)
+    layout = target.laid
+    rows = changes_in(work, schema, model, layout)
     if DELETED not in target.schema.names:
         if not rows.num_rows and work.base and not work.anew:
             return None
-        rows = merged(work, rows, schema, model, target.layout)
-    stem = f"{target.folder}/part-{uuid.uuid4().hex[:12]}"
+        rows = merged(work, rows, schema, model, layout)
     return [
-        write(piece, f"{stem}-{n:03d}-{target.id}.zstd.parquet", target.layout, cell=cell, both=target.both)
-        for n, (piece, cell) in enumerate(_cut(rows, work, target.layout))
+        write(piece, target.new_path("part", f"-{n:03d}"), target, cell=cell)
+        for n, (piece, cell) in enumerate(_cut(rows, work, layout))
     ]
 
 
@@ -167,6 +145,20 @@ def heard(rows: Iterable[str]) -> list[tuple[int, list[Written] | None]]:
     """The number of each cell, and what was written of it."""
     found = [json.loads(r) for r in rows]
     return [(f["work"], None if f["files"] is None else [Written.from_json(w) for w in f["files"]]) for f in found]
+
+
+def _tables(batches: Batches, schema: pa.Schema, most_bytes: int) -> Iterator[pa.Table]:
+    """The rows of a task, about so many bytes at a time."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= most_bytes:
+            yield _table(waiting, schema)
+            waiting, size = [], 0
+    if waiting:
+        yield _table(waiting, schema)
 
 
 def _table(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -71,6 +71,8 @@ def arrive(store: Store, postman: Postman, tell: Callable[[Received], None]) -> 
 
 def _show(console: Console, found: Received) -> None:
     console.print(f"{found.files} files, {found.rows} rows, {found.bad} set aside", markup=False)
+    for reason, count in found.why.items():
+        console.print(f"  {count} such as: {reason}", markup=False)
 
 
 def _report(console: Console, store: Store, folder: Path | None) -> int:

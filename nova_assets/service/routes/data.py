@@ -31,7 +31,7 @@ from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.requests import ReadRequest
 from nova_assets.service.shapes.shape import columns
 from nova_assets.service.streaming import Streamed, StreamedResponse, rows
-from nova_assets.service.telling import commit_for
+from nova_assets.service.telling import commit_for, refusals_for
 from nova_assets.service.uploads import DECODES, EXPANDS, kind_of, spooled
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problems(409, 410, 422))
@@ -99,9 +99,10 @@ async def insert(
     """
     format_ = kind_of(request)
     async with spooled(request, format_, service.spool) as file:
-        done = await run_in_threadpool(
-            _inserted, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
-        )
+        with refusals_for(caller, channel):
+            done = await run_in_threadpool(
+                _inserted, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
+            )
     if isinstance(done, Commit):
         request.state.execution_id = done.execution_id
     if isinstance(done, CheckedShape):

@@ -25,6 +25,9 @@ class FileShape(Shape):
     place: dict[str, Any] | None = None
     partition: str = ""
     deletes: int = 0
+    digest: str = ""
+    footer_digest: str = ""
+    unpacked: int = 0
 
 
 class BlockShape(Shape):

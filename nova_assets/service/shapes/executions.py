@@ -48,6 +48,7 @@ class PinShape(Shape):
     head: int
     cursor: int | None
     partition: str
+    has_run: bool = False
 
 
 class ExecutionShape(Shape):
@@ -71,7 +72,8 @@ class ExecutionShape(Shape):
     @staticmethod
     def of(e: Execution) -> ExecutionShape:
         pins = [
-            PinShape(channel=p.channel, head=p.head, cursor=p.cursor, partition=p.partition) for p in e.pins.values()
+            PinShape(channel=p.channel, head=p.head, cursor=p.cursor, partition=p.partition, has_run=p.has_run)
+            for p in e.pins.values()
         ]
         return ExecutionShape(
             id=e.id,
@@ -97,7 +99,7 @@ class ExecutionShape(Shape):
             self.partition,
             self.state,
             self.epoch,
-            {p.channel: Pin(p.channel, p.head, p.cursor, p.partition) for p in self.pins},
+            {p.channel: Pin(p.channel, p.head, p.cursor, p.partition, p.has_run) for p in self.pins},
             "",
             self.started_at,
             self.lease_until,

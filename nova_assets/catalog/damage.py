@@ -1,0 +1,54 @@
+"""Whether a catalog can still be read: its file, and each of its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, literal, select
+from sqlalchemy.exc import DatabaseError
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.tables import metadata
+
+_HEADER = b"SQLite format 3\x00"
+
+
+def damage_of(database: Database) -> str | None:
+    """What is wrong with a catalog, in words that name no host and no folder; None where nothing is.
+
+    A process keeps the file of a SQLite catalog open, and would not notice that it was deleted or overwritten.
+
+    Raises:
+        CatalogUnavailable: the database does not answer.
+    """
+    return _damage_of_file(database) or database.read(_damage_of_tables)
+
+
+def _damage_of_file(database: Database) -> str | None:
+    name = database.engine.url.database
+    if not database.is_sqlite or name in (None, "", ":memory:"):
+        return None
+    file = Path(str(name))
+    try:
+        with file.open("rb") as opened:
+            begins = opened.read(len(_HEADER))
+    except FileNotFoundError:
+        return f"its file {file.name} is gone"
+    except OSError as error:
+        return f"its file {file.name} cannot be read: {error.strerror}"
+    return None if begins in (_HEADER, b"") else f"its file {file.name} is no database any more"
+
+
+def _damage_of_tables(c: Connection) -> str | None:
+    try:
+        existing = set(inspect(c).get_table_names())
+        missing = [t.name for t in metadata.sorted_tables if t.name not in existing]
+        if missing:
+            return f"the table {', '.join(missing)} is missing"
+        for table in metadata.sorted_tables:
+            c.execute(select(literal(1)).select_from(table).limit(1)).first()
+    except DatabaseError as error:
+        if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+            return "its file is damaged: it cannot be read as a database"
+        raise
+    return None

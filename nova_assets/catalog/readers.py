@@ -1,0 +1,66 @@
+"""Executions of those who only read: deleted when they end, and by upkeep where their process was killed (R15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import Connection, delete, select
+
+from nova_assets.catalog.database import Database
+from nova_assets.catalog.tables import executions, pins
+
+_BATCH = 500
+"""Readers that are deleted in one transaction."""
+
+_BATCHES = 20
+"""Batches that are deleted in one go; the next one goes on."""
+
+_IS_READ = executions.c.binding.is_(None) & (executions.c.purpose == "read")
+"""Executions that hold pins for a reader. Consumers under a name of their own keep theirs: they move cursors."""
+
+
+class Readers:
+    """Pins of readers. A read leaves nothing in the catalog once it has ended."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def end_read(self, execution_id: str) -> None:
+        """Delete the execution and the pins of a reader that has ended. Any other execution is left alone."""
+        mine = select(executions.c.id).where(_IS_READ, executions.c.id == execution_id)
+        self.database.write(lambda c: _delete(c, list(c.execute(mine).scalars())))
+
+    def delete_dead(self, grace: float) -> int:
+        """Delete what readers left that were killed, or that older versions left aborted.
+
+        Args:
+            grace: seconds after which a reader whose lease ran out counts as killed.
+
+        Returns:
+            The number of readers deleted, in transactions of bounded size.
+        """
+        before = self.database.clock() - timedelta(seconds=grace)
+        ended = executions.c.state.in_(["aborted", "failed"])
+        lapsed = (executions.c.state == "running") & (executions.c.lease_until < before)
+        query = select(executions.c.id).where(_IS_READ, ended | lapsed).limit(_BATCH)
+
+        def work(c: Connection) -> int:
+            return _delete(c, list(c.execute(query.with_for_update(skip_locked=True)).scalars()))
+
+        if self.database.read(lambda c: c.execute(query.limit(1)).first()) is None:
+            return 0
+        deleted = 0
+        for _ in range(_BATCHES):
+            count = self.database.write(work)
+            deleted += count
+            if count < _BATCH:
+                break
+        return deleted
+
+
+def _delete(c: Connection, ids: Sequence[str]) -> int:
+    if ids:
+        c.execute(delete(pins).where(pins.c.execution_id.in_(ids)))
+        c.execute(delete(executions).where(executions.c.id.in_(ids)))
+    return len(ids)

@@ -1,0 +1,107 @@
+"""``nova bindings``: what there is to run, and what is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.render import Grid, iso, moment, plural, summarised
+from nova_assets.due import BindingState
+
+
+@click.command(cls=NovaCommand)
+@click.pass_obj
+def bindings(deployment: Deployment) -> Answer:
+    """List every binding of the project: its trigger, how far it has read, its last execution, and what is due.
+
+    \b
+    JSON: {"bindings": [{"name", "when": TRIGGER or null, "partitions": [COLUMN],
+           "reads": [CHANNEL], "writes": [CHANNEL],
+           "cursors": [{"channel", "partition", "cursor", "head", "lag"}],
+           "last": {"execution", "partition", "state", "started_at", "finished_at", "error"} or null,
+           "due": {PARTITION: WHY}, "waits": WHY NOT, "under_way": [PARTITION]}]}
+    """
+    deployment.require_project("nova bindings")
+    with deployment.look(with_project=True) as store:
+        states = store.bindings()
+    return Answer({"bindings": [_json(s) for s in states]}, lambda console: _show(console, states))
+
+
+def _json(state: BindingState) -> dict[str, Any]:
+    binding, last = state.binding, state.last
+    return {
+        "name": binding.name,
+        "when": None if binding.when is None else str(binding.when),
+        "partitions": [d.column for d in binding.dimensions],
+        "reads": [c.name for c in binding.reads],
+        "writes": [c.name for c in binding.writes],
+        "cursors": [
+            {"channel": c.channel, "partition": c.partition, "cursor": c.seq, "head": c.head, "lag": c.lag}
+            for c in state.cursors
+        ],
+        "last": None
+        if last is None
+        else {
+            "execution": last.id,
+            "partition": last.partition,
+            "state": last.state,
+            "started_at": iso(last.started_at),
+            "finished_at": iso(last.finished_at),
+            "error": last.error,
+        },
+        "due": dict(sorted(state.due.items())),
+        "waits": state.waits,
+        "under_way": sorted(state.under_way),
+    }
+
+
+def _show(console: Console, states: list[BindingState]) -> None:
+    if not states:
+        console.print("the project has no bindings")
+        return
+    columns = ("binding", "when", "cursors", "lag", "last execution (UTC)", "due")
+    shown = Grid(*columns, right=("lag",), shorten=("when", "due"))
+    for state in states:
+        by = ", ".join(d.column for d in state.binding.dimensions)
+        when = "by hand" if state.binding.when is None else str(state.binding.when)
+        shown.add(
+            state.binding.name,
+            f"{when}, per {by}" if by else when,
+            _cursors(state),
+            str(state.lag) if state.cursors else "",
+            "never" if state.last is None else f"{state.last.state} {moment(state.last.started_at)}",
+            _due(state),
+        )
+    console.print(shown)
+    for state in states:
+        if state.binding.dimensions and state.due:
+            console.print()
+            console.print(f"{state.binding.name} is due in {plural(len(state.due), 'partition')}:")
+            for partition in summarised(sorted(state.due)):
+                console.print(f"  {partition}" + (f": {state.due[partition]}" if partition in state.due else ""))
+
+
+def _cursors(state: BindingState) -> str:
+    """How far each channel was read; of several partitions, from the slowest to the fastest."""
+    of: dict[str, list[int]] = {}
+    for cursor in state.cursors:
+        of.setdefault(cursor.channel, []).append(cursor.seq)
+    texts = [
+        f"{channel} {min(at)}"
+        + (f"–{max(at)}" if min(at) != max(at) else "")
+        + (f" ({len(at)})" if len(at) > 1 else "")
+        for channel, at in of.items()
+    ]
+    return ", ".join(texts) or "keeps none"
+
+
+def _due(state: BindingState) -> str:
+    if state.under_way:
+        return "a run is requested"
+    if not state.due:
+        return f"no: {state.waits}"
+    return plural(len(state.due), "partition") if state.binding.dimensions else f"now: {next(iter(state.due.values()))}"

@@ -1,0 +1,41 @@
+"""The job of a binding: its assets, resolved without a look at all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dagster import AssetSelection, ExecutorDefinition, JobDefinition, ResourceDefinition
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from nova_assets.model.binding import Binding
+
+
+class BindingJob(UnresolvedAssetJobDefinition):
+    """The job that materializes what a binding writes.
+
+    Dagster resolves the job of each selection against all assets of the code location, so that loading a location took
+    time by the square of its bindings. This job is resolved against its own assets, their parents and their checks.
+    """
+
+    def resolve(
+        self,
+        asset_graph: AssetGraph,
+        default_executor_def: ExecutorDefinition | None = None,
+        resource_defs: Mapping[str, ResourceDefinition] | None = None,
+    ) -> JobDefinition:
+        return super().resolve(_neighbourhood(asset_graph, self.selection), default_executor_def, resource_defs)
+
+
+def binding_job(binding: Binding) -> BindingJob:
+    """The job of a binding that writes channels; it has the binding's name."""
+    selection = AssetSelection.assets(*(c.name for c in binding.writes))
+    return BindingJob(binding.name, selection, description=binding.description)
+
+
+def _neighbourhood(asset_graph: AssetGraph, selection: AssetSelection) -> AssetGraph:
+    """The selected assets, the assets that they are made from, and the checks of them."""
+    selected = [asset_graph.get(key) for key in selection.resolve(asset_graph)]
+    parents = [asset_graph.get(key) for node in selected for key in node.parent_keys]
+    checks = {key: asset_graph.assets_def_for_key(key) for node in selected for key in node.check_keys}
+    return AssetGraph({node.key: node for node in (*parents, *selected)}, checks)

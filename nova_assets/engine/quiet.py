@@ -1,0 +1,85 @@
+"""Keeps standard error for errors: what Java, py4j and PySpark print beside the exception that they raise is dropped.
+
+An exception reaches the caller once. The same failure as a line of JSON, a traceback of py4j or a warning of the JVM
+about its own start tells nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+_NOISE = re.compile(
+    rb"WARNING: (Using incubator modules|A terminally deprecated method|A restricted method|Use --enable-native-access"
+    rb"|Please consider reporting this|sun\.misc\.Unsafe|java\.lang\.System::load)|Picked up J\w+_OPTIONS"
+)
+"""Lines that a JVM prints about its own start."""
+
+_REPEATED = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers of PySpark that print each exception once more, as JSON."""
+
+
+def silence_loggers() -> None:
+    """Stop PySpark and py4j from printing exceptions that they also raise. Safe to call again."""
+    root = logging.getLogger()
+    if _is_not_py4j not in root.filters:
+        root.addFilter(_is_not_py4j)  # py4j logs on the root logger; a filter there concerns no other logger
+    with suppress(ImportError):  # PySpark 3.5 has none
+        from pyspark.logger import PySparkLogger
+
+        for name in _REPEATED:
+            PySparkLogger.getLogger(name).disabled = True
+
+
+def silence_threads(context: Any) -> None:
+    """Stop a Spark context from printing tracebacks of its own threads when its Java process is gone."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None and "handle_error" not in vars(server):
+        print_error = server.handle_error
+        server.handle_error = lambda *of: None if isinstance(sys.exception(), EOFError | OSError) else print_error(*of)
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+@contextmanager
+def without_java_noise() -> Iterator[None]:
+    """A block in which a JVM may be started, whose standard error is passed on without its remarks on itself.
+
+    The JVM inherits a pipe instead of file descriptor 2. A thread passes its lines on for as long as it lives.
+    """
+    try:
+        sys.stderr.flush()
+        saved = os.dup(2)
+    except (OSError, AttributeError, ValueError):  # standard error is closed
+        yield
+        return
+    source, sink = os.pipe()
+    os.dup2(sink, 2)
+    os.close(sink)
+    threading.Thread(target=_pass_on, args=(source, saved), name="nova-java-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        with suppress(OSError, AttributeError, ValueError):
+            sys.stderr.flush()
+        os.dup2(saved, 2)
+
+
+def _pass_on(source: int, saved: int) -> None:
+    """Copy lines until every process has closed the pipe.
+
+    They go to what file descriptor 2 was at the start: in the block, the descriptor is the pipe itself.
+    """
+    with open(source, "rb") as lines:
+        for line in lines:
+            if not _NOISE.match(line):
+                with suppress(OSError):
+                    os.write(saved, line)

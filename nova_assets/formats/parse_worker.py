@@ -1,0 +1,79 @@
+"""The worker process that reads files (``isolated`` asks it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.errors import BadRecord, NovaError
+from nova_assets.formats import readers
+from nova_assets.formats.columnar import columnar
+from nova_assets.formats.file import File, bad
+from nova_assets.formats.outcome import REFUSED, Parsed
+from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
+from nova_assets.model.schema import Schema
+
+
+def handle(job: Job) -> Outcome:
+    """What a file holds; or the error that says why it cannot be told."""
+    file = File(Path(job["path"]), job["name"], job["largest"])
+    try:
+        fields, tables = _read(job, file)
+        for table in tables:
+            table.validate(full=True)
+            pa.ipc.new_stream(pa.BufferOutputStream(), table.schema).close()  # refuses types nested too deep to be sent
+        return fields, tables
+    except NovaError as error:
+        return {"error": error.as_dict()}, ()
+    except MemoryError:
+        return {"error": _too_large(file).as_dict()}, ()
+    except Exception as error:  # whatever a library makes of strange bytes
+        lines = str(error).splitlines() or [""]
+        found = f"{type(error).__name__}: {lines[0][:300]}"
+        return {"error": bad(file, "the file cannot be read", found=found, next="make the file anew").as_dict()}, ()
+
+
+def _read(job: Job, file: File) -> Outcome:
+    if job["verb"] == "footer":
+        columnar(file, lambda path: pq.ParquetFile(path).close(), "Parquet")
+        return {}, ()
+    schema = None if job["schema"] is None else Schema.from_json(job["schema"])
+    if job["verb"] == "whole":
+        return {}, (readers.read(file, job["format"], schema),)
+    assert schema is not None
+    return _sent(readers.read_what_is_right(file, job["format"], schema, drop=job["drop"]))
+
+
+def _sent(parsed: Parsed) -> Outcome:
+    refused = pa.Table.from_pylist([_plain(asdict(r)) for r in parsed.refused], REFUSED)
+    numbers = parsed.numbers
+    if isinstance(numbers, range):
+        return {"numbers": [numbers.start, numbers.stop]}, (parsed.table, refused)
+    return {}, (parsed.table, refused, pa.table({"number": _int64(numbers)}))
+
+
+def _int64(numbers: Sequence[int]) -> pa.Array:
+    return pa.array(numbers, pa.int64())
+
+
+def _plain(refused: dict[str, Any]) -> dict[str, Any]:
+    """Text that UTF-8 can write: a value with half of a character may be quoted in a reason."""
+    return {n: v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for n, v in refused.items()}
+
+
+def _too_large(file: File) -> BadRecord:
+    return bad(
+        file,
+        "the file needs more memory than is free",
+        expected="a file whose rows fit into memory",
+        next="cut it into smaller files",
+    )
+
+
+if __name__ == "__main__":
+    serve_jobs(handle)

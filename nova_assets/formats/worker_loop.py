@@ -1,0 +1,66 @@
+"""The loop of a worker process (``worker_pool``): one job after the other, within limits of memory and time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+Job = Mapping[str, Any]
+Outcome = tuple[Mapping[str, Any], Sequence[pa.Table]]
+
+
+def serve_jobs(handle: Callable[[Job], Outcome], *, threads: int | None = None) -> None:
+    """Answer jobs until nobody asks any more.
+
+    Args:
+        handle: computes the answer to a job, and does not raise.
+        threads: for Arrow; None leaves its default.
+    """
+    answers = os.fdopen(os.dup(1), "wb", buffering=1 << 20)
+    os.dup2(2, 1)  # what libraries may print is no answer
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the host says when it is over, by closing stdin
+    if threads is not None:
+        pa.set_cpu_count(threads)
+        pa.set_io_thread_count(threads)
+    answers.write(b"ready\n")
+    answers.flush()
+    with suppress(BrokenPipeError):
+        for line in sys.stdin.buffer:
+            job = json.loads(line)
+            _limit(job["memory"], job["seconds"])
+            _send(answers, *handle(job))
+            pa.default_memory_pool().release_unused()
+
+
+def _send(answers: Any, fields: Mapping[str, Any], tables: Sequence[pa.Table]) -> None:
+    answers.write(json.dumps({**fields, "tables": len(tables)}).encode() + b"\n")
+    for table in tables:
+        with pa.ipc.new_stream(answers, table.schema) as stream:
+            stream.write_table(table)
+    answers.flush()
+
+
+def _limit(memory: int | None, seconds: float | None) -> None:
+    """Take no more than this from now on; where the system knows such limits."""
+    with suppress(ImportError):
+        import resource
+
+        none = resource.RLIM_INFINITY
+        limits = {
+            resource.RLIMIT_DATA: none if memory is None else memory,
+            resource.RLIMIT_CPU: none if seconds is None else int(time.process_time() + seconds) + 1,
+            resource.RLIMIT_CORE: 0,
+        }
+        for which, limit in limits.items():
+            with suppress(ValueError, OSError):
+                hard = resource.getrlimit(which)[1]
+                resource.setrlimit(which, (hard if limit == none else limit, hard))

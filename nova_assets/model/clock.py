@@ -1,0 +1,41 @@
+"""Hours as a zone's clock shows them.
+
+An hour begins when the clock shows a full hour, and lasts until it does so again. Where clocks change by half an hour
+(Australia/Lord_Howe), the hour before the change lasts 90 minutes of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+_HOUR = timedelta(hours=1)
+
+
+def clock_hour(moment: datetime, zone: ZoneInfo) -> datetime:
+    """The beginning, in the zone, of the hour in which a moment lies."""
+    begin = moment.astimezone(zone)
+    while into := _past_full_hour(begin):
+        begin = (begin.astimezone(UTC) - into).astimezone(zone)
+    return begin
+
+
+def next_clock_hour(begin: datetime, zone: ZoneInfo) -> datetime:
+    """The beginning, in the zone, of the hour after the one that begins at a moment."""
+    following = (begin.astimezone(UTC) + _HOUR).astimezone(zone)
+    while into := _past_full_hour(following):
+        following = (following.astimezone(UTC) + (_HOUR - into)).astimezone(zone)
+    return following
+
+
+def clock_hours(first: datetime, last: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """The beginnings, in the zone, of all hours from the one in which ``first`` lies up to ``last``."""
+    hour, end = clock_hour(first, zone), last.astimezone(UTC)
+    while hour.astimezone(UTC) <= end:
+        yield hour
+        hour = next_clock_hour(hour, zone)
+
+
+def _past_full_hour(local: datetime) -> timedelta:
+    return timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)

@@ -1,0 +1,354 @@
+"""Conversion rules: which values of an input become values of a declared type.
+
+A value arrives exactly, or the insert is refused. ``RULES`` decides for every kind of input. Kinds of input differ in
+two points only: whether text may stand for a value of another type (``NOTATIONS``), and whether NaN means null.
+The reference publishes both tables, made by ``tools/reference.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from typing import Any, Literal, TypeAlias
+
+from nova_assets.model.schema import DataType
+
+ValueClass: TypeAlias = Literal[
+    "boolean", "whole number", "float", "decimal", "text", "bytes", "date", "local time", "instant", "list", "mapping"
+]
+Notation: TypeAlias = Literal["none", "json", "csv"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputKind:
+    """A kind of input, as far as conversion depends on it.
+
+    Args:
+        notation: how text stands for values of other types.
+        nan_is_null: NaN means a missing value.
+    """
+
+    name: str
+    notation: Notation = "none"
+    nan_is_null: bool = False
+
+
+TYPED = InputKind("Arrow, polars, Spark, Parquet, ORC, Avro")
+PANDAS = InputKind("pandas", nan_is_null=True)
+DICTS = InputKind("dicts", "json")
+JSON = InputKind("JSON", "json")
+CSV = InputKind("CSV", "csv")
+KINDS = (TYPED, PANDAS, DICTS, JSON, CSV)
+
+_WHOLE = "it is whole, and in the range of the type"
+_DIGITS = "its digits fit before and after the point"
+_TIME = "it is no finer than a microsecond"
+_NEAREST = (
+    "the nearest float is finite, not 0 in place of another number, and less than 1/2 off: whole numbers exactly; "
+    "or it was written with an exponent (`6.022e23`) and prints alike"
+)
+_MEMBERS = "each member does"
+_INTEGERS = {"whole number": "it is in the range of the type", "float": _WHOLE, "decimal": _WHOLE}
+_FLOATS = {"whole number": "the float is exactly it", "float": _NEAREST, "decimal": _NEAREST}
+
+RULES: Mapping[str, Mapping[str, str]] = {
+    "boolean": {"boolean": "always"},
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _INTEGERS),
+    **dict.fromkeys(("float", "double"), _FLOATS),
+    "decimal": {"whole number": _DIGITS, "float": f"as it is printed: {_DIGITS}", "decimal": _DIGITS},
+    "string": {"text": "it is Unicode (no half of a surrogate pair)"},
+    "binary": {"bytes": "always"},
+    "date": {"date": "always", "local time": "it is midnight"},
+    "timestamp": {"instant": _TIME, "local time": f"{_TIME}; it is taken as UTC"},
+    "timestamp_ntz": {"local time": _TIME, "date": "always, as its midnight"},
+    "array": {"list": _MEMBERS},
+    "map": {"mapping": _MEMBERS, "list": f"it is of pairs, and {_MEMBERS}"},
+    "struct": {"mapping": f"{_MEMBERS}, and no name is another than the fields'; absent fields are null"},
+}
+"""Declared type -> class of a value -> when such a value arrives. Other classes are refused. Null arrives always."""
+
+_NUMBER_TEXT = "a number: `-1.50`, `2e3`"
+_ISO = "ISO 8601: `{}`"
+_TEXTS = {
+    "decimal": _NUMBER_TEXT,
+    "date": _ISO.format("2024-01-31"),
+    "timestamp": _ISO.format("2024-01-31T12:00:00+01:00"),
+    "timestamp_ntz": _ISO.format("2024-01-31T12:00:00"),
+}
+
+NOTATIONS: Mapping[Notation, Mapping[str, str]] = {
+    "none": {},
+    "json": {**_TEXTS, **dict.fromkeys(("float", "double"), "`NaN`, `Infinity`, `-Infinity`"), "binary": "its UTF-8"},
+    "csv": {
+        **_TEXTS,
+        "boolean": "`true`, `false`, `1`, `0`",
+        **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), _NUMBER_TEXT),
+        **dict.fromkeys(("float", "double"), f"{_NUMBER_TEXT}; `NaN`, `inf`, `Infinity`"),
+        "binary": "its UTF-8",
+    },
+}
+"""Notation -> declared type -> the text that stands for its values; they then follow ``RULES``."""
+
+BITS: Mapping[str, int] = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_TOO_FINE = re.compile(r"[.,]\d{6}\d*[1-9]")  # Python's parser would cut this off without a word
+_HALF = Decimal("0.5")
+_EXACT = Context(prec=400, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+
+def convert(value: Any, type_: DataType, kind: InputKind = DICTS) -> Any:
+    """A value as ``pyarrow.array(..., type=...)`` takes it for the declared type, meaning exactly the same.
+
+    Raises:
+        ValueError: the rules refuse it.
+    """
+    value = plain_value(value)
+    if value is None or (kind.nan_is_null and isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str) and type_.name in NOTATIONS[kind.notation]:
+        value = _read_text(value, type_, kind)
+    if value_class(value) not in RULES[type_.name]:
+        raise _refusal(value, type_)
+    return _CONVERTERS[type_.name](value, type_, kind)
+
+
+def value_class(value: Any) -> ValueClass | None:
+    """The row of the table that a Python value belongs to; None for a value of no channel."""
+    if isinstance(value, datetime):
+        return "local time" if value.tzinfo is None else "instant"
+    for types, name in _CLASSES:
+        if isinstance(value, types):
+            return name
+    is_list = isinstance(value, Sequence) or (type(value).__module__ == "numpy" and hasattr(value, "tolist"))
+    return "list" if is_list else None
+
+
+_CLASSES: tuple[tuple[tuple[type, ...], ValueClass], ...] = (
+    ((bool,), "boolean"),
+    ((int,), "whole number"),
+    ((float,), "float"),
+    ((Decimal,), "decimal"),
+    ((str,), "text"),
+    ((bytes, bytearray, memoryview), "bytes"),
+    ((date,), "date"),
+    ((Mapping,), "mapping"),
+)
+
+
+def plain_value(value: Any) -> Any:
+    """A scalar of NumPy or pandas as Python has it; None where it is their mark of a missing value."""
+    home = type(value).__module__
+    if home.startswith("pandas") and type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if home != "numpy" or getattr(value, "ndim", 1) != 0:
+        return value
+    if value.dtype.kind != "M":
+        return value.item()
+    micros = value.astype("datetime64[us]")
+    if str(micros) == "NaT":
+        return None
+    moment = micros.item()
+    return moment if micros.astype(value.dtype) == value and isinstance(moment, datetime) else value
+
+
+def _refusal(value: Any, type_: DataType, why: str = "") -> ValueError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return ValueError(f"{shown} is no {type_}{': ' * bool(why)}{why}")
+
+
+# text
+
+
+def _read_text(text: str, type_: DataType, kind: InputKind) -> Any:
+    """The value for which a text stands in the notation of a kind of input."""
+    name, stripped = type_.name, text.strip()
+    if name == "binary":
+        return _unicode(text, type_).encode()
+    if name in ("date", "timestamp", "timestamp_ntz"):
+        return _read_time(text, type_)
+    if name == "boolean":
+        return _read_boolean(text, type_)
+    if name in ("float", "double"):
+        special = stripped.lower() if kind.notation == "csv" else stripped
+        if special in _SPECIAL[kind.notation]:
+            return float(special)
+        if kind.notation == "json":
+            raise _refusal(text, type_)
+    if not _NUMBER.fullmatch(stripped):
+        raise _refusal(text, type_)
+    return Decimal(stripped)
+
+
+_SPECIAL: Mapping[Notation, frozenset[str]] = {
+    "json": frozenset({"NaN", "Infinity", "-Infinity"}),
+    "csv": frozenset({"nan", *(s + i for s in ("", "+", "-") for i in ("inf", "infinity"))}),
+}
+
+
+def _read_boolean(text: str, type_: DataType) -> bool:
+    values = {"true": True, "1": True, "false": False, "0": False}
+    if text.strip().lower() not in values:
+        raise _refusal(text, type_)
+    return values[text.strip().lower()]
+
+
+def _read_time(text: str, type_: DataType) -> date:
+    if _TOO_FINE.search(text):
+        raise _refusal(text, type_, "it is finer than a microsecond")
+    try:
+        return (date if type_.name == "date" else datetime).fromisoformat(text.strip())
+    except ValueError as error:
+        raise _refusal(text, type_) from error
+
+
+# the converters of the declared types; the class of the value is one of the type's row
+
+
+def _integer(value: Any, type_: DataType, kind: InputKind) -> int:
+    number, limit = _number(value, type_), 2 ** (BITS[type_.name] - 1)
+    if not -limit <= number < limit or number != number.to_integral_value():
+        raise _refusal(value, type_)
+    return int(number)
+
+
+def _floating(value: Any, type_: DataType, kind: InputKind) -> float:
+    if isinstance(value, float) and (type_.name == "double" or not math.isfinite(value)):
+        return value
+    written = _number(value, type_)
+    exact = Decimal(value) if isinstance(value, float) else written
+    try:
+        nearest = float(value)
+        nearest = nearest if type_.name == "double" else struct.unpack("<f", struct.pack("<f", nearest))[0]
+    except OverflowError as error:
+        raise _refusal(value, type_, "it is too large") from error
+    if math.isinf(nearest) or (nearest == 0 and exact != 0):
+        raise _refusal(value, type_, "it is too large" if nearest else "it is too small")
+    if abs(_EXACT.subtract(Decimal(nearest), exact)) >= _HALF and not _prints_alike(nearest, written, type_):
+        raise _refusal(value, type_, f"the nearest is {Decimal(nearest)}"[:80])
+    return nearest
+
+
+def _prints_alike(nearest: float, written: Decimal, type_: DataType) -> bool:
+    """Whether a number that was written with an exponent is one of the shortest texts for a float."""
+    digits = range(15, 18) if type_.name == "double" else range(6, 10)
+    exponent = written.as_tuple().exponent
+    return isinstance(exponent, int) and exponent > 0 and any(Decimal(f"{nearest:.{n}g}") == written for n in digits)
+
+
+def _decimal(value: Any, type_: DataType, kind: InputKind) -> Decimal:
+    number = _number(value, type_)
+    precision, scale = type_.args
+    if number:
+        _, digits, exponent = number.as_tuple()
+        assert isinstance(exponent, int)
+        zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+        if number.adjusted() >= precision - scale or exponent + zeros < -scale:
+            raise _refusal(value, type_)
+    return number
+
+
+def _number(value: Any, type_: DataType) -> Decimal:
+    """A finite number, exactly as it is written."""
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    if not number.is_finite():
+        raise _refusal(value, type_)
+    return number
+
+
+def _same(value: Any, type_: DataType, kind: InputKind) -> Any:
+    return value
+
+
+def _string(value: Any, type_: DataType, kind: InputKind) -> str:
+    return _unicode(value, type_)
+
+
+def _unicode(text: str, type_: DataType) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _refusal(text, type_, "it has half of a surrogate pair, which is no character") from error
+    return text
+
+
+def _binary(value: Any, type_: DataType, kind: InputKind) -> bytes:
+    return bytes(value)
+
+
+def _date(value: date, type_: DataType, kind: InputKind) -> date:
+    if not isinstance(value, datetime):
+        return value
+    if value.time() != time.min or _nanoseconds(value):
+        raise _refusal(value, type_, "it is not midnight")
+    return value.date()
+
+
+def _timestamp(value: Any, type_: DataType, kind: InputKind) -> datetime:
+    moment = _micros(value, type_)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise _refusal(value, type_, "it is outside the years 0001 to 9999") from error
+
+
+def _timestamp_ntz(value: Any, type_: DataType, kind: InputKind) -> datetime:
+    return _micros(value, type_) if isinstance(value, datetime) else datetime.combine(value, time.min)
+
+
+def _micros(value: datetime, type_: DataType) -> datetime:
+    """A moment without the nanoseconds that pandas adds to Python's own, which have to be 0."""
+    if _nanoseconds(value):
+        raise _refusal(value, type_, "it is finer than a microsecond")
+    return value
+
+
+def _nanoseconds(moment: Any) -> int:
+    return int(getattr(moment, "nanosecond", 0))
+
+
+def _array(value: Any, type_: DataType, kind: InputKind) -> list[Any]:
+    return [convert(v, type_.fields[0].type, kind) for v in value]
+
+
+def _map(value: Any, type_: DataType, kind: InputKind) -> list[tuple[Any, Any]]:
+    key, item = type_.fields
+    entries = []
+    for pair in value.items() if isinstance(value, Mapping) else value:
+        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+            raise _refusal(value, type_, "it is not of pairs")
+        name = convert(pair[0], key.type, kind)
+        if name is None:
+            raise _refusal(value, type_, "a key is null")
+        entries.append((name, convert(pair[1], item.type, kind)))
+    return entries
+
+
+def _struct(value: Any, type_: DataType, kind: InputKind) -> dict[str, Any]:
+    fields = {f.name: f.type for f in type_.fields}
+    if not set(value) <= set(fields):
+        raise _refusal(value, type_, f"it has other fields: {', '.join(repr(n) for n in value if n not in fields)}")
+    return {name: convert(value.get(name), inner, kind) for name, inner in fields.items()}
+
+
+_CONVERTERS: Mapping[str, Callable[[Any, DataType, InputKind], Any]] = {
+    "boolean": _same,
+    **dict.fromkeys(BITS, _integer),
+    "float": _floating,
+    "double": _floating,
+    "decimal": _decimal,
+    "string": _string,
+    "binary": _binary,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamp_ntz": _timestamp_ntz,
+    "array": _array,
+    "map": _map,
+    "struct": _struct,
+}

@@ -1,0 +1,148 @@
+"""Definitions check the types of their arguments by their own annotations.
+
+A wrong type is a ``DefinitionError`` that names the argument, not an ``AttributeError`` from somewhere inside.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from nova_assets.errors import DefinitionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SCALARS = (str, int, float, bool, bytes, type(None))
+
+
+def typed(what: str, **hints: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Check the arguments of a function or constructor before it is called.
+
+    Texts and numbers are left to the function, whose own message says more. They are checked if it fails on them.
+
+    Args:
+        what: the name that users know it by.
+        hints: argument -> how to make what is expected.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            _check(function, what, hints, args, kwargs, scalars=False)
+            try:
+                return function(*args, **kwargs)
+            except (TypeError, AttributeError, ValueError):
+                _check(function, what, hints, args, kwargs, scalars=True)
+                raise
+
+        return checked
+
+    return decorate
+
+
+def _check(
+    function: Callable[..., Any],
+    what: str,
+    hints: Mapping[str, str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    scalars: bool,
+) -> None:
+    try:
+        given = inspect.signature(function).bind(*args, **kwargs).arguments
+    except TypeError:  # too few or too many arguments: Python's own message says it
+        return
+    parameters = inspect.signature(function).parameters
+    for name, annotation in _annotations(function).items():
+        if name not in given:
+            continue
+        is_variadic = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        for value in given[name] if is_variadic else (given[name],):
+            if isinstance(value, _SCALARS) and _is_scalar(annotation) and not scalars:
+                continue
+            wrong = _wrong_part(value, annotation)
+            if wrong:
+                hint = f": {hints[name]}" if name in hints else ""
+                raise DefinitionError(
+                    f"{name} of {what}: {wrong[0]}", found=wrong[0], expected=describe(annotation) + hint, argument=name
+                )
+
+
+@cache
+def _annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The annotations of the parameters; of names that exist for type checkers alone, none."""
+    raw = {n: a for n, a in function.__annotations__.items() if n != "return"}
+    found: dict[str, Any] = {}
+    for name, annotation in raw.items():
+        bare = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            found |= get_type_hints(bare, function.__globals__)
+        except (NameError, AttributeError):
+            continue
+    return found
+
+
+def _is_scalar(annotation: Any) -> bool:
+    """Whether an annotation allows some text or number."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return any(_is_scalar(a) for a in get_args(annotation) if a is not type(None))
+    return annotation in _SCALARS or get_origin(annotation) is Literal
+
+
+def _wrong_part(value: Any, annotation: Any) -> list[str]:
+    """Of a value, the part that an annotation does not allow, in words; empty where all of it is right."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if annotation is Any or isinstance(annotation, TypeVar) or origin is Literal:
+        return []
+    if origin in (Union, types.UnionType):
+        found = [_wrong_part(value, a) for a in inner]
+        return [] if not all(found) else min(found, key=lambda words: words[0] == a_kind_of(value))
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            return [a_kind_of(value)]
+        parts = [p for k, v in value.items() for p in (*_wrong_part(k, inner[0]), *_wrong_part(v, inner[1]))]
+        return parts[:1]
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence | set | frozenset):
+        if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__") or isinstance(value, type):
+            return [a_kind_of(value)]
+        return [p for v in value for p in _wrong_part(v, inner[0])][:1]
+    if origin is not None and not isinstance(origin, type):
+        return []
+    kind = origin or annotation
+    if kind is Callable or not isinstance(kind, type):
+        return []
+    allowed = (int, float) if kind is float else kind
+    return [] if isinstance(value, allowed) else [a_kind_of(value)]
+
+
+def a_kind_of(value: Any) -> str:
+    """A value in a few words: ``a Workflowette 'w'``, ``5``."""
+    if isinstance(value, _SCALARS):
+        return repr(value)[:80]
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"the function {value.__qualname__}"
+    name = getattr(value, "name", None)
+    return f"a {type(value).__name__}" + (f" {name!r}" if isinstance(name, str) else "")
+
+
+def describe(annotation: Any) -> str:
+    """An annotation in words: ``a list of Binding``."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(a) for a in inner)
+    if origin is Literal:
+        return ", ".join(map(repr, inner))
+    if annotation is type(None):
+        return "None"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"a mapping of {describe(inner[0])} to {describe(inner[1])}"
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
+        return f"a list of {describe(inner[0])}"
+    plain = {str: "text", int: "a whole number", float: "a number"}
+    return plain[annotation] if annotation in plain else str(getattr(annotation, "__name__", annotation))

@@ -1,0 +1,8 @@
+"""For users' own tests: a deployment in a temporary folder, and checks of the laws that models and tasks have to
+keep."""
+
+from nova_assets.testing.incremental import check_incremental
+from nova_assets.testing.laws import check_laws
+from nova_assets.testing.world import World, rows_of, snapshot_frame
+
+__all__ = ["World", "check_incremental", "check_laws", "rows_of", "snapshot_frame"]

@@ -1,0 +1,175 @@
+"""Whether a binding gives batch by batch what it gives all at once (R12), under several batchings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from nova_assets.model.binding import Binding
+from nova_assets.model.block import Kind
+from nova_assets.model.project import Project
+from nova_assets.model.schema import DELETED
+from nova_assets.testing.shrink import shrink
+from nova_assets.testing.world import Rows, World, difference, for_tiny_queries, rows_of
+
+_MOST_ROWS = 12
+"""Batches of more rows together are not cut into single rows."""
+
+_MOST_TRIES = 16
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A batch that arrives on a channel."""
+
+    channel: str
+    table: pa.Table
+
+    def with_rows(self, rows: Rows) -> _Arrival:
+        return _Arrival(self.channel, pa.Table.from_pylist(rows, self.table.schema))
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """When a binding runs.
+
+    Args:
+        name: for people.
+        arrivals: in their order.
+        runs: after so many arrivals each; the last run is after all of them.
+        extra: after each run the channels are compacted, and the binding runs once more, with nothing new.
+    """
+
+    name: str
+    arrivals: Sequence[_Arrival]
+    runs: frozenset[int]
+    extra: bool = False
+
+
+def check_incremental(
+    binding: Binding, inputs: Mapping[str, Sequence[Any]], spark: Any = None, kind: Kind = "delta", schedules: int = 2
+) -> None:
+    """Whether a binding is incremental-safe on these inputs (R12): every batching gives what all at once gives.
+
+    Tried are: a run after each step of arrivals; after each arrival of a single channel; each row as a batch of its own
+    (of few rows; deletions first); compaction and a run without anything new after each run; and some random batchings.
+
+    Args:
+        binding: what is run.
+        inputs: channel -> its batches, in the order of arrival.
+        kind: of the batches; bases are not cut into rows.
+        schedules: how many random batchings are tried, always the same ones.
+
+    Raises:
+        AssertionError: names the batching, the channel and the rows that differ, and the smallest input that shows it.
+    """
+    project = Project([binding])
+    with World(project, spark) as store:
+        schemas = {c: store.catalog.channel(c).schema for c in inputs}
+        tables = {c: [_as_table(store.engine.take(b, schemas[c])) for b in given] for c, given in inputs.items()}
+        with for_tiny_queries(store):
+            steps = max(len(b) for b in inputs.values())
+            arrivals = [_Arrival(c, given[n]) for n in range(steps) for c, given in tables.items() if n < len(given)]
+            ends = [sum(min(n, len(given)) for given in tables.values()) for n in range(1, steps + 1)]
+            expected = _outputs(project, binding, _at_once(arrivals), kind, spark)
+            for schedule in _schedules(arrivals, ends, kind, schedules):
+                actual = _outputs(project, binding, schedule, kind, spark)
+                channel = next((c for c in expected if actual[c] != expected[c]), None)
+                if channel is not None:
+                    raise AssertionError(_Search(project, binding, kind, spark, schedule, channel).counter_example())
+
+
+def _as_table(data: Any) -> pa.Table:
+    return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data.toPandas(), preserve_index=False)
+
+
+def _at_once(arrivals: Sequence[_Arrival]) -> _Schedule:
+    return _Schedule("all at once", arrivals, frozenset({len(arrivals)}))
+
+
+def _schedules(arrivals: Sequence[_Arrival], ends: Sequence[int], kind: Kind, further: int) -> Iterator[_Schedule]:
+    tried = {frozenset({len(arrivals)})}
+    each = frozenset(range(1, len(arrivals) + 1))
+    for name, runs in (("batch by batch", frozenset(ends)), ("a run after each arrival of one channel", each)):
+        if runs not in tried:
+            tried.add(runs)
+            yield _Schedule(name, arrivals, runs)
+    name = "batch by batch, with compaction and a run without anything new after each run"
+    yield _Schedule(name, arrivals, frozenset(ends), extra=True)
+    rows = list(_single_rows(arrivals))
+    if kind == "delta" and len(arrivals) < len(rows) <= _MOST_ROWS:
+        yield _Schedule("row by row", rows, frozenset(range(1, len(rows) + 1)))
+    rng = random.Random(12)
+    for _ in range(further):
+        some = frozenset({n for n in range(1, len(arrivals)) if rng.random() < 0.5} | {len(arrivals)})
+        if some not in tried:
+            tried.add(some)
+            yield _Schedule(f"runs after arrivals {', '.join(map(str, sorted(some)))}", arrivals, some)
+
+
+def _single_rows(arrivals: Sequence[_Arrival]) -> Iterator[_Arrival]:
+    """Each row as an arrival of its own. Of one key the deletion comes first, as in a delta (R11)."""
+    for arrival in arrivals:
+        rows: Rows = sorted(arrival.table.to_pylist(), key=lambda r: not r.get(DELETED))
+        for row in rows:
+            yield arrival.with_rows([row])
+
+
+def _outputs(project: Project, binding: Binding, schedule: _Schedule, kind: Kind, spark: Any) -> dict[str, Rows]:
+    """What is on the channels that the binding writes, in the end."""
+    with World(project, spark) as store:
+        for number, arrival in enumerate(schedule.arrivals, start=1):
+            if arrival.table.num_rows or kind == "base":
+                store.insert(arrival.channel, arrival.table, kind=kind)
+            if number not in schedule.runs:
+                continue
+            store.run(binding.name)
+            if schedule.extra:
+                for state in store.channels():
+                    store.compact(state.channel.name)
+                store.run(binding.name)
+        return {c.name: rows_of(store, c.name) for c in binding.writes}
+
+
+@dataclass
+class _Search:
+    """Looks for the smallest arrivals with which a schedule gives something else on a channel than one run."""
+
+    project: Project
+    binding: Binding
+    kind: Kind
+    spark: Any
+    schedule: _Schedule
+    channel: str
+    _results: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
+
+    def counter_example(self) -> str:
+        smallest = shrink([a.table.to_pylist() for a in self.schedule.arrivals], self._fails, _MOST_TRIES)
+        actual, expected = self._both(smallest)
+        law = f"channel {self.channel!r}: {self.schedule.name} = all at once does not hold (R12)"
+        lines = [f"{law}. The smallest input that shows it:"]
+        for number, (arrival, rows) in enumerate(zip(self.schedule.arrivals, smallest, strict=True), start=1):
+            lines += [f"  {arrival.channel} <- {rows}"] if rows else []
+            lines += [f"  run {self.binding.name}"] if number in self.schedule.runs else []
+        lines += [f"  gives {actual}", f"  all at once gives {expected}", f"  {difference(actual, expected)}"]
+        return "\n".join(lines)
+
+    def _fails(self, lists: Sequence[Rows]) -> bool:
+        actual, expected = self._both(lists)
+        return actual != expected
+
+    def _both(self, lists: Sequence[Rows]) -> tuple[Rows, Rows]:
+        """What the schedule gives, and what one run gives."""
+        key = repr(lists)
+        if key not in self._results:
+            arrivals = [a.with_rows(rows) for a, rows in zip(self.schedule.arrivals, lists, strict=True)]
+            smaller = replace(self.schedule, arrivals=arrivals)
+            self._results[key] = self._output(smaller), self._output(_at_once(arrivals))
+        return self._results[key]
+
+    def _output(self, schedule: _Schedule) -> Rows:
+        return _outputs(self.project, self.binding, schedule, self.kind, self.spark)[self.channel]

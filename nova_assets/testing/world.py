@@ -1,0 +1,95 @@
+"""A deployment in a temporary folder, and rows of it that can be compared."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from nova_assets.engine.limits import using
+from nova_assets.model.project import Project
+from nova_assets.model.schema import DELETED
+from nova_assets.opening import open as open_store
+from nova_assets.store import Store
+
+Rows = list[dict[str, Any]]
+
+
+class World:
+    """A deployment of its own: catalog and warehouse in a temporary folder that goes when the ``with`` block ends.
+
+    Args:
+        project: bindings and channels, or None.
+        spark: a session to use; by default the local one of this process, which stays warm between worlds.
+    """
+
+    def __init__(self, project: Project | None = None, spark: Any = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="nova-world-")
+        root = Path(self._folder.name)
+        self.store: Store = open_store(project, f"sqlite:///{root / 'catalog.db'}", root / "warehouse", spark)
+        if project is not None:
+            self.store.register(project)
+
+    def __enter__(self) -> Store:
+        return self.store
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.store.close()
+        self._folder.cleanup()
+
+
+_TINY = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Of a query over a few rows, compiling and distributing it is what costs. What it gives stays the same."""
+
+
+def for_tiny_queries(store: Store) -> AbstractContextManager[None]:
+    """A block in which Spark plans for a few rows. It starts Spark, where that does not run yet."""
+    return using(store.engine.session, _TINY)
+
+
+def rows_of(store: Store, channel: str, at: int | None = None) -> Rows:
+    """A snapshot as sorted rows, comparable with ``==``."""
+    table = store.read(channel, at=at).to_arrow()
+    rows: Rows = table.to_pylist()
+    return canonical([{k: v for k, v in r.items() if k != DELETED} for r in rows])
+
+
+def snapshot_frame(store: Store, channel: str, at: int) -> Any:
+    """A snapshot as a frame that can be inserted."""
+    return store.read(channel, at=at).to_arrow()
+
+
+def canonical(rows: Rows) -> Rows:
+    """Rows in an order of their own, with floats rounded: equal lists are equal multisets (R12)."""
+    rounded: Rows = [{name: _rounded(row[name]) for name in sorted(row)} for row in rows]
+    return sorted(rounded, key=repr)
+
+
+def _rounded(value: Any) -> Any:
+    """Floats compare within 1e-9 relative (R12)."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, list):
+        return [_rounded(v) for v in value]
+    return {n: _rounded(v) for n, v in value.items()} if isinstance(value, dict) else value
+
+
+def difference(actual: Rows, expected: Rows) -> str:
+    """What is in one of two canonical lists of rows and not in the other."""
+    extra, missing = _counted(actual), _counted(expected)
+    return f"extra {list((extra - missing).elements())[:5]}, missing {list((missing - extra).elements())[:5]}"
+
+
+def _counted(rows: Rows) -> Counter[str]:
+    return Counter(map(repr, rows))

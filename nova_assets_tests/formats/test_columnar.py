@@ -1,0 +1,64 @@
+"""Parquet and ORC files as Spark writes them by default, with times that other readers lack."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+import nova_assets as nova
+from nova_assets.engine import disk
+
+TIMES = [
+    datetime(1, 3, 1, 12),
+    datetime(1500, 2, 28),
+    datetime(2024, 1, 31, 12, 0, 0, 7),
+    datetime(9999, 12, 31, 23, 59),
+]
+INSTANTS = [t.replace(tzinfo=UTC) for t in TIMES]
+
+
+def inserted(folder: Path, file: Path, ddl: str) -> Any:
+    with nova.open(catalog=f"sqlite:///{folder}/c.db", warehouse=folder / "wh") as store:
+        store.register(nova.Channel("c", schema=ddl))
+        store.insert("c", file)
+        return store.read("c").to_arrow().sort_by("t").to_pydict()
+
+
+def test_times_of_int96_arrive_whole(tmp_path: Path) -> None:
+    table = pa.table({"t": pa.array(TIMES, pa.timestamp("us")), "l": pa.array([[t] for t in TIMES])})
+    pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    rows = inserted(tmp_path, tmp_path / "t.parquet", "t timestamp, l array<timestamp>")
+    assert rows == {"t": INSTANTS, "l": [[t] for t in INSTANTS]}
+    assert disk.opened(str(tmp_path / "t.parquet")).read()["t"].to_pylist() == TIMES, "of external channels, too"
+
+
+def test_times_that_the_reader_of_orc_lacks_are_refused_by_their_cause(tmp_path: Path) -> None:
+    orc.write_table(pa.table({"t": pa.array([datetime(1500, 1, 1)], pa.timestamp("us"))}), tmp_path / "t.orc")
+    with pytest.raises(nova.BadRecord, match=r"(?s)times outside the years 1678 to 2261.*write the file as Parquet"):
+        inserted(tmp_path, tmp_path / "t.orc", "t timestamp_ntz")
+
+
+@pytest.mark.spark
+def test_files_of_spark_s_own_writer(tmp_path: Path, spark: Any) -> None:
+    from nova_assets.engine.limits import using
+
+    pq.write_table(pa.table({"t": pa.array(TIMES, pa.timestamp("us")), "i": INSTANTS}), tmp_path / "t.parquet")
+    frame = spark.read.parquet(str(tmp_path / "t.parquet")).coalesce(1)
+    with using(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+        frame.write.parquet(str(tmp_path / "int96"))
+    frame.selectExpr("t", "array(t) l", "struct(t) s").write.orc(str(tmp_path / "orc"))
+    (parquet,), (file,) = (list((tmp_path / f).glob(f"*.{s}")) for f, s in (("int96", "parquet"), ("orc", "orc")))
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    assert inserted(tmp_path / "a", parquet, "t timestamp_ntz, i timestamp") == {"t": TIMES, "i": INSTANTS}
+    ddl = "t timestamp_ntz, l array<timestamp_ntz>, s struct<t:timestamp_ntz>"
+    assert inserted(tmp_path / "b", file, ddl) == {
+        "t": TIMES,
+        "l": [[t] for t in TIMES],
+        "s": [{"t": t} for t in TIMES],
+    }

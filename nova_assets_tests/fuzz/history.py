@@ -1,0 +1,425 @@
+"""One random history through the public API, compared with the naive channel after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import nova_assets as nova
+from nova_assets.settings import load_settings
+from nova_assets.store import Store
+from nova_assets_tests.fuzz.commands import DELETED, Command
+from nova_assets_tests.fuzz.comparison import Comparison, Difference
+from nova_assets_tests.fuzz.naive import Change, Column, Event, NaiveChannel, State, projected
+from nova_assets_tests.fuzz.scenario import Scenario, canonical_row, widened
+from nova_assets_tests.fuzz.values import TYPES, canonical, limits
+
+
+class Stale(Exception):
+    """A command does not fit the channel as it is, because earlier commands were left out."""
+
+
+class History:
+    """A channel in a store of its own, and the naive channel beside it.
+
+    Args:
+        spark: a session for reads by every strategy and for bindings; None for none of these.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path, spark: Any = None) -> None:
+        self.scenario = scenario
+        self.naive = NaiveChannel(scenario.model, scenario.columns, scenario.partition)
+        self.declared = {c.identity for c in scenario.columns}
+        self.compare = Comparison(self.naive)
+        self.collected = False
+        self.cursors: dict[str, int] = {}
+        self.views: dict[str, tuple[Any, Any, Any]] = {}
+        self.spark = spark
+        self._folder = folder
+        self._stores: dict[str, Store] = {}
+        self._open(scenario.channel(scenario.columns))
+
+    # the deployment
+
+    def _open(self, channel: nova.Channel) -> None:
+        self.close()
+        self._channel = channel
+        self._project = self._consumers(channel)
+        self._store("memory").register(self._project)
+
+    def _store(self, strategy: str) -> Store:
+        if strategy not in self._stores:
+            settings = replace(
+                load_settings(
+                    start=self._folder,
+                    catalog=f"sqlite:///{self._folder / 'catalog.db'}",
+                    warehouse=str(self._folder / "warehouse"),
+                ),
+                collect_grace=1e-6,
+                way=strategy,
+            )
+            self._stores[strategy] = nova.open(self._project, spark=self.spark, settings=settings)
+        return self._stores[strategy]
+
+    @property
+    def store(self) -> Store:
+        return self._store("memory")
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+        self._stores = {}
+
+    def _consumers(self, table: nova.Channel) -> nova.Project:
+        """Two bindings that count what is new: one of them also reads what was there before."""
+        counts = [nova.Channel(f"count_{n}", schema="n bigint") for n in ("changes", "new")]
+
+        def count_changes(table: nova.View) -> Any:
+            engine = self.store.engine
+            self.views["changes"] = tuple(engine.to_arrow(f) for f in (table.old, table.new, table.all))
+            return table.new.groupBy().count().withColumnRenamed("count", "n")
+
+        def count_new(table: Any) -> Any:
+            self.views["new"] = (None, self.store.engine.to_arrow(table), None)
+            return table.groupBy().count().withColumnRenamed("count", "n")
+
+        tasks = [
+            nova.task(consumes=nova.changes(table), produces=nova.delta(counts[0]))(count_changes),
+            nova.task(consumes=nova.new(table), produces=nova.delta(counts[1]))(count_new),
+        ]
+        names = ("changes", "new")
+        return nova.Project(
+            [nova.bind(nova.Workflowette(n, [t]), name=n, partitions=[]) for n, t in zip(names, tasks, strict=True)]
+        )
+
+    # doing
+
+    def apply(self, command: Command) -> None:
+        """Carry out a command on both sides and compare.
+
+        Raises:
+            Difference: what a user sees differs.
+            Stale: the command does not fit the channel.
+        """
+        try:
+            getattr(self, f"_do_{command.name}")(**command.arguments)
+            if not command.name.startswith("read"):
+                self.compare.snapshot(self._table(None), self.naive.states[-1], self.naive.columns, "the head")
+        except (Difference, Stale):
+            raise
+        except nova.NovaError as error:
+            raise Difference(f"it is refused: {error}") from error
+        except Exception as error:
+            raise Difference(f"a raw {type(error).__name__}: {error}") from error
+
+    def _do_insert(
+        self,
+        rows: list[dict[str, Any]],
+        form: str,
+        wider: Sequence[str] = (),
+        without: Sequence[str] = (),
+        brings: tuple[str, str, Any] | None = None,
+    ) -> None:
+        came = self.naive.columns
+        self._fits(rows, came)
+        if brings is not None and rows:
+            came = (*came, Column(self.naive.next_identity, brings[0], TYPES[brings[1]]))
+            rows = [{**r, brings[0]: brings[2]} for r in rows]
+        came = tuple(widened(c) or c if c.name in wider else c for c in came if c.name not in without)
+        rows = [{n: v for n, v in r.items() if n not in without} for r in rows]
+        changes = tuple(Change(canonical_row(r, came), bool(r.get(DELETED))) for r in rows)
+        columns = self._evolved(came) if rows else self.naive.columns
+        data = _as_data(rows, came, form, bool(self.naive.model.key))
+        after = self.naive.merged(self.naive.states[-1], changes)
+        may_overflow, must_refuse = self.naive.sums_overflow(changes), self._outside(after)
+        try:
+            commit = self.store.insert("table", data)
+        except nova.NovaError:
+            if may_overflow:
+                return
+            raise
+        if must_refuse:
+            raise Difference(f"a sum outside its type is accepted: {must_refuse}")
+        if rows:
+            self.naive.next_identity += brings is not None
+            self.naive.columns = columns
+            self.naive.commit(Event("delta", changes))
+        if commit.seq != self.naive.head:
+            raise Difference(f"the insert took number {commit.seq}, not {self.naive.head}")
+
+    def _fits(self, rows: list[dict[str, Any]], columns: tuple[Column, ...]) -> None:
+        names = {c.name for c in columns} | {DELETED}
+        if any(not r.keys() <= names or len(r.keys() - {DELETED}) != len(columns) for r in rows):
+            raise Stale
+
+    def _evolved(self, came: tuple[Column, ...]) -> tuple[Column, ...]:
+        by_identity = {c.identity: c for c in came}
+        now = tuple(by_identity.pop(c.identity, c) for c in self.naive.columns)
+        return (*now, *by_identity.values())
+
+    def _outside(self, state: State) -> str | None:
+        """A sum that its column's type cannot hold."""
+        for column in self.naive.columns:
+            if self.naive.model.combine.get(column.identity) == "sum":
+                least, greatest = limits(column.type)
+                for row in state:
+                    value = row.get(column.identity)
+                    if value is not None and not least <= value <= greatest:
+                        return f"{column.name} = {value} of {column.type.ddl}"
+        return None
+
+    def _do_insert_base(self, rows: list[dict[str, Any]], partition: tuple[Any] | None, form: str) -> None:
+        columns = self.naive.columns
+        self._fits(rows, columns)
+        changes = tuple(Change(canonical_row(r, columns)) for r in rows)
+        data = _as_data(rows, columns, form, keyed=False)
+        canonical_partition = self._canonical_partition(partition)
+        self._given_base(
+            Event("base", changes, canonical_partition),
+            lambda: self.store.insert("table", data, kind="base", partition=_named(partition)),
+        )
+
+    def _given_base(self, event: Event, commit: Any) -> None:
+        """A base that is refused only if it removes rows of a bag that somebody has consumed (R10)."""
+        before, after = (
+            projected(s, self.naive.columns)
+            for s in (self.naive.states[-1], self.naive.after(self.naive.states[-1], event))
+        )
+        loses = self.naive.model.kind == "append" and bool(before - after)
+        try:
+            seq = commit().seq
+        except nova.UnrepresentableChange as error:
+            if not loses or not self.cursors:
+                raise
+            if error.dropped != sum((before - after).values()):
+                raise Difference(f"it counts {error.dropped} dropped rows: {before - after}") from error
+            return
+        if loses and any(self.cursors.values()):
+            raise Difference("a base removes rows of a bag that a consumer has read")
+        self.naive.commit(event)
+        if seq != self.naive.head:
+            raise Difference(f"the base took number {seq}, not {self.naive.head}")
+
+    def _do_insert_unsound(self, rows: list[dict[str, Any]], flaw: str) -> None:
+        columns, model = self.naive.columns, self.naive.model
+        self._fits(rows, columns)
+        if not rows:
+            return
+        key = [c for c in columns if c.identity in model.key and c.identity != self.naive.partition]
+        expected: type[nova.NovaError]
+        if flaw == "unknown column" and not self.scenario.evolve:
+            columns = (*columns, Column(-1, "stray", TYPES["int"]))
+            rows, expected = [{**r, "stray": 1} for r in rows], nova.SchemaMismatch
+        elif flaw == "null key" and key:
+            rows, expected = [{**rows[0], key[0].name: None}], nova.BadKey
+        elif flaw == "two live rows" and key and model.order_by is None:
+            rows, expected = [rows[0], {**rows[0], **_twins(rows[0], key)}], nova.BadKey
+        else:
+            return
+        try:
+            self.store.insert("table", _as_data(rows, columns, "arrow", keyed=False))
+        except expected:
+            return
+        raise Difference(f"an insert with {flaw} is accepted")
+
+    def _do_read_at(
+        self, at: int | None, partition: tuple[Any] | None, columns: Sequence[str] | None, strategy: str
+    ) -> None:
+        naive = self.naive
+        if at is not None and at > naive.head:
+            raise Stale
+        number = naive.head if at is None else at
+        schema: tuple[Column, ...] | None = naive.columns_at(number)
+        assert schema is not None
+        if columns is not None:
+            if number != naive.head or not set(columns) <= {c.name for c in schema}:
+                return
+            schema = tuple(next(c for c in schema if c.name == n) for n in columns)
+        try:
+            table = self._table(at, strategy, partition=_named(partition), columns=columns)
+        except nova.BlockCollected:
+            if not self._may_be_collected(number):
+                raise
+            return
+        if number == 0 and naive.head > 0:
+            schema = None  # the empty channel has the columns of its first definition or of now
+        state = naive.states[number]
+        if partition is not None:
+            state = naive.in_partition(state, self._canonical_partition(partition) or (None,))
+        self.compare.snapshot(table, state, schema, f"version {number} by {strategy}")
+
+    def _do_read_since(self, since: int, at: int, partition: tuple[Any] | None, strategy: str) -> None:
+        naive = self.naive
+        if at > naive.head:
+            raise Stale
+        try:
+            table = self._table(at, strategy, since=since, partition=_named(partition))
+        except nova.BlockCollected:
+            if not self.collected or (at == naive.head and since in self.cursors.values()):
+                raise
+            return
+        except nova.UnrepresentableChange:
+            if not self.compare.loses_rows(since, at):
+                raise
+            return
+        self.compare.changes(
+            table, since, at, self._canonical_partition(partition), f"changes {since} to {at} by {strategy}"
+        )
+
+    def _do_read_keys(self, keys: list[dict[str, Any]], strategy: str) -> None:
+        columns = tuple(c for c in self.naive.columns if c.identity in self.naive.model.key)
+        if any(r.keys() != {c.name for c in columns} for r in keys):
+            raise Stale
+        table = self._table(None, strategy, keys=_as_data(keys, columns, "arrow", keyed=False))
+        requested = {self.naive.key(canonical_row(r, columns)) for r in keys}
+        state = tuple(r for r in self.naive.states[-1] if self.naive.key(r) in requested)
+        self.compare.snapshot(table, state, self.naive.columns, f"{len(keys)} keys by {strategy}")
+
+    def _do_compact(self, chained: bool, partition: tuple[Any] | None) -> None:
+        names = None
+        if partition is not None:
+            canonical_partition = self._canonical_partition(partition)
+            names = [
+                p.partition
+                for p in self.store.partitions("table", _named(partition))
+                if canonical_partition is not None
+            ]
+        self.store.compact("table", chained=chained, partitions=names)
+
+    def _do_collect(self) -> None:
+        self.store.collect("table")
+        self.store.delete_collected()
+        self.collected = True
+
+    def _do_restore(self, at: int) -> None:
+        if at > self.naive.head:
+            raise Stale
+        changes = tuple(Change(r) for r in self.naive.states[at])
+        try:
+            self._given_base(Event("base", changes), lambda: self.store.restore("table", at))
+        except nova.BlockCollected:
+            if not self._may_be_collected(at):
+                raise
+
+    def _do_drop(self, partition: tuple[Any]) -> None:
+        named = _named(partition)
+        assert named is not None
+        canonical_partition = self._canonical_partition(partition)
+        assert canonical_partition is not None
+        try:
+            commit = self.store.drop("table", named)
+        except nova.PartitionError:
+            if self.naive.in_partition(self.naive.states[-1], canonical_partition):
+                raise
+            return
+        if commit is not None:
+            self.naive.commit(Event("drop", partition=canonical_partition))
+        elif self.naive.in_partition(self.naive.states[-1], canonical_partition):
+            raise Difference("a partition with rows is not dropped")
+
+    def _do_redefine(self, action: str, column: str | None, name: str, type: str) -> None:
+        now = self.naive.columns
+        chosen = next((c for c in now if c.name == column), None)
+        if action != "add" and (chosen is None or chosen.identity in self.scenario.fixed):
+            raise Stale
+        renamed, identity = {}, self.naive.next_identity
+        if action == "add":
+            if name in {c.name for c in now}:
+                return
+            columns = (*now, Column(identity, name, TYPES[type]))
+        elif action == "drop":
+            assert chosen is not None
+            if chosen.identity not in self.declared or len(now) - len(self.scenario.fixed) < 2:
+                return
+            columns = tuple(c for c in now if c is not chosen)
+        elif action == "rename":
+            assert chosen is not None
+            columns = tuple(replace(c, name=name) if c is chosen else c for c in now)
+            renamed = {name: chosen.name}
+        else:
+            assert chosen is not None
+            columns = tuple((widened(c) or c) if c is chosen else c for c in now)
+        channel = self.scenario.channel(columns, renamed)
+        self.store.register(channel, replace=True)
+        self.naive.next_identity += 1
+        self.naive.columns = columns
+        self.declared = {c.identity for c in columns}
+        self._open(channel)
+
+    def _do_reopen(self) -> None:
+        self._open(self._channel)
+
+    def _do_run(self, binding: str) -> None:
+        naive = self.naive
+        self.views.pop(binding, None)
+        since = self.cursors.get(binding)
+        self.store.run(binding)
+        if binding not in self.views:
+            raise Difference("the task did not run")
+        old, new, everything = self.views[binding]
+        if binding == "changes":
+            self.compare.snapshot(everything, naive.states[-1], naive.columns, "all")
+            if since is None:
+                if old.num_rows:
+                    raise Difference(f"old has {old.num_rows} rows before the first run")
+            elif since > 0:
+                self.compare.snapshot(old, naive.states[since], naive.columns_at(since), f"old at {since}")
+        if since is None:
+            changes = self.compare.as_changes(new, naive.columns)
+            if projected(naive.merged((), changes), naive.columns) != projected(naive.states[-1], naive.columns):
+                raise Difference(f"new of the first run: {changes} is not {naive.states[-1]}")
+        else:
+            self.compare.changes(new, since, naive.head, None, f"new since {since}", has_run=True)
+        self.cursors[binding] = naive.head
+
+    # comparing
+
+    def _may_be_collected(self, number: int) -> bool:
+        return self.collected and number != self.naive.head and number != self.cursors.get("changes")
+
+    def _table(self, at: int | None, strategy: str = "memory", **selection: Any) -> pa.Table:
+        store = self._store("memory" if strategy == "batches" else strategy)
+        selected = store.read("table", at=at, **selection)
+        if strategy == "memory":
+            return selected.to_arrow()
+        if strategy == "batches":
+            return selected.to_batches().read_all()
+        return store.engine.to_arrow(selected.to_spark())
+
+    def _canonical_partition(self, partition: tuple[Any] | None) -> tuple[Any] | None:
+        if partition is None:
+            return None
+        column = next(c for c in self.naive.columns if c.identity == self.naive.partition)
+        return (canonical(partition[0], column.type),)
+
+
+def _named(partition: tuple[Any] | None) -> dict[str, Any] | None:
+    return None if partition is None else {"p": partition[0]}
+
+
+def _as_data(rows: list[dict[str, Any]], columns: tuple[Column, ...], form: str, keyed: bool) -> Any:
+    if form == "dicts" and rows:
+        return rows
+    try:
+        arrays = {c.name: pa.array([_as_type(r.get(c.name), c) for r in rows], c.type.arrow) for c in columns}
+    except (pa.ArrowException, OverflowError) as error:  # rows of a column as it was widened
+        raise Stale from error
+    if keyed:
+        arrays[DELETED] = pa.array([bool(r.get(DELETED)) for r in rows], pa.bool_())
+    return pa.table(arrays)
+
+
+def _as_type(value: Any, column: Column) -> Any:
+    """A date as the midnight that it is in a column that brings moments."""
+    is_date = isinstance(value, date) and not isinstance(value, datetime)
+    return datetime(value.year, value.month, value.day) if is_date and column.type.ddl == "timestamp_ntz" else value
+
+
+def _twins(row: dict[str, Any], key: list[Column]) -> dict[str, Any]:
+    """The key once more, with the other sign where it is a zero."""
+    return {c.name: -row[c.name] if row[c.name] == 0 and isinstance(row[c.name], float) else row[c.name] for c in key}

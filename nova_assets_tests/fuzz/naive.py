@@ -1,0 +1,179 @@
+"""A channel as a list of whole versions. It knows rows and columns, and nothing of blocks, files or cursors.
+
+Rows are mappings from column *identity* to canonical value: a renamed column keeps its identity, and a column that is
+dropped and comes back has another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Literal
+
+from nova_assets_tests.fuzz.values import COMBINERS, ColumnType, limits, rank
+
+Row = Mapping[int, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of one version."""
+
+    identity: int
+    name: str
+    type: ColumnType
+
+
+@dataclass(frozen=True)
+class Model:
+    """A merge model by the identities of its columns."""
+
+    kind: Literal["append", "upsert", "keyed"]
+    key: tuple[int, ...] = ()
+    order_by: int | None = None
+    combine: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One live row or deletion of a delta."""
+
+    row: Row
+    deleted: bool = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """What one sequence number did.
+
+    Args:
+        partition: the one value of the partition column that a base or drop is for; a tuple, or None for all.
+    """
+
+    kind: Literal["delta", "base", "drop"]
+    changes: tuple[Change, ...] = ()
+    partition: tuple[Any] | None = None
+
+
+State = tuple[Row, ...]
+
+
+class NaiveChannel:
+    """Every version of a channel.
+
+    Args:
+        partition: the identity of its partition column; None for an unpartitioned channel.
+    """
+
+    def __init__(self, model: Model, columns: Sequence[Column], partition: int | None) -> None:
+        self.model = model
+        self.partition = partition
+        self.columns = tuple(columns)
+        self.next_identity = len(self.columns)
+        self.schemas: list[tuple[Column, ...]] = [self.columns]
+        self.states: list[State] = [()]
+        self.events: list[Event] = []
+
+    @property
+    def head(self) -> int:
+        return len(self.states) - 1
+
+    def columns_at(self, number: int) -> tuple[Column, ...]:
+        """The columns of a version; of the newest, as they are declared now."""
+        return self.columns if number >= self.head else self.schemas[number]
+
+    def commit(self, event: Event) -> None:
+        self.states.append(self.after(self.states[-1], event))
+        self.events.append(event)
+        self.schemas.append(self.columns)
+
+    def after(self, state: State, event: Event) -> State:
+        """The rows after one event."""
+        if event.kind == "delta":
+            return self.merged(state, event.changes)
+        left = () if event.partition is None else tuple(r for r in state if not self._within(r, event.partition))
+        return left + tuple(c.row for c in event.changes)
+
+    def merged(self, state: State, changes: Sequence[Change]) -> State:
+        """The rows after a delta. Of each key its deletion applies before its live rows."""
+        if self.model.kind == "append":
+            return state + tuple(c.row for c in changes)
+        rows = {self.key(r): r for r in state}
+        for change in sorted(changes, key=lambda c: not c.deleted):
+            key = self.key(change.row)
+            if change.deleted:
+                rows.pop(key, None)
+            else:
+                rows[key] = self.folded(rows[key], change.row) if key in rows else change.row
+        return tuple(rows.values())
+
+    def folded(self, earlier: Row, later: Row) -> Row:
+        """One live row from two of one key."""
+        order = self.model.order_by
+        loses = order is not None and rank(later.get(order)) < rank(earlier.get(order))
+        row = dict(earlier if loses else later)
+        for column, combine in self.model.combine.items():
+            row[column] = COMBINERS[combine](earlier.get(column), later.get(column))
+        return row
+
+    def key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row.get(c) for c in self.model.key)
+
+    def in_partition(self, state: Iterable[Row], partition: tuple[Any]) -> State:
+        return tuple(r for r in state if self._within(r, partition))
+
+    def _within(self, row: Row, partition: tuple[Any]) -> bool:
+        assert self.partition is not None
+        return bool(row.get(self.partition) == partition[0])
+
+    def told(self, since: int, until: int) -> State:
+        """What a consumer of ``since`` has after it is told of everything up to ``until``.
+
+        It is not told of drops (R19). A bag cannot tell of rows that went, so what was dropped stays with its
+        consumers. A base of all partitions does not touch a partition that was dropped and that it leaves out.
+        """
+        retained: State = ()
+        state = self.states[since]
+        dropped: set[tuple[Any]] = set()
+        for event in self.events[since:until]:
+            partitions = {(c.row.get(self.partition),) for c in event.changes} if self.partition is not None else set()
+            if event.kind == "drop":
+                assert event.partition is not None
+                dropped.add(event.partition)
+                if self.model.kind == "append":
+                    retained += self.in_partition(state, event.partition)
+                    state = self.after(state, event)
+                continue
+            if event.kind == "base" and event.partition is None:
+                untouched = tuple(r for p in dropped - partitions for r in self.in_partition(state, p))
+                state = untouched + tuple(c.row for c in event.changes)
+            else:
+                state = self.after(state, event)
+            dropped -= partitions | ({event.partition} if event.partition is not None else set())
+        return retained + state
+
+    def sums_overflow(self, changes: Sequence[Change]) -> bool:
+        """Whether a sum of any group of this delta's rows with earlier rows may leave its type."""
+        sums = [c for c in self.columns if self.model.combine.get(c.identity) == "sum"]
+        for column in sums:
+            least, greatest = limits(column.type)
+            totals: dict[Any, list[Any]] = {}
+            earlier = [c.row for e in self.events for c in e.changes]
+            for row in [*earlier, *(c.row for c in changes)]:
+                totals.setdefault(self.key(row), []).append(row.get(column.identity) or 0)
+            for values in totals.values():
+                gains, losses = (reduce(COMBINERS["sum"], part, 0) for part in _signs(values))
+                if gains > greatest or losses < least:
+                    return True
+        return False
+
+
+def _signs(values: list[Any]) -> tuple[list[Any], list[Any]]:
+    return [v for v in values if v > 0], [v for v in values if v < 0]
+
+
+def projected(state: Iterable[Row], columns: Sequence[Column]) -> Counter[tuple[Any, ...]]:
+    """Rows as the values of these columns, counted. A column that a row lacks is null in it."""
+    return Counter(tuple(r.get(c.identity) for c in columns) for r in state)

@@ -1,0 +1,52 @@
+"""The random histories can fail: each of these faults, planted, is found within some histories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nova_assets_tests.fuzz.play import play
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+HISTORIES = 60
+STEPS = 40
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def compacted_blocks_take_the_newest_schema(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("nova_assets.plan.compact._schema_of", lambda compact, track, history: history.schema)
+
+
+def sums_overflow(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("nova_assets.staging.Staging._check_sums", lambda *arguments: None)
+
+
+def zeros_of_two_signs_are_two_keys(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("nova_assets.engine.target.canonical_columns", lambda schema, names: ())
+    patch.setattr("nova_assets.engine.keys.canonical", lambda value: value)
+
+
+def deltas_are_chained_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    from nova_assets.plan import modes
+
+    in_order = modes._in_order
+    patch.setattr(modes, "_in_order", lambda deltas: tuple(reversed(in_order(deltas))))
+
+
+@pytest.mark.parametrize(
+    ("plant", "first_seed"),
+    [
+        (compacted_blocks_take_the_newest_schema, 0),
+        (sums_overflow, 0),
+        (zeros_of_two_signs_are_two_keys, 0),
+        (deltas_are_chained_out_of_order, 0),
+    ],
+)
+def test_a_planted_fault_is_found(plant: Plant, first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    findings: Any = (play(seed, STEPS, shrink=False) for seed in range(first_seed, first_seed + HISTORIES))
+    assert any(f is not None for f in findings)

@@ -1,0 +1,158 @@
+"""Many connections of one caller, callers who leave, and a catalog that is damaged under a service."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.service.config import ServiceConfig
+from nova_assets.service.serving import server, service_of
+from nova_assets_tests.service.conftest import served
+
+STOCK = nova.Channel("stock", schema="sku bigint")
+
+
+@contextlib.contextmanager
+def half_open(url: str, count: int, source: str = "127.0.0.1") -> Iterator[list[socket.socket]]:
+    """Connections on which half a head is sent, and then nothing."""
+    place = (str(urlsplit(url).hostname), int(urlsplit(url).port or 0))
+    made = []
+    try:
+        for _ in range(count):
+            made.append(one := socket.create_connection(place, source_address=(source, 0)))
+            one.settimeout(10)
+            with contextlib.suppress(OSError):  # closed at once
+                one.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
+        time.sleep(0.3)
+        yield made
+    finally:
+        for one in made:
+            one.close()
+
+
+def are_open(connections: list[socket.socket]) -> int:
+    """How many the service has not closed."""
+    found = 0
+    for one in connections:
+        one.setblocking(False)
+        try:
+            found += one.recv(1) != b""
+        except BlockingIOError:
+            found += 1
+        except OSError:
+            pass
+    return found
+
+
+def test_one_address_shuts_nobody_else_out() -> None:
+    with served(max_connections=60, max_connections_per_address=40) as (url, _):
+        with half_open(url, 100, "127.0.0.1") as connections:
+            assert are_open(connections) == 40
+            transport = httpx.HTTPTransport(local_address="127.0.0.2")
+            with httpx.Client(transport=transport) as other:
+                assert other.get(f"{url}/healthz").status_code == 200
+            with pytest.raises(httpx.TransportError):
+                httpx.get(f"{url}/healthz")
+        time.sleep(0.3)  # they are closed, and count no more
+        assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def test_connections_that_stay_half_open_are_closed() -> None:
+    with served(max_connections_per_address=20, header_seconds=0.5) as (url, _), half_open(url, 20) as connections:
+        assert are_open(connections) == 20
+        time.sleep(1.0)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+def test_a_proxy_that_is_stated_asks_for_many() -> None:
+    behind = served(proxies=("127.0.0.1",), max_connections_per_address=3, auth="tokens")
+    with behind as (url, _), half_open(url, 20) as connections:
+        assert are_open(connections) == 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[nova.Store]:
+    project = nova.Project(channels=[STOCK])
+    with nova.open(project, f"sqlite:///{tmp_path}/c.db", tmp_path / "wh", service="embedded") as opened:
+        opened.register(STOCK)
+        opened.insert("stock", [{"sku": 1}])
+        yield opened
+
+
+def test_who_goes_away_during_an_upload_is_a_line_and_no_traceback(
+    store: nova.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "nova_assets.service")
+    before = store.catalog.channel("stock").head
+    with server(service_of(store, ServiceConfig(port=0))).in_background() as url:
+        place = urlsplit(url)
+        for chunked in (b"Content-Length: 1000000", b"Transfer-Encoding: chunked"):
+            with socket.create_connection((str(place.hostname), int(place.port or 0))) as leaving:
+                head = b"POST /v1/channels/stock/blocks HTTP/1.1\r\nHost: localhost\r\n"
+                leaving.sendall(head + b"Content-Type: application/x-ndjson\r\n" + chunked + b"\r\n\r\n")
+                leaving.sendall(b'b\r\n{"sku": 2}\n\r\n')
+                time.sleep(0.2)
+        until = time.monotonic() + 10
+        while time.monotonic() < until and len(lines(caplog)) < 2:
+            time.sleep(0.05)
+    assert [(r.levelname, r.exc_info, r.__dict__["refused"]) for r in lines(caplog)] == [
+        ("INFO", None, "went_away")
+    ] * 2
+    assert store.catalog.channel("stock").head == before and store.catalog.leftovers() == []
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [r for r in caplog.records if r.name == "nova_assets.service" and r.__dict__.get("method") == "POST"]
+
+
+def drop(table: str) -> Any:
+    def do(store: nova.Store, file: Path) -> None:
+        other: Any = open_catalog(store.settings.catalog)
+        other.database.write(lambda c: c.exec_driver_sql(f"DROP TABLE {table}"))
+        other.close()
+
+    return do
+
+
+def overwrite(store: nova.Store, file: Path) -> None:
+    file.write_bytes(os.urandom(8192))
+
+
+def remove(store: nova.Store, file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (drop("nova_pins"), "the table nova_pins is missing"),
+        (drop("nova_tokens"), "the table nova_tokens is missing"),
+        (remove, "its file c.db is gone"),
+        (overwrite, "its file c.db is no database any more"),
+    ],
+    ids=["a table", "another table", "gone", "overwritten"],
+)
+def test_a_damaged_catalog_is_not_ready_and_says_why(store: nova.Store, tmp_path: Path, damage: Any, said: str) -> None:
+    file = tmp_path / "c.db"
+    with server(service_of(store, ServiceConfig(port=0))).in_background() as url:
+        assert httpx.get(f"{url}/readyz").json() == {"status": "ready"}
+        shutil.copy(file, tmp_path / "kept.db")
+        damage(store, file)
+        time.sleep(1.1)  # it looks once a second
+        answer = httpx.get(f"{url}/readyz")
+        assert (answer.status_code, answer.json()["detail"]) == (503, "the catalog is damaged")
+        assert answer.json()["found"] == said and str(tmp_path) not in answer.text
+        assert httpx.get(f"{url}/healthz").status_code == 200

@@ -1,0 +1,96 @@
+"""Who may only write is told nothing of a channel's columns and types, whatever is wrong with the rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from nova_assets.service.media import ARROW, LINES
+from nova_assets_tests.service.deployed import CHANNELS, Deployed, deployed, stream_of
+
+NAMES = ("stock", "events", "quokka_ledger", "later")
+TYPES = re.compile(r"\b(bigint|string|double|date|timestamp|int64|float64|date32|large_string|nullable)\b")
+
+VALUES: dict[str, list[Any]] = {
+    "a null": [None],
+    "text": ["x"],
+    "a number": [1],
+    "a fraction": [1.5],
+    "a list": [[1]],
+    "a day": [date(1999, 1, 1)],
+    "one value twice": [7, 7],
+}
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    with deployed(tmp_path_factory.mktemp("service"), auth="tokens") as made:
+        yield made
+
+
+def bodies(channel: str) -> Iterator[tuple[set[str], str, bytes]]:
+    """(columns that are sent, content type, body): wrong columns, wrong types, nulls, keys twice, no rows at all."""
+    schema = CHANNELS[channel].schema
+    names = () if schema is None else schema.names
+    sent = [(), ("nonsense",), names[:1], names[1:2], names[-1:], names, (*names, "nonsense"), (*names, "_deleted")]
+    for columns, values in itertools.product(dict.fromkeys(sent), VALUES.values()):
+        table = pa.table({name: pa.array(values) for name in columns})
+        lines = "\n".join(json.dumps(dict.fromkeys(columns, value), default=str) for value in values)
+        yield set(columns), ARROW, stream_of(table)
+        yield set(columns), LINES, lines.encode()
+    for broken in (b"", b"{", b"[1]", b"null", b'{"sku": 1e999}', b'{"sku": "\\ud800"}'):
+        yield {"sku"}, LINES, broken
+
+
+@pytest.mark.parametrize("channel", NAMES)
+def test_a_refusal_names_no_column_that_was_not_sent_and_no_type(there: Deployed, channel: str) -> None:
+    token = there.token(f"writes-{channel}", write=(channel,))
+    schema = CHANNELS[channel].schema
+    columns = set() if schema is None else set(schema.names)
+    refused = 0
+    with httpx.Client(base_url=there.url, headers=token, timeout=30) as http:
+        address = f"/v1/channels/{channel}/blocks"
+        for n, (sent, kind, body) in enumerate(bodies(channel)):
+            given = {"dry_run": "true", **([{}, {"partition": "dt=nonsense"}, {"kind": "base"}][n % 3])}
+            answer = http.post(address, params=given, content=body, headers={"content-type": kind})
+            if answer.status_code == 200:
+                assert answer.json()["columns"] == []
+                continue
+            refused += 1
+            told = {**answer.json(), "request_id": "", "channel": ""}
+            words = json.dumps(told).replace(channel, "")
+            hidden = [name for name in columns - sent - {"name"} if re.search(rf"\b{name}\b", words)]
+            assert answer.status_code in (400, 409, 415, 422), answer.text
+            assert not hidden and not TYPES.search(words), answer.text
+    assert refused > 20 or channel == "later"
+
+
+def test_who_may_also_read_is_told_what_is_wrong(there: Deployed) -> None:
+    """And the code is the same for both, so that programs can tell the kinds of mistakes apart."""
+    body = stream_of(pa.table({"sku": ["x"], "name": ["a"], "price": [1.0]}))
+    answers = [
+        httpx.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
+        for token in (there.token("both", write=("stock",), read=("stock",)), there.token("w", write=("stock",)))
+    ]
+    both, writer = (a.json() for a in answers)
+    assert both["code"] == writer["code"] == "NOVA-SCHEMA-MISMATCH" and answers[0].status_code == 422
+    assert "sku" in json.dumps(both) and "bigint" in json.dumps(both)
+    assert writer["detail"] == "the rows do not have the columns and types of channel 'stock'"
+    assert writer["next"].startswith("ask who may read the channel for its schema")
+
+
+def test_nothing_of_a_refused_insert_stays(there: Deployed, tmp_path: Path) -> None:
+    before = there.files(), there.unfinished()
+    token = there.token("again", write=("stock",))
+    body = stream_of(pa.table({"wrong": [1]}))
+    httpx.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
+    assert (there.files(), there.unfinished()) == before
