@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import dagster as dg
-import httpx
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -33,6 +32,7 @@ from nova_assets.service.serving import server, service_of
 from nova_assets.settings import load_settings
 from nova_assets.store import Store
 from nova_assets.testing import World
+from nova_assets_tests import patient
 from nova_assets_tests.stub_engine import StubEngine
 
 PLANTED = [f"s3cr3t{n}x" for n in range(12)]
@@ -182,7 +182,7 @@ def test_a_service_neither_tells_nor_logs_a_secret(
                 if broken:
                     store.catalog.database.write(lambda c: c.exec_driver_sql("DROP TABLE nova_channels CASCADE"))  # type: ignore[attr-defined]
                 for path in ("/readyz", "/v1/channels", "/v1/channels/stock", "/v1/channels/stock/data", "/metrics"):
-                    answer = httpx.get(url + path)
+                    answer = patient.get(url + path)
                     said.append(f"{path} {answer.status_code} {answer.text} {answer.headers}")
                 planted_url = f"http://ann:{PLANTED[4]}@127.0.0.1:{urlsplit(url).port}"
                 with pytest.raises(nova.NovaError) as refused, nova.connect(planted_url, "nova_x") as there:

@@ -65,7 +65,7 @@ def take(data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
         raise EmptyInput("nothing was given to insert", found=repr(data), expected=_KINDS)
     if isinstance(data, Sequence) and all(isinstance(r, Mapping) for r in data):
         return _finished(_from_rows(data, schema), schema, DICTS, evolves)
-    if _is_pandas(data):
+    if _is_frame_of("pandas", data):
         return _finished(_from_pandas(data, schema), schema, PANDAS, evolves)
     return _finished(_from_arrow(data), schema, TYPED, evolves)
 
@@ -76,8 +76,13 @@ def _finished(table: pa.Table, schema: Schema | None, kind: InputKind, evolves: 
     return _with_deletions(table, schema)
 
 
-def _is_pandas(data: Any) -> bool:
-    return "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame)
+def _is_frame_of(library: str, data: Any) -> bool:
+    """Whether something is a DataFrame of a library. Does not import the library to find out.
+
+    Another thread can be importing it just now. Then its module is there without the class, and no frame of it is.
+    """
+    frame = getattr(sys.modules.get(library), "DataFrame", None)
+    return frame is not None and isinstance(data, frame)
 
 
 def _with_deletions(table: pa.Table, schema: Schema | None) -> pa.Table:
@@ -126,7 +131,7 @@ def _as_table(data: Any) -> pa.Table:
 
 def _check_no_polars_objects(data: Any) -> None:
     """polars exports a column of Python objects as their addresses in memory. Raises SchemaMismatch."""
-    if "polars" not in sys.modules or not isinstance(data, sys.modules["polars"].DataFrame):
+    if not _is_frame_of("polars", data):
         return
     objects = [name for name, type_ in data.schema.items() if "Object" in str(type_)]
     if objects:

@@ -6,10 +6,10 @@ import json
 import socket
 from pathlib import Path
 
-import httpx
 import pytest
 
 import nova_assets as nova
+from nova_assets_tests import patient
 from nova_assets_tests.cli.conftest import Nova
 from nova_assets_tests.service.served import serving
 
@@ -21,13 +21,13 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         store.register(nova.Channel("prices", merge=nova.Upsert(key="id"), schema="id bigint, price double"))
     with serving(tmp_path, catalog) as service, nova.connect(service.url) as there:
         assert there.insert("prices", [{"id": 1, "price": 1.5}]).seq == 1
-        assert len(httpx.get(f"{service.url}/v1/channels/prices/files").json()["blocks"]) == 1
+        assert len(patient.get(f"{service.url}/v1/channels/prices/files").json()["blocks"]) == 1
         assert service.stop() == 0
         service.start()
         assert there.read("prices").to_arrow().to_pylist() == [{"id": 1, "price": 1.5}]
-        assert len(httpx.get(f"{service.url}/v1/channels/prices/files").json()["blocks"]) == 1
+        assert len(patient.get(f"{service.url}/v1/channels/prices/files").json()["blocks"]) == 1
         loaded = [
-            m for m in httpx.get(f"{service.url}/metrics").text.splitlines() if m.startswith("nova_views_loaded_")
+            m for m in patient.get(f"{service.url}/metrics").text.splitlines() if m.startswith("nova_views_loaded_")
         ]
         assert loaded == ["nova_views_loaded_total 0.0"], "nothing was loaded anew"
         assert service.stop() == 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fastavro
@@ -443,3 +445,14 @@ def test_a_wider_type_widens_a_channel_that_evolves(tmp_path: Path) -> None:
         store.register(nova.Channel("c", schema="v int", on_schema_change="evolve"))
         store.insert("c", pa.table({"v": pa.array([2**40], I64)}))
         assert str(store.channels()[0].schema) == "v bigint"
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyspark"])
+def test_rows_arrive_while_another_thread_imports_a_library(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library's module is there, and has no class yet."""
+    monkeypatch.setitem(sys.modules, library, ModuleType(library))
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(nova.Channel("c", schema="v int"))
+        assert store.insert("c", pa.table({"v": pa.array([7], pa.int32())})).seq == 1

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 import nova_assets as nova
+from nova_assets_tests import patient
 from nova_assets_tests.service.served import Process, serving
 
 SECONDS, EVERY = 30, 5
@@ -47,7 +48,7 @@ class Client(threading.Thread):
             self.sent += 1
             try:
                 url = f"{rng.choice(self.services).url}/v1/channels/events/blocks"
-                answer = httpx.post(url, content=body, headers=headers, timeout=rng.choice([0.2, 5.0, 5.0]))
+                answer = patient.post(url, content=body, headers=headers, timeout=rng.choice([0.2, 5.0, 5.0]))
             except httpx.HTTPError:
                 time.sleep(0.05)
                 continue

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 
+from nova_assets_tests import patient
 from nova_assets_tests.conftest import ROOT
 
 
@@ -53,7 +54,7 @@ class Process:
 
     def _is_ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+            return patient.get(f"{self.url}/readyz", timeout=5).status_code == 200
         except httpx.HTTPError:
             return False
 

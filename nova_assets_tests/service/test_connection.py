@@ -22,6 +22,7 @@ from nova_assets.service import serving, streaming
 from nova_assets.service.config import ServiceConfig
 from nova_assets.service.media import LINES
 from nova_assets.settings import load_settings
+from nova_assets_tests import patient
 
 ORDERS = nova.Channel(
     "orders", merge=nova.Upsert(key=["id", "on"]), schema="id bigint, on date, what string, price decimal(10,2)"
@@ -226,7 +227,7 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     """Files, changes, instants, touched partitions; what is pending; schemas and blocks."""
 
     def get(path: str, **parameters: Any) -> Any:
-        answer = httpx.get(f"{url}/v1/{path}", params=parameters)
+        answer = patient.get(f"{url}/v1/{path}", params=parameters)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -252,10 +253,10 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     execution = store.runtime.begin_insert("visits", purpose="compact")
     pending = get("channels/visits/pending")
     assert [e["id"] for e in pending["compactions"]] == [execution.id] and pending["executions"] == []
-    forged = httpx.get(f"{url}/v1/channels/visits/files", params={"known": f"2-{'0' * 64}"})
+    forged = patient.get(f"{url}/v1/channels/visits/files", params={"known": f"2-{'0' * 64}"})
     assert forged.status_code == 409 and forged.json()["code"] == "NOVA-TIMELINE-DIFFERS"
-    assert httpx.get(f"{url}/readyz").json() == {"status": "ready"}
-    assert "nova_views_applied" in httpx.get(f"{url}/metrics").text
+    assert patient.get(f"{url}/readyz").json() == {"status": "ready"}
+    assert "nova_views_applied" in patient.get(f"{url}/metrics").text
 
 
 def scripted(connection: nova.Connection, *statuses: int) -> list[httpx.Request]:
@@ -283,7 +284,7 @@ def test_little_is_loaded_for_little(store: nova.Store) -> None:
             connection.insert("visits", [visit(6, "eu", 6)])
             assert connection.read("visits", since=4).to_arrow().num_rows == 3
             for what in ("schema", "schema?at=2", "changes?since=3", "blocks?limit=1", "timeline?limit=1"):
-                assert httpx.get(f"{url}/v1/channels/visits/{what}").status_code == 200
+                assert patient.get(f"{url}/v1/channels/visits/{what}").status_code == 200
             assert served.desk.follower.counts.loaded == 0
             assert connection.read("visits", partition="dt=2024-01-01/region=eu").to_arrow().num_rows == 1
             assert served.desk.follower.counts.loaded == 1
@@ -339,18 +340,18 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
         headers = {"Authorization": f"Bearer {text}"}
         for what in ("compact", "collect"):
             for body in ({"dry_run": True}, {}):
-                answer = httpx.post(f"{asking}/v1/channels/orders/{what}", json=body, headers=headers)
+                answer = patient.post(f"{asking}/v1/channels/orders/{what}", json=body, headers=headers)
                 assert answer.status_code == 200
                 assert [word for word in WORDS if word in _untimed(answer.text)] == []
-        assert httpx.get(f"{asking}/v1/channels/orders/files", headers=headers).status_code == 403
+        assert patient.get(f"{asking}/v1/channels/orders/files", headers=headers).status_code == 403
 
 
 def test_lines_without_the_columns_that_the_partition_names(url: str, store: nova.Store) -> None:
     """As the error of rows that lack them advises."""
     asked = {"url": f"{url}/v1/channels/visits/blocks", "content": b'{"n": 7}\n', "headers": {"content-type": LINES}}
-    refused = httpx.post(**asked)
+    refused = patient.post(**asked)
     assert refused.status_code == 422 and "name the partition" in refused.json()["next"], refused.text
-    taken = httpx.post(**asked, params={"partition": "dt=2024-01-03/region=eu"})
+    taken = patient.post(**asked, params={"partition": "dt=2024-01-03/region=eu"})
     assert taken.status_code == 200, taken.text
     assert store.read("visits").to_arrow().to_pylist() == [visit(3, "eu", 7)]
 
@@ -380,8 +381,8 @@ def test_how_a_channel_stands(connection: nova.Connection, store: nova.Store) ->
 def test_an_instant_that_has_not_been_yet(connection: nova.Connection, url: str) -> None:
     connection.insert("visits", [visit(1, "eu", 1)])
     for what in ("instants", "touched"):
-        assert httpx.get(f"{url}/v1/channels/visits/{what}?after=1").status_code == 200
-        told = httpx.get(f"{url}/v1/channels/visits/{what}?after=99")
+        assert patient.get(f"{url}/v1/channels/visits/{what}?after=1").status_code == 200
+        told = patient.get(f"{url}/v1/channels/visits/{what}?after=99")
         assert told.status_code == 409 and "no instant 99" in told.json()["detail"], told.text
 
 

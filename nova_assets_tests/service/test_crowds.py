@@ -20,6 +20,7 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.service.config import ServiceConfig
 from nova_assets.service.serving import server, service_of
+from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import served
 
 STOCK = nova.Channel("stock", schema="sku bigint")
@@ -65,16 +66,16 @@ def test_one_address_shuts_nobody_else_out() -> None:
             with httpx.Client(transport=transport) as other:
                 assert other.get(f"{url}/healthz").status_code == 200
             with pytest.raises(httpx.TransportError):
-                httpx.get(f"{url}/healthz")
+                patient.get(f"{url}/healthz")
         time.sleep(0.3)  # they are closed, and count no more
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert patient.get(f"{url}/healthz").status_code == 200
 
 
 def test_connections_that_stay_half_open_are_closed() -> None:
     with served(max_connections_per_address=20, header_seconds=0.5) as (url, _), half_open(url, 20) as connections:
         assert are_open(connections) == 20
         time.sleep(1.0)
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert patient.get(f"{url}/healthz").status_code == 200
 
 
 def test_a_proxy_that_is_stated_asks_for_many() -> None:
@@ -148,11 +149,11 @@ def remove(store: nova.Store, file: Path) -> None:
 def test_a_damaged_catalog_is_not_ready_and_says_why(store: nova.Store, tmp_path: Path, damage: Any, said: str) -> None:
     file = tmp_path / "c.db"
     with server(service_of(store, ServiceConfig(port=0))).in_background() as url:
-        assert httpx.get(f"{url}/readyz").json() == {"status": "ready"}
+        assert patient.get(f"{url}/readyz").json() == {"status": "ready"}
         shutil.copy(file, tmp_path / "kept.db")
         damage(store, file)
         time.sleep(1.1)  # it looks once a second
-        answer = httpx.get(f"{url}/readyz")
+        answer = patient.get(f"{url}/readyz")
         assert (answer.status_code, answer.json()["detail"]) == (503, "the catalog is damaged")
         assert answer.json()["found"] == said and str(tmp_path) not in answer.text
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert patient.get(f"{url}/healthz").status_code == 200

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from nova_assets.service.exchange import afterwards
+from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import Issuer, asking, raw, served, shell
 
 PUBLIC = {"host": "0.0.0.0", "tls_cert": "c.pem", "tls_key": "k.pem", "public_names": ("nova.example.org",)}
@@ -252,8 +253,8 @@ def chunk(data: bytes) -> bytes:
 def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(small: str) -> None:
     answer = raw(small, head(small, "content-length: 1001", "expect: 100-continue"))
     assert status_of(answer) == 413 and b"100 Continue" not in answer and b"at most 1,000 bytes" in answer
-    assert httpx.post(f"{small}/v1/insert", content=b"x" * 1000).json() == {"bytes": 1000}
-    refused = httpx.post(f"{small}/v1/insert", content=b"x" * 5_000_000)
+    assert patient.post(f"{small}/v1/insert", content=b"x" * 1000).json() == {"bytes": 1000}
+    refused = patient.post(f"{small}/v1/insert", content=b"x" * 5_000_000)
     assert refused.status_code == 413, "also who sends it all the same gets to read why"
     assert status_of(raw(small, head(small, f"content-length: {'9' * 18}"))) == 413
 
@@ -263,8 +264,8 @@ def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_large(small: str) -> N
         for _ in range(count):
             yield b"x" * 100
 
-    assert httpx.post(f"{small}/v1/insert", content=parts(10)).json() == {"bytes": 1000}
-    refused = httpx.post(f"{small}/v1/insert", content=parts(11))
+    assert patient.post(f"{small}/v1/insert", content=parts(10)).json() == {"bytes": 1000}
+    refused = patient.post(f"{small}/v1/insert", content=parts(11))
     assert refused.status_code == 413 and refused.json()["code"] == "NOVA-REQUEST-REFUSED"
     endless = [head(small, "transfer-encoding: chunked"), *[chunk(b"x" * 600), 0.05] * 3]
     assert status_of(raw(small, *endless)) == 413
@@ -285,12 +286,12 @@ def test_waiting_for_a_body_is_not_the_handlers_time(small: str) -> None:
 
 
 def test_headers_and_addresses_are_bounded(small: str) -> None:
-    long = httpx.get(f"{small}/v1/channels/{'x' * 600}")
+    long = patient.get(f"{small}/v1/channels/{'x' * 600}")
     assert long.status_code == 414 and long.json()["expected"] == "at most 500 bytes"
-    assert httpx.get(f"{small}/v1/channels/orders?at=1&x={'y' * 600}").status_code == 414
-    big = httpx.get(f"{small}/v1/whoami", headers={"x-a": "y" * 2000})
+    assert patient.get(f"{small}/v1/channels/orders?at=1&x={'y' * 600}").status_code == 414
+    big = patient.get(f"{small}/v1/whoami", headers={"x-a": "y" * 2000})
     assert big.status_code == 431 and big.headers["content-type"] == "application/problem+json"
-    many = httpx.get(f"{small}/v1/whoami", headers=[(f"x-{n}", "") for n in range(300)])
+    many = patient.get(f"{small}/v1/whoami", headers=[(f"x-{n}", "") for n in range(300)])
     assert many.status_code == 431
 
 
@@ -311,7 +312,7 @@ def test_headers_that_drip_are_cut_off(small: str) -> None:
 def test_a_request_that_takes_too_long_is_told_so_even_if_it_cannot_be_stopped(small: str) -> None:
     for path in ("/v1/slow?seconds=5", "/v1/blocked?seconds=3"):
         began = time.monotonic()
-        answer = httpx.get(small + path)
+        answer = patient.get(small + path)
         assert answer.status_code == 504 and "ask for less" in answer.json()["next"], path
         assert answer.json()["code"] == "NOVA-REQUEST-TIMED-OUT" and time.monotonic() - began < 2, path
 
@@ -331,7 +332,7 @@ def test_what_to_do_about_what_takes_too_long(method: str, path: str, says: str)
 
 
 def test_an_answer_that_has_begun_may_take_longer(small: str) -> None:
-    assert httpx.get(f"{small}/v1/stream?seconds=0.2&parts=8").text == "row\n" * 8
+    assert patient.get(f"{small}/v1/stream?seconds=0.2&parts=8").text == "row\n" * 8
 
 
 @pytest.mark.parametrize(
@@ -381,7 +382,7 @@ def test_a_websocket_is_not_there(small: str) -> None:
 
 
 def test_a_refusal_before_the_body_has_come_keeps_the_connection_where_it_can(small: str) -> None:
-    with httpx.Client(base_url=small) as session:
+    with httpx.Client(base_url=small, timeout=patient.SECONDS) as session:
         for _ in range(3):
             answer = session.post("/v1/refuse", content=b"x" * 900)
             assert answer.status_code == 404 and "connection" not in answer.headers
@@ -391,19 +392,19 @@ def test_a_refusal_before_the_body_has_come_keeps_the_connection_where_it_can(sm
 def test_more_requests_than_may_be_are_told_to_ask_again_but_health_is_answered() -> None:
     with served(max_requests=2) as (url, _), ThreadPoolExecutor(2) as pool:
         busy = [pool.submit(httpx.get, f"{url}/v1/slow?seconds=1") for _ in range(2)]
-        _until(lambda: httpx.get(f"{url}/v1/whoami").status_code == 429)
-        refused = httpx.get(f"{url}/v1/whoami")
+        _until(lambda: patient.get(f"{url}/v1/whoami").status_code == 429)
+        refused = patient.get(f"{url}/v1/whoami")
         assert refused.headers["retry-after"] == "1" and refused.json()["code"] == "NOVA-SERVICE-BUSY"
-        assert httpx.get(f"{url}/healthz").status_code == httpx.get(f"{url}/readyz").status_code == 200
+        assert patient.get(f"{url}/healthz").status_code == patient.get(f"{url}/readyz").status_code == 200
         assert [b.result().status_code for b in busy] == [200, 200]
-        assert httpx.get(f"{url}/v1/whoami").status_code == 200
+        assert patient.get(f"{url}/v1/whoami").status_code == 200
 
 
 def test_work_that_cannot_be_stopped_counts_as_long_as_it_goes_on() -> None:
     with served(max_requests=1, request_seconds=0.2) as (url, _):
-        assert httpx.get(f"{url}/v1/blocked?seconds=1").status_code == 504
-        assert httpx.get(f"{url}/v1/whoami").status_code == 429
-        _until(lambda: httpx.get(f"{url}/v1/whoami").status_code == 200)
+        assert patient.get(f"{url}/v1/blocked?seconds=1").status_code == 504
+        assert patient.get(f"{url}/v1/whoami").status_code == 429
+        _until(lambda: patient.get(f"{url}/v1/whoami").status_code == 200)
 
 
 def test_connections_are_bounded() -> None:
@@ -414,10 +415,10 @@ def test_connections_are_bounded() -> None:
         held = [socket.create_connection(at) for _ in range(3)]  # type: ignore[arg-type]
         time.sleep(0.1)
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"{url}/healthz")
+            patient.get(f"{url}/healthz")
         for connection in held:
             connection.close()
-        _until(lambda: httpx.get(f"{url}/healthz").status_code == 200)
+        _until(lambda: patient.get(f"{url}/healthz").status_code == 200)
 
 
 def test_who_does_not_read_an_answer_holds_nothing_up() -> None:
@@ -428,7 +429,7 @@ def test_who_does_not_read_an_answer_holds_nothing_up() -> None:
         with socket.create_connection(at) as idle:  # type: ignore[arg-type]
             idle.sendall(head(url, start="GET /v1/flood HTTP/1.1"))
             _until(lambda: app.work.handlers == 1)
-            _until(lambda: httpx.get(f"{url}/v1/whoami").status_code == 200)
+            _until(lambda: patient.get(f"{url}/v1/whoami").status_code == 200)
 
 
 def _until(holds: Any, seconds: float = 5) -> None:
@@ -447,7 +448,7 @@ def test_callers_do_not_get_each_others_answers_under_load() -> None:
     with served(max_requests=8) as (url, _):
 
         def ask(n: int) -> bool:
-            with httpx.Client(base_url=url) as session:
+            with httpx.Client(base_url=url, timeout=patient.SECONDS) as session:
                 said = [session.get(f"/v1/channels/orders?at={n * 100 + i}") for i in range(20)]
             return all(a.status_code == 429 or a.json()["at"] == n * 100 + i for i, a in enumerate(said))
 

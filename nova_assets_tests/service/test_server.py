@@ -26,6 +26,7 @@ from nova_assets.service.exposure import exposed
 from nova_assets.service.server import Server
 from nova_assets.service.shell import Shell
 from nova_assets.views.client import Client
+from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import served, shell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,7 @@ class Process:
         self.url = self.process.stdout.readline().strip()
         for _ in range(200):
             try:
-                httpx.get(f"{self.url}/healthz")
+                patient.get(f"{self.url}/healthz")
                 return
             except httpx.TransportError:
                 time.sleep(0.05)
@@ -82,7 +83,7 @@ class Asking(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.answer = httpx.get(self.url, timeout=15)
+            self.answer = patient.get(self.url, timeout=15)
         except Exception as error:
             self.error = error
 
@@ -112,7 +113,7 @@ def test_a_request_at_work_is_answered_before_the_service_ends_with_0(stopped: l
 def test_while_it_stops_nobody_new_is_let_in_and_it_says_that_it_is_not_ready(stopped: list[Process]) -> None:
     process = Process(shutdown_grace=8)
     stopped.append(process)
-    with httpx.Client(base_url=process.url) as kept:
+    with httpx.Client(base_url=process.url, timeout=patient.SECONDS) as kept:
         assert kept.get("/readyz").status_code == 200
         asking = Asking(f"{process.url}/v1/slow?seconds=2")
         process.process.send_signal(signal.SIGTERM)
@@ -123,7 +124,7 @@ def test_while_it_stops_nobody_new_is_let_in_and_it_says_that_it_is_not_ready(st
         refused = kept.get("/v1/whoami")
         assert refused.status_code == 503 and refused.headers["connection"] == "close"
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{process.url}/readyz")
+            patient.get(f"{process.url}/readyz")
         asking.join()
         assert asking.answer is not None and asking.answer.status_code == 200
     assert process.process.wait(10) == 0
@@ -170,7 +171,7 @@ def test_a_port_that_is_taken_is_named_with_who_holds_it() -> None:
         assert error.port == port and "--port 0" in str(error.next)
         if sys.platform == "linux":
             assert f"process {os.getpid()}" in str(error.found)
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert patient.get(f"{url}/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
@@ -184,7 +185,7 @@ def test_any_free_port_is_said_and_answers(host: str) -> None:
     if host == "::1" and not _has_ipv6():
         pytest.skip("this machine has no IPv6")
     with served(host=host) as (url, _):
-        answer = httpx.get(f"{url}/v1/whoami")
+        answer = patient.get(f"{url}/v1/whoami")
         assert answer.status_code == 200 and urlsplit(url).port not in (0, None)
         assert "server" not in answer.headers, "what it is made of is nobody's business"
         assert answer.json()["client"] in ("127.0.0.1", "::1")
@@ -203,18 +204,18 @@ def test_in_the_background_signals_are_left_alone_and_the_port_is_free_again() -
     before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT)}
     with served() as (url, _):
         assert {s: signal.getsignal(s) for s in before} == before
-        assert httpx.get(f"{url}/healthz").status_code == 200
+        assert patient.get(f"{url}/healthz").status_code == 200
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/healthz")
+        patient.get(f"{url}/healthz")
     with served(port=urlsplit(url).port) as (again, _):
-        assert again == url and httpx.get(f"{again}/healthz").status_code == 200
+        assert again == url and patient.get(f"{again}/healthz").status_code == 200
 
 
 def test_a_block_that_raises_ends_the_service_too() -> None:
     with pytest.raises(KeyError), served() as (url, _):
         raise KeyError("x")
     with pytest.raises(httpx.ConnectError):
-        httpx.get(url)
+        patient.get(url)
 
 
 @pytest.mark.parametrize(
@@ -252,11 +253,11 @@ def test_tls(tmp_path: Path) -> None:
     with served(**files) as (url, _):
         assert url.startswith("https://127.0.0.1:")
         trusted = ssl.create_default_context(cafile=files["tls_cert"])
-        assert httpx.get(f"{url}/v1/whoami", verify=trusted).json()["url"].startswith("https://")
+        assert patient.get(f"{url}/v1/whoami", verify=trusted).json()["url"].startswith("https://")
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{url}/v1/whoami")
+            patient.get(f"{url}/v1/whoami")
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"{url}/v1/whoami".replace("https", "http"))
+            patient.get(f"{url}/v1/whoami".replace("https", "http"))
 
 
 def test_a_certificate_of_ones_own_is_named_to_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 
 from nova_assets.service.media import ARROW, LINES, PARQUET
+from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import raw
 from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, deployed, rows_of, stream_of
 
@@ -395,17 +396,17 @@ def test_what_a_caller_may_not_see_takes_no_room_of_what_they_may(tmp_path: Path
         mine, all_ = there.token("sums", read=("stock", "totals")), there.token("all", read=("*",))
         for what in ("executions", "firings"):
             url = f"{there.url}/v1/{what}"
-            latest = httpx.get(url, params={"limit": 1}, headers=all_).json()
-            seen = httpx.get(url, headers=mine).json()
+            latest = patient.get(url, params={"limit": 1}, headers=all_).json()
+            seen = patient.get(url, headers=mine).json()
             assert latest[0]["binding"] != "sums" and {found["binding"] for found in seen} == {"sums"}
-            assert httpx.get(url, params={"limit": 1}, headers=mine).json() == seen[:1]
+            assert patient.get(url, params={"limit": 1}, headers=mine).json() == seen[:1]
 
 
 def test_a_timeline_tells_by_whom_to_who_may_read_what_they_read(tmp_path: Path) -> None:
     with deployed(tmp_path, auth="tokens") as there:
         url = f"{there.url}/v1/channels/totals/timeline"
         both, one = there.token("both", read=("stock", "totals")), there.token("one", read=("totals",))
-        [seen], [less] = httpx.get(url, headers=both).json(), httpx.get(url, headers=one).json()
+        [seen], [less] = patient.get(url, headers=both).json(), patient.get(url, headers=one).json()
     assert seen["binding"] == "sums" and seen["details"]["tasks"]
     assert less == {**seen, "binding": None, "details": {}}
 
@@ -416,20 +417,20 @@ def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Path)
         (tmp_path / "wh" / paths[0]).write_bytes(b"PAR1 nonsense PAR1")
         (tmp_path / "wh" / paths[1]).unlink()
         for ask in ("data", "data?since=1", "data?at=3"):
-            answer = httpx.get(f"{broken.url}/v1/channels/stock/{ask}")
+            answer = patient.get(f"{broken.url}/v1/channels/stock/{ask}")
             assert answer.status_code in (500, 503), answer.text
             tells_no_place(broken, answer.text)
         assert [e for e in broken.store.catalog.at_work() if e.purpose == "read"] == [], "it lets go of its pins"
         body = stream_of(rows_of("stock", 1))
         (tmp_path / "wh").rename(tmp_path / "elsewhere")
         (tmp_path / "wh").write_text("no folder")
-        answer = httpx.post(f"{broken.url}/v1/channels/stock/blocks", content=body, headers={"content-type": ARROW})
+        answer = patient.post(f"{broken.url}/v1/channels/stock/blocks", content=body, headers={"content-type": ARROW})
         assert answer.status_code in (500, 503), answer.text
         tells_no_place(broken, answer.text)
 
 
 def _blocks(there: Deployed, channel: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = httpx.get(f"{there.url}/v1/channels/{channel}/blocks").json()
+    found: list[dict[str, Any]] = patient.get(f"{there.url}/v1/channels/{channel}/blocks").json()
     return found
 
 

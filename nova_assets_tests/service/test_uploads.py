@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from nova_assets.service.media import ARROW, LINES, PARQUET
 from nova_assets.service.uploads import Spool
+from nova_assets_tests import patient
 from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of
 from nova_assets_tests.service.make_corpus import FOLDER, corpus
 
@@ -74,7 +75,7 @@ class Serving:
         return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
 
 
-SESSION = httpx.Client()
+SESSION = httpx.Client(timeout=patient.SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +173,7 @@ def test_a_large_bad_body_is_refused_in_time_and_little_memory(serving: Serving,
     before, began = serving.seen(), time.monotonic()
     refused(serving, before, serving.put(body, type_))
     assert time.monotonic() - began < 10
-    assert httpx.get(f"{serving.url}/readyz").status_code == 200
+    assert patient.get(f"{serving.url}/readyz").status_code == 200
 
 
 @settings(
@@ -198,7 +199,7 @@ def test_bodies_that_are_mutated_are_refused_or_taken_whole(serving: Serving, da
     answer = serving.put(bytes(body), TYPES[file.suffix])
     if answer.status_code == 200:
         assert answer.json()["channel" if "columns" in answer.json() else "id"]
-        assert httpx.get(f"{serving.url}/v1/channels/stock/data").status_code == 200
+        assert patient.get(f"{serving.url}/v1/channels/stock/data").status_code == 200
     else:
         refused(serving, before, answer)
 
@@ -268,6 +269,6 @@ def test_what_was_taken_is_what_was_sent(serving: Serving) -> None:
     rows = pa.table({"sku": [901, 902], "name": ["ä", None], "price": [float("nan"), 0.0]})
     assert serving.put(stream_of(rows), ARROW).status_code == 200
     keys = {"keys": [{"sku": 901}, {"sku": 902}]}
-    answer = httpx.post(f"{serving.url}/v1/channels/stock/read", json=keys)
+    answer = patient.post(f"{serving.url}/v1/channels/stock/read", json=keys)
     found = pa.ipc.open_stream(answer.content).read_all().sort_by("sku")
     assert found.column("name").to_pylist() == ["ä", None] and str(found.column("price")[0]) == "nan"

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from nova_assets.service.media import ARROW, LINES
+from nova_assets_tests import patient
 from nova_assets_tests.service.deployed import CHANNELS, Deployed, deployed, stream_of
 
 NAMES = ("stock", "events", "quokka_ledger", "later")
@@ -78,7 +79,7 @@ def test_who_may_also_read_is_told_what_is_wrong(there: Deployed) -> None:
     """And the code is the same for both, so that programs can tell the kinds of mistakes apart."""
     body = stream_of(pa.table({"sku": ["x"], "name": ["a"], "price": [1.0]}))
     answers = [
-        httpx.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
+        patient.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
         for token in (there.token("both", write=("stock",), read=("stock",)), there.token("w", write=("stock",)))
     ]
     both, writer = (a.json() for a in answers)
@@ -92,5 +93,5 @@ def test_nothing_of_a_refused_insert_stays(there: Deployed, tmp_path: Path) -> N
     before = there.files(), there.unfinished()
     token = there.token("again", write=("stock",))
     body = stream_of(pa.table({"wrong": [1]}))
-    httpx.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
+    patient.post(f"{there.url}/v1/channels/stock/blocks", content=body, headers={**token, "content-type": ARROW})
     assert (there.files(), there.unfinished()) == before
