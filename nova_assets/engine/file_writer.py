@@ -6,6 +6,7 @@ A file carries its own name, and a checksum for each page. Its digest is compute
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,10 +68,14 @@ class FileWriter:
 
     Args:
         path: address of the file.
+        dictionaries: names of the columns that are written with a dictionary; all by default. Numbers in lists never
+            are.
         options: of ``pyarrow.parquet.ParquetWriter``.
     """
 
-    def __init__(self, path: str, schema: pa.Schema, **options: Any) -> None:
+    def __init__(
+        self, path: str, schema: pa.Schema, dictionaries: Collection[str] | None = None, **options: Any
+    ) -> None:
         self.path = path
         self.rows = 0
         self._collected: list[pq.FileMetaData] = []
@@ -80,6 +85,7 @@ class FileWriter:
                 self._sink,
                 schema,
                 compression="zstd",
+                use_dictionary=_dictionary_leaves(schema, dictionaries) or False,
                 store_schema=False,
                 write_page_checksum=True,
                 metadata_collector=self._collected,
@@ -129,6 +135,29 @@ class FileWriter:
         with suppress(Exception):
             self._writer.close()
         self._sink.discard()
+
+
+def _dictionary_leaves(schema: pa.Schema, columns: Collection[str] | None) -> list[str]:
+    """Parquet paths of the leaves of some columns that are written with a dictionary.
+
+    Spark's vectorized reader decodes a number in a list before it looks whether the number is null. It fails where the
+    dictionary has no entry, because all numbers of the row group are null.
+    """
+    fields = [f for f in schema if columns is None or f.name in columns]
+    return [path for field in fields for path in _leaves(field.type, field.name)]
+
+
+def _leaves(type_: pa.DataType, path: str, *, is_element: bool = False) -> Iterator[str]:
+    if pa.types.is_struct(type_):
+        for field in type_:
+            yield from _leaves(field.type, f"{path}.{field.name}")
+    elif pa.types.is_map(type_):
+        yield from _leaves(type_.key_type, f"{path}.key_value.key", is_element=True)
+        yield from _leaves(type_.item_type, f"{path}.key_value.value", is_element=True)
+    elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        yield from _leaves(type_.value_type, f"{path}.list.element", is_element=True)
+    elif not is_element or not pa.types.is_primitive(type_):
+        yield path
 
 
 def _here(path: str) -> BinaryIO:

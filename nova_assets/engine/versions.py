@@ -28,9 +28,10 @@ def collected(frame: DataFrame) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A table as a frame."""
+    """A table as a frame. Says the types: by itself, Spark makes ``timestamp`` of ``timestamp_ntz``."""
+    struct = to_struct(from_arrow(table.schema))
     if SPARK_4:
-        return spark.createDataFrame(table)
+        return spark.createDataFrame(table, struct)
     # Spark 3.5 takes pandas alone, which would make floats of whole numbers that may be null. This is how it goes on
     # when it has made an Arrow stream of those.
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
@@ -41,8 +42,7 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     rows = classic.sparkContext._serialize_to_jvm(
         batches, ArrowStreamSerializer(), python.readArrowStreamFromFile, classic._jvm.ArrowIteratorServer
     )
-    struct = to_struct(from_arrow(table.schema)).json()
-    return DataFrame(python.toDataFrame(rows, struct, classic._jsparkSession), spark)
+    return DataFrame(python.toDataFrame(rows, struct.json(), classic._jsparkSession), spark)
 
 
 def try_cast(value: Column, type_: DataType) -> Column:

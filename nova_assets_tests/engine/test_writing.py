@@ -167,3 +167,19 @@ def test_columns_that_spark_has_names_for_itself(tmp_path: Path, spark: Any) -> 
         assert found["_metadata"] == "m2" and found["back`tick"] == 2
         (found,) = store.read("t", since=1, keys=pa.table({"a.b": ["x"]})).to_arrow().to_pylist()
         assert found["a.b"] == "x" and found["_deleted"] is False
+
+
+def test_lists_of_nothing_but_nulls_can_be_transformed(way: str, tmp_path: Path, spark: Any) -> None:
+    """Spark's vectorized reader fails on such a list in a file that keeps an empty dictionary for it."""
+    types = ("int", "bigint", "float", "double", "date", "timestamp", "decimal(9,2)", "string", "array<int>")
+    ddl = ", ".join(f"c{n} array<{t}>" for n, t in enumerate(types))
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(nova.Channel("lists", schema=f"id int, {ddl}"))
+        store.insert("lists", [{"id": 1, **{f"c{n}": [None] for n in range(len(types))}}])
+        store.insert("lists", [{"id": 2, **{f"c{n}": [None] for n in range(len(types) - 1)}, "c8": [[None]]}])
+        store.compact("lists")
+        rows = store.read("lists").to_spark()
+    for n in range(len(types)):
+        same = F.transform(f"c{n}", lambda e: e)
+        assert [r["list"] for r in rows.where("id = 1").select(same.alias("list")).collect()] == [[None]]
+        assert rows.groupBy(f"c{n}").count().count() == (2 if n == 8 else 1)

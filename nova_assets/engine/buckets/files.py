@@ -254,7 +254,7 @@ def _options(table: pa.Table) -> dict[str, object]:
     step = max(1, table.num_rows // _SAMPLED)
     sample = table.take(pa.array(np.arange(0, table.num_rows, step)))
     repeated = [name for name in table.column_names if _repeats_itself(sample[name])]
-    return {"use_dictionary": repeated or False, "write_page_index": True}
+    return {"dictionaries": repeated, "write_page_index": True}
 
 
 def _repeats_itself(sample: pa.ChunkedArray) -> bool:
