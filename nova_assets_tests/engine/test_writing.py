@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ from pyspark.sql import functions as F
 
 import nova_assets as nova
 from nova_assets.engine import resolver
+from nova_assets.engine.types import from_struct
+from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.schema import parse_ddl
+from nova_assets.settings import load_settings
 from nova_assets.store import Store
 
 pytestmark = pytest.mark.spark
@@ -183,3 +189,23 @@ def test_lists_of_nothing_but_nulls_can_be_transformed(way: str, tmp_path: Path,
         same = F.transform(f"c{n}", lambda e: e)
         assert [r["list"] for r in rows.where("id = 1").select(same.alias("list")).collect()] == [[None]]
         assert rows.groupBy(f"c{n}").count().count() == (2 if n == 8 else 1)
+
+
+@pytest.mark.parametrize("strategy", ["memory", "cells", "frame"])
+def test_rows_found_by_key_have_the_types_of_the_channel(strategy: str, tmp_path: Path, spark: Any) -> None:
+    """In a table and in a frame."""
+    ddl = "k timestamp_ntz, a timestamp, b array<timestamp_ntz>, c struct<x:date,y:timestamp_ntz>, d decimal(9,2)"
+    settings = replace(load_settings(start=tmp_path), way=strategy)
+    with nova.open(
+        catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark, settings=settings
+    ) as store:
+        channel = nova.Channel("c", merge=nova.Upsert(key="k"), schema=ddl)
+        store.register(channel)
+        moment = datetime(2024, 3, 10, 2, 30)
+        values = {"a": moment.replace(tzinfo=UTC), "b": [moment], "c": {"x": moment.date(), "y": moment}, "d": None}
+        store.insert("c", [{"k": moment, **values}, {"k": datetime(2025, 1, 1), **values}])
+        for keys in ([{"k": moment}], [{"k": datetime(2023, 1, 1)}]):
+            found = store.read("c", keys=keys)
+            assert from_struct(found.to_spark().schema) == parse_ddl(ddl)
+            assert found.to_arrow().schema == to_arrow(parse_ddl(ddl))
+            assert found.to_spark().toArrow().to_pylist() == found.to_arrow().to_pylist()
