@@ -58,6 +58,8 @@ def take(data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
         SchemaMismatch: a value or type that cannot be a channel's.
     """
     if is_spark(data):
+        if not data.columns:
+            _check_columns(data.count(), 0)
         return data
     if _are_paths(data):
         return _from_paths([Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema, evolves)
@@ -71,9 +73,21 @@ def take(data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
 
 
 def _finished(table: pa.Table, schema: Schema | None, kind: InputKind, evolves: bool) -> pa.Table:
+    _check_columns(table.num_rows, table.num_columns)
     table = convert_table(table, schema, kind, evolves=evolves)
     schema_of(table)  # refuses twin names and types that Spark lacks
     return _with_deletions(table, schema)
+
+
+def _check_columns(rows: int, columns: int) -> None:
+    """An Arrow table without a column forgets how many rows it has. Raises EmptyInput."""
+    if rows and not columns:
+        raise EmptyInput(
+            "rows without a column were given to insert",
+            found=f"{rows} rows",
+            expected="at least one column",
+            next="name a column of the channel, and give None where a row has no value",
+        )
 
 
 def _is_frame_of(library: str, data: Any) -> bool:
@@ -151,6 +165,7 @@ def _from_pandas(data: Any, schema: Schema | None) -> pa.Table:
             found=", ".join(ascii(c) for c in data.columns)[:500],
             next="data.columns = data.columns.astype(str)",
         )
+    _check_columns(len(data), len(data.columns))
     columns = [_column_of_pandas(name, data.iloc[:, n], schema) for n, name in enumerate(data.columns)]
     return pa.Table.from_arrays(columns, names=list(data.columns))
 
@@ -182,6 +197,7 @@ def _from_rows(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.T
             found=", ".join(ascii(n) for n in strange[:5]),
             expected='rows as {"column": value, ...}',
         )
+    _check_columns(len(rows), len(names))
     declared = _declared(schema)
     return pa.table({n: _column_of_rows(n, [row.get(n) for row in rows], declared.get(n)) for n in names})
 

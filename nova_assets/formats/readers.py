@@ -62,10 +62,13 @@ def read(file: File, format_: Format, schema: Schema | None) -> pa.Table:
     """All records of a file, parsed to the declared types; other columns as they are.
 
     Raises:
-        BadRecord: it is not whole, or not what it is said to be.
+        BadRecord: it is not whole, not what it is said to be, or its records have no column.
         EmptyInput: it has no record.
     """
-    return _WHOLE[format_](file, schema)
+    table = _WHOLE[format_](file, schema)
+    if not table.num_columns:  # such a table loses its rows on its way
+        raise bad(file, "the file's records have no column", found=f"{table.num_rows} records")
+    return table
 
 
 def read_what_is_right(file: File, format_: Format, schema: Schema, *, drop: bool = False) -> Parsed:

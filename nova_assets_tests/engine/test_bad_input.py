@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,7 +21,11 @@ DDL = "id bigint, name string, price double"
 def store(tmp_path: Path) -> Iterator[nova.Store]:
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as opened:
         opened.register(
-            [nova.Channel("bag", schema=DDL), nova.Channel("keyed", merge=nova.Upsert(key="id"), schema=DDL)]
+            [
+                nova.Channel("bag", schema=DDL),
+                nova.Channel("keyed", merge=nova.Upsert(key="id"), schema=DDL),
+                nova.Channel("open"),
+            ]
         )
         opened.insert("bag", [{"id": 1, "name": "a", "price": 1.0}])
         opened.insert("keyed", [{"id": 1, "name": "a", "price": 1.0}])
@@ -47,6 +52,11 @@ def truncated_parquet(folder: Path) -> Path:
     return written(folder / "t.parquet", whole[: len(whole) // 2])
 
 
+def columnless_parquet(folder: Path) -> Path:
+    pq.write_table(pa.table({"x": [1, 2]}).select([]), folder / "c.parquet")
+    return folder / "c.parquet"
+
+
 def row(**other: Any) -> dict[str, Any]:
     return {"id": 2, "name": "b", "price": 2.0, **other}
 
@@ -66,6 +76,16 @@ CASES: dict[str, tuple[str, Any, type[nova.NovaError], str]] = {
     "a key twice": ("keyed", [row(), row(price=3.0)], nova.BadKey, "2 live rows of one key.*names no order_by"),
     "deletions in a bag": ("bag", [row(_deleted=True)], nova.SchemaMismatch, "append-only.*'_deleted'"),
     "an empty list": ("bag", [], nova.EmptyInput, "nothing was given"),
+    "dicts without a column": ("open", [{}, {}], nova.EmptyInput, "rows without a column.*2 rows"),
+    "a table without a column": ("open", pa.table({"x": [1]}).select([]), nova.EmptyInput, "rows without a column"),
+    "pandas without a column": ("open", pd.DataFrame(index=[1, 2]), nova.EmptyInput, "rows without a column"),
+    "JSON without a column": (
+        "open",
+        lambda f: written(f / "e.jsonl", b"{}\n{}\n"),
+        nova.BadRecord,
+        "no column.*2 rec",
+    ),
+    "Parquet without a column": ("open", columnless_parquet, nova.BadRecord, "no column"),
     "a file without a byte": ("bag", lambda f: written(f / "e.csv", b""), nova.EmptyInput, "e.csv is empty"),
     "truncated Parquet": ("bag", truncated_parquet, nova.BadRecord, "t.parquet"),
     "truncated JSON lines": (

@@ -209,3 +209,12 @@ def test_rows_found_by_key_have_the_types_of_the_channel(strategy: str, tmp_path
             assert from_struct(found.to_spark().schema) == parse_ddl(ddl)
             assert found.to_arrow().schema == to_arrow(parse_ddl(ddl))
             assert found.to_spark().toArrow().to_pylist() == found.to_arrow().to_pylist()
+
+
+def test_a_frame_without_a_column_is_refused_unless_it_has_no_row(tmp_path: Path, spark: Any) -> None:
+    """It would lose its rows: an Arrow table without a column has none."""
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
+        store.register(nova.Channel("open"))
+        with pytest.raises(nova.EmptyInput, match=r"(?s)rows without a column.*2 rows"):
+            store.insert("open", spark.range(2).select())
+        assert store.insert("open", spark.range(0).select()).seq == 0

@@ -84,7 +84,7 @@ class Chooser:
         column = rng.choice(free)
         if rng.random() < 0.5 and column.type.wider is not None:
             return {"wider": (column.name,), "form": "arrow"}
-        if rng.random() < 0.5:
+        if rng.random() < 0.5 and len(self.naive.columns) > 1:
             return {"without": (column.name,), "form": "arrow"}
         type_ = rng.choice(list(TYPES.values()))
         return {"brings": (f"e{self.naive.next_identity}", type_.ddl, rng.choice(type_.values)), "form": "arrow"}
