@@ -206,6 +206,9 @@ class StubEngine:
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, list)
 
+    def column_names(self, frame: list[Row]) -> Sequence[str]:
+        return list(frame[0]) if frame else self.default.names
+
     def count(self, frame: list[Row]) -> int:
         return len(frame)
 

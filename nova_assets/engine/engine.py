@@ -180,6 +180,10 @@ class SparkEngine:
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, pa.Table) or (hasattr(data, "schema") and type(data).__module__.startswith("pyspark."))
 
+    def column_names(self, frame: Any) -> Sequence[str]:
+        names: Sequence[str] = frame.column_names if isinstance(frame, pa.Table) else frame.columns
+        return names
+
     def count(self, frame: Any) -> int:
         return int(frame.num_rows if isinstance(frame, pa.Table) else frame.count())
 

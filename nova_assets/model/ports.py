@@ -441,6 +441,9 @@ class Engine(Protocol):
     def is_frame(self, data: Any) -> bool:
         """Whether something is a frame of this engine, or an Arrow table."""
 
+    def column_names(self, frame: Frame) -> Sequence[str]:
+        """Names of a frame's columns, in their order."""
+
     def count(self, frame: Frame) -> int:
         """The rows of a frame, evaluated for it."""
 

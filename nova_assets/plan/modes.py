@@ -102,15 +102,24 @@ def _since_empty(history: History, at: int) -> Change:
 
 def _around_drops(history: History, partition: str, since: int, at: int) -> Iterator[Chain | Diff | Inserts]:
     """What came to a partition of a bag before, between and after it was dropped: a bag cannot tell of rows that went,
-    so a base that came later is compared with what was left."""
+    so a base that came later is compared with what was left. All of it has the columns of ``at``."""
+    schema = schema_at(history, at)
     alone = history.only({partition})
     drops = sorted(b.hi for b in alone.blocks if b.origin == "drop" and since < b.hi <= at)
     for start, end in zip((since, *drops), (*(n - 1 for n in drops), at), strict=True):
         found = changes(alone, start, end)
         if isinstance(found, Together):
-            yield from found.parts
+            yield from (_with_schema(part, schema) for part in found.parts)
         elif isinstance(found, Chain | Diff | Inserts):
-            yield found
+            yield _with_schema(found, schema)
+
+
+def _with_schema(read: Chain | Diff | Inserts, schema: Schema | None) -> Chain | Diff | Inserts:
+    if isinstance(read, Chain):
+        return replace(read, schema=schema)
+    if isinstance(read, Inserts):
+        return replace(read, snapshot=replace(read.snapshot, schema=schema))
+    return replace(read, new=replace(read.new, schema=schema))
 
 
 def without_drops(history: History, since: int, at: int) -> History:

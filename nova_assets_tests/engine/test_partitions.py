@@ -215,3 +215,29 @@ def test_what_a_task_staged_in_several_partitions_is_merged_with_what_is_there(
     assert rows["whole"] == [("a", 1, 10), ("b", 2, 2), ("b", 3, 30)]
     assert rows["found"] == [("a", 1, 10), ("b", 3, 30)]
     assert rows["told"] == rows["whole"], "the first run is told of everything"
+
+
+def test_rows_of_a_dropped_partition_are_told_in_the_columns_of_today(tmp_path: Path, spark: Any) -> None:
+    told: list[tuple[list[str], list[tuple[Any, ...]]]] = []
+
+    def opened(column: str) -> Store:
+        visits = nova.Channel("visits", schema=f"day string, {column} int", partitions=[nova.dynamic("day")])
+
+        @nova.task(consumes=nova.new(visits), produces=nova.delta(nova.Channel("count", schema="n bigint")))
+        def count(visits: Any) -> Any:
+            told.append((visits.columns, sorted(tuple(r) for r in visits.collect())))
+            return visits.groupBy().count().withColumnRenamed("count", "n")
+
+        project = nova.Project([nova.bind(nova.Workflowette("count", [count]), name="count", partitions=[])])
+        store = nova.open(project, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark)
+        store.register(visits, replace=True)
+        return store
+
+    with opened("hits") as store:
+        store.run("count")
+        store.insert("visits", [{"day": "mon", "hits": 1}, {"day": "tue", "hits": 2}])
+        store.drop("visits", {"day": "mon"})
+    with opened("pages") as store:
+        store.insert("visits", [{"day": "wed", "pages": 3}])
+        store.run("count")
+    assert told[1:] == [(["day", "pages"], [("mon", None), ("tue", None), ("wed", 3)])]

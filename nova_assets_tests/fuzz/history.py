@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -415,7 +416,10 @@ def _as_data(rows: list[dict[str, Any]], columns: tuple[Column, ...], form: str,
 
 
 def _as_type(value: Any, column: Column) -> Any:
-    """A date as the midnight that it is in a column that brings moments."""
+    """A date as the midnight that it is in a column that brings moments. Raises Stale: the type has no such value."""
+    narrow = column.type.arrow == pa.float32() and value is not None and not math.isnan(value)
+    if narrow and pa.scalar(value, pa.float32()).as_py() != value:  # pyarrow rounds it
+        raise Stale
     is_date = isinstance(value, date) and not isinstance(value, datetime)
     return datetime(value.year, value.month, value.day) if is_date and column.type.ddl == "timestamp_ntz" else value
 

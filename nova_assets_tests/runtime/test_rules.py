@@ -421,6 +421,7 @@ def test_outputs_that_are_none_or_misnamed_are_told(opened: Opener) -> None:
         ({"fresh": []}, "a dict of 'fresh'"),
         ([], "list"),
         ({"fresh": [], "seen": None}, "None for port 'seen'"),
+        ({"fresh": [], "seen": [{}, {}]}, "a frame without a column for port 'seen'"),
     ):
         store = opened(wrong(result))
         with pytest.raises(nova.TaskFailed, match="is not its output") as met:
