@@ -27,6 +27,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
 from nova_assets.settings import load_settings
 from nova_assets.store import Store
+from nova_assets.warehouse import adopt_warehouse
 from nova_assets_tests import postgres
 from nova_assets_tests.stub_engine import Row, StubEngine
 
@@ -70,14 +71,15 @@ class World:
         project = catalogs.project(size.lengths)
         settings = load_settings(start=root, catalog=url, warehouse=str(root / "wh"))
         self.size, self.url = size, url
-        self.filled = self._fill(project)
         engine = NoFiles(root / "wh", catalogs.SCHEMA)
+        self.filled = self._fill(project, engine)
         self.store = Store(settings, project, open_catalog(url), engine)
         self.times: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
 
-    def _fill(self, project: nova.Project) -> Mapping[str, int]:
+    def _fill(self, project: nova.Project, engine: NoFiles) -> Mapping[str, int]:
         catalog = open_catalog(self.url)
         catalog.register(project.channels, project.bindings)
+        adopt_warehouse(catalog, engine)
         catalog.close()
         bulk = Bulk(self.url)
         catalogs.fill(bulk, self.size)

@@ -155,12 +155,15 @@ class Session:
         Raises:
             EngineUnavailable: Spark has ended.
         """
+        before = self._session
         try:
             yield
         except EngineUnavailable:
             raise
         except Exception as error:
-            spark = self._session
+            # A frame of the session that has ended fails, too, after another session has been started.
+            replaced = before is not None and before is not self._session and is_lost_connection(error)
+            spark = before if replaced else self._session
             if spark is None or not _ended_by(error, spark):
                 raise
             told = error.what if isinstance(error, NovaError) else fault(error).said

@@ -36,9 +36,11 @@ class Chooser:
         self.scenario = scenario
         self.naive = naive
         self.with_spark = with_spark
+        self._last = ""
 
     def choose(self, rng: random.Random) -> Command:
-        """The next command, at random."""
+        """The next command, at random. What follows a redefinition is often a compaction, which rewrites blocks of the
+        columns of before."""
         naive = self.naive
         weights = {
             "insert": 30,
@@ -47,7 +49,7 @@ class Chooser:
             "read_at": 10,
             "read_since": 12,
             "read_keys": 6 if naive.model.key else 0,
-            "compact": 6,
+            "compact": 200 if self._last == "redefine" else 6,
             "collect": 2,
             "restore": 3,
             "redefine": 4,
@@ -56,7 +58,9 @@ class Chooser:
             "run": 6 if self.with_spark else 0,
         }
         name = rng.choices(list(weights), list(weights.values()))[0]
-        return Command(name, getattr(self, f"_choose_{name}", lambda _: {})(rng))
+        arguments = getattr(self, f"_choose_{name}", lambda _: {})(rng)
+        self._last = name
+        return Command(name, arguments)
 
     def _choose_insert(self, rng: random.Random) -> dict[str, Any]:
         columns = self.naive.columns
@@ -173,6 +177,8 @@ class Chooser:
         return rng.choice(["cells", "frame", "batches"])
 
     def _choose_compact(self, rng: random.Random) -> dict[str, Any]:
+        if self._last == "redefine":
+            return {"chained": False, "partition": None}
         return {"chained": rng.random() < 0.4, "partition": self._some_partition(rng)}
 
     def _choose_restore(self, rng: random.Random) -> dict[str, Any]:

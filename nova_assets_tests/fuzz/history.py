@@ -291,6 +291,8 @@ class History:
                 if canonical_partition is not None
             ]
         self.store.compact("table", chained=chained, partitions=names)
+        for number in range(max(1, self.naive.head - 2), self.naive.head + 1):  # in the columns of their time
+            self._do_read_at(number, None, None, "memory")
 
     def _do_collect(self) -> None:
         self.store.collect("table")
