@@ -445,6 +445,7 @@ def _until(holds: Any, seconds: float = 5) -> None:
 
 
 def test_callers_do_not_get_each_others_answers_under_load() -> None:
+    before = threading.active_count()  # tests before this one may have left some
     with served(max_requests=8) as (url, _):
 
         def ask(n: int) -> bool:
@@ -454,4 +455,4 @@ def test_callers_do_not_get_each_others_answers_under_load() -> None:
 
         with ThreadPoolExecutor(12) as pool:
             assert all(pool.map(ask, range(12)))
-        assert threading.active_count() < 40
+        assert threading.active_count() < before + 30
