@@ -21,13 +21,14 @@ _SECRET_WORDS = (
 )
 _SECRET_NAMES = frozenset({"pass", "key", "sig", "sas", "auth"})
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>`]+")
+# Texts may be megabytes of one word, so no pattern looks through a word from each of its letters on.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s'\"<>`]+")
 _ASSIGNED = re.compile(
-    r"([\w.-]*(?:password|passwd|passphrase|secret)[\w.-]*)=(?!=)('[^']*'|\"[^\"]*\"|[^\s,;&'\"]+)", re.IGNORECASE
+    r"((?:password|passwd|passphrase|secret)[\w.-]{0,80})=(?!=)('[^']*'|\"[^\"]*\"|[^\s,;&'\"]+)", re.IGNORECASE
 )
 _TOKEN = re.compile(r"\b(nova_[0-9a-f]{16}_)[A-Za-z0-9_-]{20,}")
 _BEARER = re.compile(r"\b(Bearer\s+)[A-Za-z0-9._~+/=-]{8,}", re.I)
-_PARAMETER = re.compile(r"([?&])([^=&\s]+)=([^&]*)")
+_PARAMETER = re.compile(r"([?&])([^=&?\s]+)=([^&]*)")
 _SPARK_PARAMETER = re.compile(r"(;)([^=;\s]+)=([^;]*)")
 _QUERY = re.compile(r"\?[A-Za-z_%][\w.%-]*=")
 _PORT = re.compile(r"\d{1,5}(?:[/?#;]|$)")

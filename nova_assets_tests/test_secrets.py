@@ -251,6 +251,15 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert mask(text) == text
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text", ["x" * 1_000_000 + " = ://", "secret" * 100_000 + "=", "a://" + "?" * 500_000 + "=", "-" * 500_000 + "://="]
+)
+def test_a_text_of_a_megabyte_is_masked_in_time(text: str) -> None:
+    """Word after word, and not each word from each of its letters on, which takes hours."""
+    assert mask(f"{text} password={PLANTED[0]}").endswith(f" password={MASK}")
+
+
 def test_rows_are_not_masked() -> None:
     """Data is the user's: addresses in it are given as they are."""
     with World() as world:

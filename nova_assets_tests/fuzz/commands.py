@@ -45,7 +45,7 @@ class Chooser:
         weights = {
             "insert": 30,
             "insert_base": 6,
-            "insert_unsound": 4,
+            "insert_unsound": 8,
             "read_at": 10,
             "read_since": 12,
             "read_keys": 6 if naive.model.key else 0,
@@ -58,7 +58,7 @@ class Chooser:
             "run": 6 if self.with_spark else 0,
         }
         name = rng.choices(list(weights), list(weights.values()))[0]
-        arguments = getattr(self, f"_choose_{name}", lambda _: {})(rng)
+        arguments: dict[str, Any] = getattr(self, f"_choose_{name}", lambda _: {})(rng)
         self._last = name
         return Command(name, arguments)
 
@@ -114,7 +114,7 @@ class Chooser:
     def _choose_insert_base(self, rng: random.Random) -> dict[str, Any]:
         rows = self.scenario.rows(rng, self.naive.columns, rng.choice([0, 5, 12]))
         if rng.random() < 0.6:  # as the channel is, but for some of its rows: diffs find little
-            rows += [self._raw(r) for r in self.naive.states[-1] if rng.random() < 0.8]
+            rows += [self._raw(rng, r) for r in self.naive.states[-1] if rng.random() < 0.8]
         rows = self._first_of_each_key(rows)
         partition = None
         if self.scenario.partition is not None and rng.random() < 0.4:
@@ -127,13 +127,13 @@ class Chooser:
             return rows
         return list({self._key(r): r for r in reversed(rows)}.values())
 
-    def _raw(self, row: Mapping[int, Any]) -> dict[str, Any]:
-        """Raw values whose canonical row is this one."""
+    def _raw(self, rng: random.Random, row: Mapping[int, Any]) -> dict[str, Any]:
+        """Raw values whose canonical row is this one: a zero of any sign is zero."""
         found = {}
         for column in self.naive.columns:
             value = row.get(column.identity)
-            fitting = (v for v in column.type.values if canonical(v, column.type) == value)
-            found[column.name] = None if value is None else next(fitting, value)
+            fitting = [v for v in column.type.values if canonical(v, column.type) == value]
+            found[column.name] = None if value is None else rng.choice(fitting or [value])
         return found
 
     def _choose_insert_unsound(self, rng: random.Random) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from nova_assets_tests.fuzz.commands import Chooser, Command
 from nova_assets_tests.fuzz.comparison import Difference
 from nova_assets_tests.fuzz.history import History, Stale
 from nova_assets_tests.fuzz.scenario import Scenario
+from nova_assets_tests.fuzz.values import KEY_TYPES, ColumnType
 
 SMALL_BYTES = 600
 """Size of a bucket and of a file where a few rows are to fill several."""
@@ -47,10 +48,16 @@ class Finding:
         return f"seed {self.seed}: {self.difference}\n  {channel.as_json()}\n  {self.scenario.model}\n{steps}"
 
 
-def play(seed: int, steps: int, spark: Any = None, shrink: bool = True) -> Finding | None:
+def play(
+    seed: int,
+    steps: int,
+    spark: Any = None,
+    shrink: bool = True,
+    possible_keys: Sequence[ColumnType] = tuple(KEY_TYPES),
+) -> Finding | None:
     """One random history. Gives what differs, if anything does."""
     rng = random.Random(seed)
-    scenario = Scenario.draw(rng)
+    scenario = Scenario.draw(rng, possible_keys)
     commands: list[Command] = []
     with tempfile.TemporaryDirectory() as folder, small_files(scenario.small_files):
         history = History(scenario, Path(folder), spark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal
@@ -47,10 +48,10 @@ class Scenario:
     keys: tuple[tuple[Any, ...], ...]
 
     @staticmethod
-    def draw(rng: random.Random) -> Scenario:
+    def draw(rng: random.Random, possible_keys: Sequence[ColumnType] = KEY_TYPES) -> Scenario:
         kind = rng.choice(_KINDS)
         partitioned = rng.random() < 0.4
-        key_types = rng.sample(KEY_TYPES, rng.choice([1, 1, 2])) if kind != "append" else []
+        key_types = rng.sample(possible_keys, rng.choice([1, 1, 2])) if kind != "append" else []
         value_types = rng.choices(list(TYPES.values()), k=rng.randint(1, 3))
         columns = [Column(n, f"k{n}", t) for n, t in enumerate(key_types)]
         part_type, part_values, dimension = rng.choice(_PARTITIONS)

@@ -101,6 +101,9 @@ _TYPES = (
 )
 TYPES: Mapping[str, ColumnType] = {t.ddl: t for t in _TYPES}
 KEY_TYPES = [t for t in TYPES.values() if t.orderable]
+_UNBUCKETED = (pa.types.is_floating, pa.types.is_decimal, pa.types.is_nested)
+BUCKETED_TYPES = [t for t in KEY_TYPES if not any(is_one(t.arrow) for is_one in _UNBUCKETED)]
+"""Key types of channels that lie in buckets. Arrow reads these, and reads of the others start Spark."""
 ORDER_TYPES = [TYPES[n] for n in ("int", "double", "decimal(9,2)", "string", "timestamp", "date")]
 
 
