@@ -257,6 +257,7 @@ def _sized(works: Sequence[Work]) -> tuple[Work, ...]:
     def share(file: DataFile, cell: Cell) -> Size:
         if isinstance(cell, Bucket) and isinstance(file.place, Hashed):
             rows = rows_in(file.place, cell)
+            rows = -(-rows * min(file.place.of, cell.of) // cell.of)  # a coarser bucket is of several cells, evenly
             return Size(file.bytes * rows // max(1, file.rows), rows)
         return Size(file.bytes // reached[file.path], file.rows // reached[file.path])
 

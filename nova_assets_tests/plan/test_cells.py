@@ -210,3 +210,19 @@ def test_rows_that_pack_well_are_in_more_buckets_but_not_in_too_many() -> None:
     assert [pieces_for(s) for s in narrow] == [1, 2, 16, 512]
     assert bucket_bytes(narrow[2]) == 2 * BUCKET_ROWS
     assert pieces_for(Size(2**40, 2**40)) <= 4 * MANY_BUCKETS
+
+
+@pytest.mark.parametrize("of", [1, 8, 64])
+def test_the_sizes_of_cells_are_shares_of_files_however_coarse_these_are(of: int) -> None:
+    """Files of wide rows have few rows, and few buckets. Each is of many cells, and is counted once in all."""
+
+    def delta(n: int) -> Block:
+        starts = range(6400 * n, 6400 * (n + 1), 320)
+        files = [hashed(f"{n}.{start}", frozenset(range(start, start + 320)), of) for start in starts]
+        return block("delta", n + 1, files, HASHED)
+
+    deltas = [delta(0), delta(1)]
+    works = cells([], deltas, HASHED, least=64)
+    assert works is not None and len(works) == 64
+    whole = sum(f.bytes for d in deltas for f in d.manifest.files)
+    assert whole * 0.9 <= sum(w.size.bytes for w in works) <= whole * 1.3

@@ -40,6 +40,8 @@ _SAMPLED, _FEW = 4000, 100
 FEW_ROWS = 1 << 14
 """Buckets of fewer rows share a row group."""
 
+FEW_BYTES = 2 * 2**20
+"""Unless they have more bytes in memory."""
 
 FILE_BYTES = 128 * 2**20
 """Bytes of a file that is neither small nor unwieldy."""
@@ -152,7 +154,8 @@ def write(table: pa.Table, path: str, target: Target, *, buckets: int = 1, cell:
     table, counts = arranged(one_chunk(table), layout, buckets)
     file = _OpenFile(path, table.schema, target, **_options(table), **disk.page_options(table))
     with file.closing():
-        for start, end in _groups(counts, _group_rows(table)):
+        few = max(1, min(FEW_ROWS, _rows_within(FEW_BYTES, table)))
+        for start, end in _groups(counts, few, max(1, min(GROUP_ROWS, _rows_within(GROUP_BYTES, table)))):
             file.append(table.slice(start, end - start), end - start)
     written = file.finish()
     return replace(written, place=_place(table, layout, counts, cell), repeated=_repeats(table, layout, target.both))
@@ -262,15 +265,17 @@ def _repeats_itself(sample: pa.ChunkedArray) -> bool:
     return nested or len(sample) < _FEW or pc.count_distinct(sample).as_py() <= len(sample) // 2
 
 
-def _group_rows(table: pa.Table) -> int:
-    return max(1, min(GROUP_ROWS, GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes))))
+def _rows_within(bytes: int, table: pa.Table) -> int:
+    """How many rows of a table have so many bytes in memory, on average."""
+    return bytes * int(table.num_rows) // max(1, int(table.nbytes))
 
 
-def _groups(counts: Numbers, most: int) -> Iterator[tuple[int, int]]:
+def _groups(counts: Numbers, few: int, most: int) -> Iterator[tuple[int, int]]:
+    """Where row groups start and end. Buckets of few rows share one, and those of more than ``most`` have several."""
     start = end = 0
     for n, count in enumerate(counts.tolist()):
         end += count
-        if end - start >= FEW_ROWS or (n == len(counts) - 1 and end > start):
+        if end - start >= few or (n == len(counts) - 1 and end > start):
             pieces = -(-(end - start) // most)
             bounds = [start + (end - start) * k // pieces for k in range(pieces + 1)]
             yield from itertools.pairwise(bounds)

@@ -115,7 +115,9 @@ def _places(keys: pa.Table, wanted: pa.Table, order: list[str]) -> Places:
         inside: Places = np.repeat(starts - done, lengths) + np.arange(int(lengths.sum()))
         return inside
     if len(order) == 1:
-        return np.flatnonzero(pc.is_in(there.columns[0], value_set=asked.columns[0]).to_numpy(zero_copy_only=False))
+        [name] = order
+        among = wanted.column(name).combine_chunks()
+        return np.flatnonzero(pc.is_in(keys.column(name), value_set=among).to_numpy())
     return np.flatnonzero(search(wanted, keys, order)[1])
 
 

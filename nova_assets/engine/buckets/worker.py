@@ -26,6 +26,9 @@ RUN_BYTES = 128 * 2**20
 FINE_ROWS = 1 << 14
 """Of a run, about so many rows are in a bucket."""
 
+FINE_BYTES = 2 * 2**20
+"""Nor more bytes in memory: wide rows are few, and a merge reads whole buckets of every run."""
+
 MOST_BUCKETS = 1 << 12
 
 _GIVEN_ROWS = 1 << 16
@@ -35,9 +38,14 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 Job: TypeAlias = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 
-def fine(rows: int) -> int:
-    """How many buckets a run of so many rows has."""
-    return min(MOST_BUCKETS, 1 << max(0, (rows // FINE_ROWS).bit_length() - 1)) if rows >= 2 * FINE_ROWS else 1
+def fine(rows: int, bytes: int) -> int:
+    """How many buckets a run has: a power of two.
+
+    Args:
+        bytes: of the rows in memory.
+    """
+    pieces = max(rows // FINE_ROWS, min(rows, bytes // FINE_BYTES), 1)
+    return min(MOST_BUCKETS, 1 << (pieces.bit_length() - 1))
 
 
 def lay_out(table: pa.Table, target: Target) -> Iterator[Written]:
@@ -51,7 +59,7 @@ def lay_out(table: pa.Table, target: Target) -> Iterator[Written]:
         if target.layout is None or any(part[k].null_count for k in target.layout.order):
             yield from write_plain([part], target, FILE_BYTES, f"-{n:05d}")
         else:
-            buckets = 1 if target.layout.clustered else fine(part.num_rows)
+            buckets = 1 if target.layout.clustered else fine(part.num_rows, part.nbytes)
             yield write(part, target.new_path("run"), target, buckets=buckets)
 
 

@@ -67,6 +67,24 @@ def test_keys_of_each_type_are_found(type_: str, by: tuple[str, ...], tmp_path: 
         assert {(r["k"], r["j"]): r["v"] for r in found} == {k: there[k] for k in some} and len(found) == len(some)
 
 
+@pytest.mark.parametrize("type_", sorted(HASHED_TYPES))
+def test_keys_of_one_column_are_found(type_: str, tmp_path: Path) -> None:
+    """Also where several buckets share a row group, whose keys are then in no order."""
+    rng = random.Random(type_)
+    channel = nova.Channel("c", merge=nova.Upsert(key="k"), schema=f"k {type_}, j bigint, v bigint")
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(channel)
+        for count in (400, 60, 60):
+            by_key = {r["k"]: r for r in given(rng, type_, count)}
+            store.insert("c", table(type_, list(by_key.values())))
+        there = {r["k"]: r["v"] for r in store.read("c").to_arrow().to_pylist()}
+        some = rng.sample(sorted(there, key=str), min(50, len(there)))
+        asked = table(type_, [{"k": k, "j": 0, "v": 0} for k in some]).select(["k"])
+        assert {r["k"]: r["v"] for r in store.read("c", keys=asked).to_arrow().to_pylist()} == {
+            k: there[k] for k in some
+        }
+
+
 def test_dates_that_python_does_not_have(tmp_path: Path) -> None:
     days = pa.array([0, 1, 4_000_000, -2_000_000], pa.int32()).cast(pa.date32())
     for by in ((), ("k",)):
