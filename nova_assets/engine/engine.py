@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nova_assets.engine import limits, outside
 from nova_assets.engine.digest import digest_of, digest_of_frame
-from nova_assets.engine.footers import width_on_disk
+from nova_assets.engine.large_parquet import LargeParquet
 from nova_assets.engine.limits import using
 from nova_assets.engine.matched import matched
 from nova_assets.engine.partition import derived, value_of
@@ -22,7 +22,7 @@ from nova_assets.engine.session import READING, Session
 from nova_assets.engine.shipping import ship_by_value
 from nova_assets.engine.streaming import Streaming
 from nova_assets.engine.sums import check_sums
-from nova_assets.engine.take import LargeParquet, take
+from nova_assets.engine.take import take
 from nova_assets.engine.ways import Ways
 from nova_assets.engine.write import Writer
 from nova_assets.errors import SchemaMismatch
@@ -242,9 +242,11 @@ class SparkEngine:
         from nova_assets.engine.convert import convert_frame
 
         if isinstance(rows, LargeParquet):
-            paths = [str(path) for path in rows.paths]
-            limits.current(self._ways.handed_out).fit(self._session.get, width_on_disk(paths))
-            rows = self.session.read.parquet(*paths)
+            limits.current(self._ways.handed_out).fit(self._session.get, rows.width)
+            if self._session.has_workers:
+                return rows.frame(self.session)
+            # Spark's own reader refuses files that have one column in different types.
+            rows = self.session.read.option("mergeSchema", "true").parquet(*map(str, rows.paths))
         return convert_frame(rows, schema, evolves=evolves)
 
     def frame(self, data: Any, schema: Schema) -> Any:

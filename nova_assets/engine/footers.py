@@ -15,7 +15,6 @@ from nova_assets.engine import disk
 from nova_assets.engine.file_writer import FileReport
 from nova_assets.engine.integrity import footer_of_block_file, open_block_file
 from nova_assets.model.block import DataFile
-from nova_assets.plan.width import Width, widest, width
 
 _LONGEST = 512
 """A bound that is longer than this many characters is left out: the catalog is no place for documents."""
@@ -100,12 +99,6 @@ def _described(
 def unpacked_bytes(metadata: pq.FileMetaData) -> int:
     """Bytes of the rows of a file before they are compressed."""
     return sum(int(metadata.row_group(n).total_byte_size) for n in range(metadata.num_row_groups))
-
-
-def width_on_disk(paths: Iterable[str]) -> Width:
-    """Of the widest rows among Parquet files that no manifest lists."""
-    footers = ((disk.footer_of(p), disk.size_of(p)) for p in paths)
-    return widest(width(f.num_rows, size, unpacked_bytes(f)) for f, size in footers)
 
 
 def table_of(files: Sequence[str], columns: list[str] | None = None) -> pa.Table:

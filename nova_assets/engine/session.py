@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
+from nova_assets.engine.carried import carried_by
 from nova_assets.engine.environment import environment
 from nova_assets.engine.integrity import altered_by
 from nova_assets.engine.java import use_java
@@ -49,6 +50,14 @@ WRITING: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Settings under which blocks are written."""
+
+_PATIENT = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:GCLockerRetryAllocationCount=100",
+)
+"""Java's options: while one task unpacks a page, Java frees no memory, and by default another task that waits for some
+gives up after two attempts. Newer versions of Java do not know the last option, nor need it."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -83,7 +92,7 @@ def spark_config() -> dict[str, str]:
             # Works in containers and on laptops whose own name does not resolve.
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+            "spark.driver.extraJavaOptions": " ".join((f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_PATIENT)),
             # Python workers find the modules of a user's functions where this process does.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(own_paths()),
         }
@@ -154,6 +163,7 @@ class Session:
 
         Raises:
             EngineUnavailable: Spark has ended.
+            NovaError: one ended a task of Spark, and was carried (``carried``).
         """
         before = self._session
         try:
@@ -161,6 +171,8 @@ class Session:
         except EngineUnavailable:
             raise
         except Exception as error:
+            if (of_task := carried_by(error)) is not None:
+                raise of_task from error
             # A frame of the session that has ended fails, too, after another session has been started.
             replaced = before is not None and before is not self._session and is_lost_connection(error)
             spark = before if replaced else self._session

@@ -13,30 +13,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from nova_assets.engine.given import check_columns, given_table, joined, named
+from nova_assets.engine.large_parquet import LargeParquet
 from nova_assets.errors import BadRecord, EmptyInput, NovaError, SchemaMismatch
 from nova_assets.formats import isolated, readers
-from nova_assets.formats.arrow import schema_of
-from nova_assets.formats.convert import convert_table, convert_values
+from nova_assets.formats.convert import convert_values
 from nova_assets.formats.file import File, bad, empty
-from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.conversion import DICTS, PANDAS, TYPED, InputKind, plain_value
+from nova_assets.model.conversion import DICTS, PANDAS, TYPED, plain_value
 from nova_assets.model.format import Format
 from nova_assets.model.schema import DELETED, DataType, Schema
 
 LARGE = 512 * 1024 * 1024
-"""Parquet files of more bytes than this together are read by Spark."""
+"""Parquet files of more bytes than this together are read by tasks of Spark."""
 
 _TAKEN = [suffix for suffix, format_ in readers.SUFFIXES.items() if format_ != "text"]
 _KINDS = (
     "an Arrow table, a pandas or Spark DataFrame, a list of dicts, or paths of Parquet, ORC, Avro, CSV or JSON files"
 )
-
-
-class LargeParquet:
-    """Parquet files, seen to be whole, that Spark is to read."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = tuple(paths)
 
 
 def is_spark(frame: Any) -> bool:
@@ -59,35 +52,17 @@ def take(data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
     """
     if is_spark(data):
         if not data.columns:
-            _check_columns(data.count(), 0)
+            check_columns(data.count(), 0)
         return data
     if _are_paths(data):
         return _from_paths([Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema, evolves)
     if data is None or (isinstance(data, Sequence) and not data):
         raise EmptyInput("nothing was given to insert", found=repr(data), expected=_KINDS)
     if isinstance(data, Sequence) and all(isinstance(r, Mapping) for r in data):
-        return _finished(_from_rows(data, schema), schema, DICTS, evolves)
+        return given_table(_from_rows(data, schema), schema, DICTS, evolves=evolves)
     if _is_frame_of("pandas", data):
-        return _finished(_from_pandas(data, schema), schema, PANDAS, evolves)
-    return _finished(_from_arrow(data), schema, TYPED, evolves)
-
-
-def _finished(table: pa.Table, schema: Schema | None, kind: InputKind, evolves: bool) -> pa.Table:
-    _check_columns(table.num_rows, table.num_columns)
-    table = convert_table(table, schema, kind, evolves=evolves)
-    schema_of(table)  # refuses twin names and types that Spark lacks
-    return _with_deletions(table, schema)
-
-
-def _check_columns(rows: int, columns: int) -> None:
-    """An Arrow table without a column forgets how many rows it has. Raises EmptyInput."""
-    if rows and not columns:
-        raise EmptyInput(
-            "rows without a column were given to insert",
-            found=f"{rows} rows",
-            expected="at least one column",
-            next="name a column of the channel, and give None where a row has no value",
-        )
+        return given_table(_from_pandas(data, schema), schema, PANDAS, evolves=evolves)
+    return given_table(_from_arrow(data), schema, TYPED, evolves=evolves)
 
 
 def _is_frame_of(library: str, data: Any) -> bool:
@@ -97,19 +72,6 @@ def _is_frame_of(library: str, data: Any) -> bool:
     """
     frame = getattr(sys.modules.get(library), "DataFrame", None)
     return frame is not None and isinstance(data, frame)
-
-
-def _with_deletions(table: pa.Table, schema: Schema | None) -> pa.Table:
-    """A deletion needs no more than its key: the other columns of a table of nothing but deletions are null."""
-    if schema is None or DELETED not in table.column_names or not table.num_rows:
-        return table
-    marks = table.column(DELETED)
-    if marks.null_count or marks.to_pylist().count(True) < table.num_rows:
-        return table
-    for field in schema.fields:
-        if field.name not in table.column_names:
-            table = table.append_column(field.name, pa.nulls(table.num_rows, arrow_type(field.type)))
-    return table
 
 
 # tables
@@ -165,7 +127,7 @@ def _from_pandas(data: Any, schema: Schema | None) -> pa.Table:
             found=", ".join(ascii(c) for c in data.columns)[:500],
             next="data.columns = data.columns.astype(str)",
         )
-    _check_columns(len(data), len(data.columns))
+    check_columns(len(data), len(data.columns))
     columns = [_column_of_pandas(name, data.iloc[:, n], schema) for n, name in enumerate(data.columns)]
     return pa.Table.from_arrays(columns, names=list(data.columns))
 
@@ -197,7 +159,7 @@ def _from_rows(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.T
             found=", ".join(ascii(n) for n in strange[:5]),
             expected='rows as {"column": value, ...}',
         )
-    _check_columns(len(rows), len(names))
+    check_columns(len(rows), len(names))
     declared = _declared(schema)
     return pa.table({n: _column_of_rows(n, [row.get(n) for row in rows], declared.get(n)) for n in names})
 
@@ -256,23 +218,15 @@ def _from_paths(paths: list[Path], schema: Schema | None, evolves: bool) -> Any:
     if set(formats) == {"parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
         for path in paths:
             isolated.check_parquet_footer(File(path))
-        return LargeParquet(paths)
+        return LargeParquet(paths, schema, evolves)
     tables = [_from_file(File(p), f, schema, evolves) for p, f in zip(paths, formats, strict=True)]
-    return _joined(tables, paths)
+    return joined(tables, [str(p) for p in paths])
 
 
 def _from_file(file: File, format_: Format, schema: Schema | None, evolves: bool) -> pa.Table:
     table = isolated.read(file, format_, schema)
-    try:
-        return _finished(table.replace_schema_metadata(None), schema, TYPED, evolves)
-    except NovaError as error:
-        raise type(error)(
-            f"{file.said}: {error.what}",
-            found=error.found,
-            expected=error.expected,
-            next=error.next,
-            **{**error.fields, "file": file.said},
-        ) from error
+    with named(file.said):
+        return given_table(table.replace_schema_metadata(None), schema, TYPED, evolves=evolves)
 
 
 def _format(path: Path) -> Format:
@@ -294,20 +248,3 @@ def _check_there(path: Path) -> None:
         raise bad(File(path), "there is no such file", next="check the path")
     if path.stat().st_size == 0:
         raise empty(File(path))
-
-
-def _joined(tables: list[pa.Table], paths: list[Path]) -> pa.Table:
-    """The rows of all files; one that lacks a column that others have is null there."""
-    joined = tables[0]
-    for table, path in zip(tables[1:], paths[1:], strict=True):
-        try:
-            joined = pa.concat_tables([joined, table], promote_options="default")
-        except pa.ArrowException as error:
-            raise SchemaMismatch(
-                f"{path} does not have the types of {paths[0]}",
-                found=str(schema_of(table)),
-                expected=str(schema_of(joined)),
-                next="insert the files one by one, or declare the channel's schema",
-                file=str(path),
-            ) from error
-    return joined

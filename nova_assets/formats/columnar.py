@@ -24,10 +24,15 @@ def read_orc(file: File) -> pa.Table:
     return columnar(file, partial(_orc, most=file.largest), "ORC")
 
 
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A Parquet file; its times in microseconds, where Spark's old type has them in nanoseconds."""
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+
+
 def _parquet(path: Path, most: int | None) -> pa.Table:
     if most is None:  # partitioning would add columns that stand in the path and not in the file
         return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us")
-    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as opened:
+    with open_parquet(path) as opened:
         parts = (opened.read_row_group(n) for n in range(opened.num_row_groups))
         return _bounded(parts, opened.schema_arrow, most)
 

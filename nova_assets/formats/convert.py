@@ -22,7 +22,7 @@ _is = pa.types
 
 
 def convert_table(
-    table: pa.Table, schema: Schema | None, kind: InputKind = TYPED, *, evolves: bool = False
+    table: pa.Table, schema: Schema | None, kind: InputKind = TYPED, *, evolves: bool = False, first_row: int = 1
 ) -> pa.Table:
     """A user's table with the columns of a schema in their declared types.
 
@@ -31,6 +31,7 @@ def convert_table(
     Args:
         schema: the channel's; None leaves the types as they are.
         evolves: the channel takes wider types: a column of a wider type is left as it is.
+        first_row: what the first row is called in an error.
 
     Raises:
         SchemaMismatch: a value that the rules refuse, with its column and row.
@@ -43,15 +44,17 @@ def convert_table(
         if name == DELETED:
             column = deletion_mark(column)
         elif schema is not None and name in schema:
-            column = _convert_column(column, schema.field(name).type, name, kind, evolves)
+            column = _convert_column(column, schema.field(name).type, name, kind, evolves, first_row)
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
-def convert_values(values: Iterable[Any], type_: DataType, name: str, kind: InputKind) -> pa.ChunkedArray:
+def convert_values(
+    values: Iterable[Any], type_: DataType, name: str, kind: InputKind, first_row: int = 1
+) -> pa.ChunkedArray:
     """A column of a declared type out of Python values. Raises SchemaMismatch with the row of a refused value."""
     converted = []
-    for number, value in enumerate(values, start=1):
+    for number, value in enumerate(values, start=first_row):
         try:
             converted.append(convert(value, type_, kind))
         except ValueError as error:
@@ -136,7 +139,7 @@ def _decoded(chunk: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
 
 
 def _convert_column(
-    column: pa.ChunkedArray, declared: DataType, name: str, kind: InputKind, evolves: bool
+    column: pa.ChunkedArray, declared: DataType, name: str, kind: InputKind, evolves: bool, first_row: int
 ) -> pa.ChunkedArray:
     target = arrow_type(declared)
     if column.type == target and not (kind.nan_is_null and _is.is_nested(target)):
@@ -152,7 +155,7 @@ def _convert_column(
     if exact is not None:
         return exact
     try:
-        return convert_values(_python_values(column, name), declared, name, kind)
+        return convert_values(_python_values(column, name, first_row), declared, name, kind, first_row)
     except SchemaMismatch:
         if stays:
             return column
@@ -205,8 +208,8 @@ def _is_wider(source: pa.DataType, declared: DataType, name: str) -> bool:
         return False
 
 
-def _python_values(column: pa.ChunkedArray, name: str) -> Iterator[Any]:
-    for number, scalar in enumerate(column, start=1):
+def _python_values(column: pa.ChunkedArray, name: str, first_row: int) -> Iterator[Any]:
+    for number, scalar in enumerate(column, start=first_row):
         try:
             yield scalar.as_py()
         except (ValueError, OverflowError, pa.ArrowException) as error:  # a date that Python does not have

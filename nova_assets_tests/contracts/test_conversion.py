@@ -23,9 +23,10 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
+from nova_assets.engine.large_parquet import LargeParquet, read_part
 from nova_assets.formats import arrow
 from nova_assets.model.evolution import reconcile
-from nova_assets.model.schema import parse_ddl
+from nova_assets.model.schema import Schema, parse_ddl
 
 
 class _Mark:
@@ -359,6 +360,30 @@ def test_a_value_arrives_exactly_or_is_refused_whatever_the_kind(kind: str, tmp_
                 wrong.append(f"{case.value!r} ({case.source}) as {case.declared}: {result!r}, not {expected!r}")
     assert not wrong, "\n".join(wrong)
     assert tried > 60
+
+
+def test_parquet_that_is_too_big_for_memory_is_read_by_the_same_rules(tmp_path: Path) -> None:
+    """Part by part, as Spark's tasks read it."""
+
+    def arrived(path: Path, schema: Schema) -> Any:
+        try:
+            rows = LargeParquet([path], schema, evolves=False)
+            columns = rows.columns()
+            reconcile("c", schema, columns, "freeze")
+            [table] = [table for part in rows.parts() for table in read_part(part, schema, False, columns)]
+        except nova.SchemaMismatch as error:
+            assert "'v'" in str(error) or "column v " in str(error), error
+            return REFUSED
+        return arrow.fit(table, schema).column("v").to_pylist()[0]
+
+    wrong = []
+    for case in cases():
+        path = encoded("parquet", tmp_path, case)
+        if path is not UNSAYABLE:
+            result = arrived(Path(path), parse_ddl(f"v {case.declared}"))
+            if not same(result, case.result_for("parquet")):
+                wrong.append(f"{case.value!r} ({case.source}) as {case.declared}: {result!r}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_what_arrives_is_what_is_read(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""Errors of this package that end a task of Spark. Spark hands on no more than the text of what a task raises, so an
+error is written into that text, and read out of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+from nova_assets.errors import NovaError, error_from_dict
+
+_MARK = "nova-error"
+_CARRIED = re.compile(rf"{_MARK}\[([A-Za-z0-9+/=]+)\]")
+
+
+class TaskError(Exception):
+    """What a task raises in place of an error of this package."""
+
+
+def carried(error: NovaError) -> TaskError:
+    """What a task is to raise so that an error arrives."""
+    told = base64.b64encode(json.dumps(error.as_dict()).encode()).decode()
+    return TaskError(f"{error.what} {_MARK}[{told}]")
+
+
+def carried_by(error: BaseException) -> NovaError | None:
+    """The error that ended a task; None where something else did."""
+    found = _CARRIED.search(str(error))
+    return None if found is None else error_from_dict(json.loads(base64.b64decode(found[1])))
