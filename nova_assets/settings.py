@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -214,9 +215,25 @@ def is_url(text: str) -> bool:
     return bool(colon) and (rest.startswith("//") or scheme.lower() in _SCHEMES)
 
 
+_NO_PATH = re.compile(
+    r"(?i)\bpass(word|wd)?\s*=|\b(host|hostaddr|dbname|port|user)\s*=|^\s*(postgres(ql)?|sqlite)[+\w]*:"
+)
+"""Parameters of a database and addresses without their slashes, which may hold a password and are no paths."""
+
+
 def _catalog_url(url: str, root: Path) -> str:
-    """A path means SQLite; ``postgresql://`` means the psycopg 3 driver."""
+    """A path means SQLite; ``postgresql://`` means the psycopg 3 driver.
+
+    Raises:
+        SettingsError: it is neither, and may hold a password.
+    """
     if "://" not in url:
+        if _NO_PATH.search(url):
+            raise SettingsError(
+                "setting 'catalog' is neither a path nor an address",
+                expected="FILE, sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE",
+                next="it is not shown here, since it may hold a password",
+            )
         return f"sqlite:///{(root / url).absolute()}"
     if url.startswith("postgres://") or url.startswith("postgresql://"):
         return "postgresql+psycopg://" + url.split("://", 1)[1]

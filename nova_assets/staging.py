@@ -279,7 +279,7 @@ class Staging:
             return
         head = history.head
         near = self.catalog.history(channel.name, head, history.scope, back_to=head)
-        if are_small(rooms(near, staged.manifest, types), types):
+        if are_small(rooms(near, staged.manifest, types), types) and not self.catalog.has_drops(channel.name):
             return
         whole = self.catalog.history(channel.name, head, history.scope)
         tight = {r.partition for r in rooms(whole, staged.manifest, types) if r.room is None}

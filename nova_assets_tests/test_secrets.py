@@ -6,6 +6,8 @@ import io
 import logging
 import os
 import re
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
@@ -273,3 +275,25 @@ def test_every_logger_of_the_package_masks() -> None:
     own = [p for p in root.rglob("*.py") if "getLogger(" in p.read_text() and p.name != "masking.py"]
     # These three handle what other loggers have said, and say nothing themselves.
     assert {p.name for p in own} == {"logs.py", "observe.py", "quiet.py"}, "use nova_assets.masking.get_logger"
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        "host=127.0.0.1 port=1 password=S3CR3T user=u",
+        "postgres:/u:S3CR3T@127.0.0.1/db",
+        "postgresql+psycopg:u:S3CR3T@127.0.0.1/db",
+        "dbname=d passwd = 'S3CR3T'",
+    ],
+)
+def test_an_address_that_is_none_is_refused_and_not_shown(catalog: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nova_assets.cli", "channels", "--catalog", catalog],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "neither a path nor an address" in done.stderr
+    assert "S3CR3T" not in done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []

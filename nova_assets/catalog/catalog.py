@@ -63,6 +63,7 @@ class SqlCatalog:
         self.positions = histories.positions
         self.lagging = histories.lagging
         self.has_consumers = histories.has_consumers
+        self.has_drops = histories.has_drops
         known = Following(database, definitions, histories)
         self.standing = known.standing
         self.steps = known.steps

@@ -158,7 +158,7 @@ class Definitions:
             return
         if not replace:
             _check_same(name, known["definition"], definition)
-        changed = {"definition": definition, "fingerprint": mark, "schema": _redeclared(name, known, definition)}
+        changed = {"definition": definition, "fingerprint": mark, "schema": _redeclared(c, name, known, definition)}
         c.execute(update(channels).where(channels.c.name == name).values(**changed))
         put_step(c, name, "define", uuid.uuid4().hex, now)
 
@@ -212,7 +212,7 @@ def state_of(row: RowMapping) -> ChannelState:
     )
 
 
-def _redeclared(name: str, known: RowMapping, definition: dict[str, Any]) -> Any:
+def _redeclared(c: Connection, name: str, known: RowMapping, definition: dict[str, Any]) -> Any:
     """The schema of a channel under a changed definition."""
     if known["head"] == 0 or known["schema"] is None or definition.get("external"):  # its owner decides
         return definition["schema"]
@@ -226,7 +226,17 @@ def _redeclared(name: str, known: RowMapping, definition: dict[str, Any]) -> Any
         Schema.from_json(definition["schema"]),
         definition.get("renamed", {}),
         known["head"],
+        _merged_by(c, name),
     ).as_json()
+
+
+def _merged_by(c: Connection, name: str) -> frozenset[str]:
+    """Columns that the merge model of a channel's newest block names."""
+    query = select(blocks.c.merge).where(blocks.c.channel == name, blocks.c.collected_at.is_(None))
+    merge = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
+    if merge is None:
+        return frozenset()
+    return frozenset((*merge.get("key", ()), *merge.get("order_by", ()), *merge.get("combine", {})))
 
 
 class _Raced(Exception):

@@ -114,6 +114,12 @@ class Histories:
         """Whether somebody has consumed changes of the channel, or is about to (R10)."""
         return self.database.read(lambda c: consumers(c, channel, None))
 
+    def has_drops(self, channel: str) -> bool:
+        """Whether a partition of the channel was dropped that some version still needs (R19)."""
+        b = blocks.c
+        query = select(b.id).where(b.channel == channel, b.kind == "base", b.collected_at.is_(None), b.origin == "drop")
+        return self.database.read(lambda c: c.execute(query.limit(1)).first() is not None)
+
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:
         """The partitions of a channel in which there is something, by name."""
         self.definitions.channel(channel)

@@ -42,7 +42,7 @@ _CHUNK = 4 * 2**20
 
 _REPAIR = (
     "nova doctor --repair --dry-run, which says what it means for answers and how to get them back: from a backup, by "
-    "nova restore or nova retract, or by running what wrote it again"
+    "nova restore to a version that does not need the file, or by running what wrote it again"
 )
 _IN_WAREHOUSE = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.parquet")
 _CORRUPT = re.compile(r"checksum verification failed|not a Parquet file|ParquetDecodingException|NOVA-FILE-ALTERED")

@@ -17,7 +17,7 @@ from nova_assets.engine.given import check_columns, given_table, joined, named
 from nova_assets.engine.large_parquet import LargeParquet
 from nova_assets.errors import BadRecord, EmptyInput, NovaError, SchemaMismatch
 from nova_assets.formats import isolated, readers
-from nova_assets.formats.convert import convert_values
+from nova_assets.formats.convert import convert_values, inferred_values
 from nova_assets.formats.file import File, bad, empty
 from nova_assets.model.conversion import DICTS, PANDAS, TYPED, plain_value
 from nova_assets.model.format import Format
@@ -138,7 +138,7 @@ def _column_of_pandas(name: str, series: Any, schema: Schema | None) -> pa.Chunk
         if declared is not None:
             return convert_values(series, declared, name, PANDAS)
     try:
-        column = pa.Array.from_pandas(series)
+        column = _inferred(series) if series.dtype == object else pa.Array.from_pandas(series)
     except _NO_COLUMN as error:
         raise SchemaMismatch(
             f"column {name!r} of the pandas DataFrame holds values of different types",
@@ -146,6 +146,8 @@ def _column_of_pandas(name: str, series: Any, schema: Schema | None) -> pa.Chunk
             next="convert the column to one type first",
             column=name,
         ) from error
+    if series.dtype == object:
+        return inferred_values(series, column, name, PANDAS)
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
@@ -177,8 +179,7 @@ def _column_of_rows(name: str, values: list[Any], type_: DataType | None) -> pa.
     if type_ is not None:
         return convert_values(values, type_, name, DICTS)
     try:
-        _check_depth(values, _DEEPEST)
-        return pa.chunked_array([pa.array([plain_value(v) for v in values])])
+        inferred = _inferred(values)
     except _NO_COLUMN as error:
         raise SchemaMismatch(
             f"column {name!r} has values of different types, or of a type of no channel",
@@ -186,6 +187,24 @@ def _column_of_rows(name: str, values: list[Any], type_: DataType | None) -> pa.
             next="declare the column in the channel's schema",
             column=name,
         ) from error
+    return inferred_values(values, inferred, name, DICTS)
+
+
+def _inferred(values: Iterable[Any]) -> pa.Array:
+    """What Arrow makes of values. It sees none of NumPy's own: some of them together end the process."""
+    _check_depth(values, _DEEPEST)
+    return pa.array([_without_numpy(v) for v in values], from_pandas=True)
+
+
+def _without_numpy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without_numpy(v) for k, v in value.items()}
+    is_array = type(value).__module__ == "numpy" and hasattr(value, "tolist") and value.ndim > 0
+    if is_array or isinstance(value, list | tuple):
+        return [_without_numpy(v) for v in value]
+    plain = plain_value(value)
+    is_too_fine = type(plain).__module__ == "numpy" and plain.dtype.kind == "M"
+    return plain.astype("datetime64[us]").item() if is_too_fine else plain
 
 
 def _check_depth(values: Iterable[Any], left: int) -> None:

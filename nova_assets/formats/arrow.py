@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import NovaError, SchemaMismatch
-from nova_assets.formats.convert import deletion_mark
+from nova_assets.formats.convert import deletion_mark, has_unknown_part
 from nova_assets.model.arrow_types import arrow_type, from_arrow, spark_type
 from nova_assets.model.schema import DELETED, UNKNOWN, Schema, widens
 
@@ -22,7 +22,7 @@ def schema_of(table: pa.Table) -> Schema:
         SchemaMismatch: two columns of one name, or a type that Spark does not have, or a part of unknown type.
     """
     for field in table.schema:
-        if _has_unknown_part(field.type):
+        if pa.types.is_nested(field.type) and has_unknown_part(field.type):
             raise SchemaMismatch(
                 f"column {field.name!r} has a part that holds nothing but nulls, or no element: that tells no type",
                 found=str(field.type),
@@ -42,13 +42,6 @@ def drop_unknown(table: pa.Table, schema: Schema) -> pa.Table:
     """A table without those columns of nothing but nulls for which a schema has no place."""
     unknown = [f.name for f in table.schema if pa.types.is_null(f.type) and f.name not in schema]
     return table.drop_columns(unknown) if unknown else table
-
-
-def _has_unknown_part(type_: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type_) or not pa.types.is_nested(type_):
-        return False
-    parts = [type_.field(n).type for n in range(type_.num_fields)]
-    return any(pa.types.is_null(p) or _has_unknown_part(p) for p in parts)
 
 
 def fit(table: pa.Table, schema: Schema) -> pa.Table:

@@ -70,6 +70,33 @@ def convert_values(
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
+def inferred_values(values: Iterable[Any], inferred: pa.Array, name: str, kind: InputKind) -> pa.ChunkedArray:
+    """A column whose type Arrow infers from its values. Arrow cuts off what the type cannot hold, so each value is
+    converted to that type by the rules for declared types.
+
+    Args:
+        inferred: what Arrow makes of the values.
+
+    Raises:
+        SchemaMismatch: with the row of a value that is not exactly one of the type.
+    """
+    column = inferred if isinstance(inferred, pa.ChunkedArray) else pa.chunked_array([inferred])
+    try:
+        type_ = spark_type(column.type, name)
+    except NovaError:  # of a type of no channel, which is refused with all the others
+        return column
+    return column if has_unknown_part(column.type) else convert_values(values, type_, name, kind.inferred)
+
+
+def has_unknown_part(type_: pa.DataType) -> bool:
+    """Whether a type, or a part of it, is that of nothing but nulls."""
+    if _is.is_null(type_):
+        return True
+    if _is.is_dictionary(type_) or not _is.is_nested(type_):
+        return False
+    return any(has_unknown_part(type_.field(n).type) for n in range(type_.num_fields))
+
+
 def deletion_mark(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column ``_deleted``. Raises SchemaMismatch where it is not boolean."""
     if _is.is_null(column.type):

@@ -6,17 +6,21 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from nova_assets.errors import BadRecord, NovaError
+from nova_assets.formats.convert import has_unknown_part
 from nova_assets.formats.file import BROKEN, File, Line, bad, cut_short, empty, lines_of
 from nova_assets.formats.outcome import Parsed, Refused
 from nova_assets.formats.text_columns import convert_text
 from nova_assets.formats.typed import declared_types
+from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.conversion import CSV
 from nova_assets.model.schema import DELETED, DataType, Schema
 
@@ -44,6 +48,11 @@ def _read(file: File, schema: Schema | None) -> pa.Table:
         if "Empty CSV file" in str(error):
             raise empty(file) from error
         raise _bad_csv(file, _types(declared), error) from error
+    undeclared = _inferred_types(texts, declared)
+    if undeclared:
+        with file.open() as stream:
+            texts = _parsed(stream, _types(declared | undeclared), threads=True)
+        declared = declared | _of_codes(texts, undeclared)
     for name, type_ in zip(texts.column_names, texts.schema.types, strict=True):
         if pa.types.is_binary(type_) and name not in declared:
             raise bad(file, f"column {name!r} is not UTF-8 text", next="save the file as UTF-8", column=name)
@@ -52,6 +61,32 @@ def _read(file: File, schema: Schema | None) -> pa.Table:
         row = min(refused)
         raise _bad_value(file, row + 2, *refused[row], declared)
     return table
+
+
+def _inferred_types(table: pa.Table, declared: Mapping[str, DataType]) -> dict[str, DataType]:
+    """The types that pyarrow infers of columns that are not declared, but for those of text. It rounds what a type
+    cannot hold, so their fields are read again as text, and converted by the rules."""
+    found: dict[str, DataType] = {}
+    for field_ in table.schema:
+        if field_.name in declared or pa.types.is_binary(field_.type) or has_unknown_part(field_.type):
+            continue
+        with suppress(NovaError):  # a type of no channel is refused with all the others
+            type_ = spark_type(field_.type, field_.name)
+            found |= {field_.name: type_} if type_.name != "string" else {}
+    return found
+
+
+def _of_codes(texts: pa.Table, inferred: Mapping[str, DataType]) -> dict[str, DataType]:
+    """The same, but columns of digits that begin with 0, or are no decimal digits, are text: as numbers, ``007`` and
+    ``7`` would be one."""
+    return {
+        name: DataType("string") if type_.name == "bigint" and _has_codes(texts.column(name)) else type_
+        for name, type_ in inferred.items()
+    }
+
+
+def _has_codes(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring_regex(column, r"^\s*[+-]?0[0-9xX]")).as_py())
 
 
 def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:

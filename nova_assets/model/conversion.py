@@ -11,7 +11,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any, Literal, TypeAlias
@@ -31,11 +31,18 @@ class InputKind:
     Args:
         notation: how text stands for values of other types.
         nan_is_null: NaN means a missing value.
+        local_is_utc: a local time stands for a ``timestamp``, as UTC.
     """
 
     name: str
     notation: Notation = "none"
     nan_is_null: bool = False
+    local_is_utc: bool = True
+
+    @property
+    def inferred(self) -> InputKind:
+        """The kind for columns whose types are inferred from their values: nothing stands for another type."""
+        return replace(self, notation="none", local_is_utc=False)
 
 
 TYPED = InputKind("Arrow, polars, Spark, Parquet, ORC, Avro")
@@ -292,6 +299,8 @@ def _date(value: date, type_: DataType, kind: InputKind) -> date:
 
 def _timestamp(value: Any, type_: DataType, kind: InputKind) -> datetime:
     moment = _micros(value, type_)
+    if moment.tzinfo is None and not kind.local_is_utc:
+        raise _refusal(value, type_, "it has no zone, and others have one")
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from nova_assets.errors import DefinitionError, SchemaMismatch
@@ -85,7 +85,13 @@ def _first(channel: str, given: Schema, on_change: str) -> Schema:
 
 
 def redeclare(
-    channel: str, now: Schema, before: Schema | None, declared: Schema, renamed: Mapping[str, str], head: int
+    channel: str,
+    now: Schema,
+    before: Schema | None,
+    declared: Schema,
+    renamed: Mapping[str, str],
+    head: int,
+    merged_by: Collection[str] = (),
 ) -> Schema:
     """The schema of a channel that has data, under a new declaration.
 
@@ -97,6 +103,8 @@ def redeclare(
         now: the channel's schema, evolved as it may be.
         before: the declaration before; None if it left the schema out.
         renamed: new name -> old name.
+        merged_by: columns that the merge model of the newest block names. It is read by that model (R18), so these
+            columns keep their names until a base brings another model.
 
     Raises:
         DefinitionError: with every column that cannot become what is declared.
@@ -119,6 +127,13 @@ def redeclare(
             problems.append(f"column {quoted(f.name)} may be null in what is there, and cannot become NOT NULL")
         fields.append(replace(f, id=old.id or ("" if old.name == f.name else old.name)))
     kept = [f for f in now.fields if f.name not in used and (before is None or f.name not in before)]
+    after = {f.name: f.identity for f in (*fields, *kept)}
+    problems += [
+        f"column {quoted(f.name)} is named by the merge model of what is there, and cannot be renamed or dropped "
+        "before a base of the whole channel brings another model"
+        for f in now.fields
+        if f.name in merged_by and after.get(f.name) != f.identity
+    ]
     if problems:
         raise DefinitionError.of(problems, f"channel {channel!r}")
     return Schema((*fields, *kept))

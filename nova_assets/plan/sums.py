@@ -57,11 +57,15 @@ def _most(type_: DataType) -> Fraction:
 
 
 def lines(history: History, track: Track) -> Iterator[tuple[Block, ...]]:
-    """The blocks that sums are made of, the latest first: for the snapshot, and for changes since any version."""
+    """The blocks that sums are made of, the latest first: for the snapshot, and for changes since any version.
+
+    Consumers are not told of drops (R19), so their changes add up what came before a drop and after it.
+    """
     base, deltas = modes.state(history, track, history.head)
     later = tuple(reversed(deltas))
     yield later if base is None else (*later, base)
-    finest = _finest(track)
+    without_drops = modes.without_drops(history, 0, history.head).tracks
+    finest = _finest(next((t for t in without_drops if t.partition == track.partition), track))
     if finest != later:
         yield finest
 
@@ -69,7 +73,7 @@ def lines(history: History, track: Track) -> Iterator[tuple[Block, ...]]:
 def _finest(track: Track) -> tuple[Block, ...]:
     """The deltas that lead to the head, each the shortest there is, back to where none leads on or a base was given."""
     found: list[Block] = []
-    given = max((b.hi for b in track.blocks if modes.replaces(b) or b.origin == "drop"), default=0)
+    given = max((b.hi for b in track.blocks if modes.replaces(b)), default=0)
     at = track.numbers[-1] if track.numbers else 0
     while at > given:
         ending = [b for b in track.blocks if b.kind == "delta" and b.hi == at]

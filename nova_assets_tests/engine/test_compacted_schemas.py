@@ -155,3 +155,24 @@ def test_no_answer_changes_by_compaction(
                 assert answers(store, since=at) == answers(judge, since=at), f"step {step}: since={at} after {what}"
         for at in range(head + 1):
             assert answers(store, at=at) == answers(judge, at=at), f"at={at}"
+
+
+def test_columns_of_the_merge_model_keep_their_names_while_rows_are_read_by_it(tmp_path: Path) -> None:
+    with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.register(nova.Channel("c", nova.Keyed(key="id", combine={"v": "sum"}), "id int, v int, w int"))
+        store.insert("c", [{"id": 1, "v": 1, "w": 0}])
+        store.insert("c", [{"id": 1, "v": 2, "w": 1}])
+        renamed = nova.Channel(
+            "c", nova.Keyed(key="id", combine={"x": "sum"}), "id int, x int, w int", renamed={"x": "v"}
+        )
+        for changed in (renamed, nova.Channel("c", nova.Upsert(key="id"), "id int, w int")):
+            with pytest.raises(nova.DefinitionError, match="column v is named by the merge model of what is there"):
+                store.register(changed, replace=True)
+        assert store.read("c").to_arrow().to_pylist() == [{"id": 1, "v": 3, "w": 1}]
+
+        other = nova.Channel("c", nova.Upsert(key="id"), "id int, v int, w int")
+        store.register(other, replace=True)
+        store.insert("c", [{"id": 1, "v": 9, "w": 2}], kind="base")
+        store.register(nova.Channel("c", nova.Upsert(key="id"), "id int, x int", renamed={"x": "v"}), replace=True)
+        assert store.read("c").to_arrow().to_pylist() == [{"id": 1, "x": 9}]
+        assert store.read("c", at=2).to_arrow().to_pylist() == [{"id": 1, "v": 3, "w": 1}]

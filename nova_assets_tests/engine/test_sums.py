@@ -54,6 +54,27 @@ def test_an_insert_that_would_overflow_is_refused_with_key_column_and_value(stor
     assert values(store) == {1: MOST - 1, 2: 1}, "a deletion goes first"
 
 
+def test_what_consumers_add_up_around_a_dropped_partition_fits(store: Store) -> None:
+    """They are not told of the drop (R19), so to them both rows of the key add up."""
+    store.register(
+        nova.Channel(
+            "c",
+            nova.Keyed(key=["id", "day"], combine={"v": "sum"}),
+            "id int, day string, v int",
+            partitions=[nova.static("day", ["a", "b"])],
+            retain="1d",
+        )
+    )
+    store.insert("c", [{"id": 0, "day": "b", "v": 1}])
+    store.insert("c", [{"id": 1, "day": "a", "v": MOST}])
+    store.drop("c", "day=a")
+    store.compact("c")
+    with pytest.raises(nova.SumOverflow):
+        store.insert("c", [{"id": 1, "day": "a", "v": 1}])
+    store.insert("c", [{"id": 1, "day": "a", "v": -1}])
+    assert [r["v"] for r in store.read("c", since=1).to_arrow().to_pylist()] == [MOST - 1]
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 def test_deltas_that_overflow_only_when_they_are_chained_are_refused(compacted: bool, store: Store) -> None:
     store.register(summing())
