@@ -1,5 +1,5 @@
-"""Writes docs/api.md: every public name with its signature and what its docstring says; and the table of conversions in
-docs/reference.md. ``--check`` only compares.
+"""Writes docs/api.md: every public name with its signature and what its docstring says; and two tables in
+docs/reference.md: of conversions, and of Spark's functions. ``--check`` only compares.
 
 The docstrings are read from the source by griffe. Of the package only its names and its pure rules are imported.
 """
@@ -15,11 +15,16 @@ import griffe
 
 from nova_assets import _HOMES
 from nova_assets.model.conversion import KINDS, NOTATIONS, RULES
+from nova_assets.sql import spark_functions
+from nova_assets.sql.evaluation.evaluator import RULES as EVALUATED
+from nova_assets.sql.evaluation.rules import evaluated_functions
+from nova_assets.sql.function_types import described_types
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
 REFERENCE = ROOT / "docs" / "reference.md"
 BEGIN, END = "<!-- conversions: made by tools/reference.py -->\n", "<!-- end of conversions -->\n"
+FUNCTIONS, END_OF_FUNCTIONS = "<!-- functions: made by tools/reference.py -->\n", "<!-- end of functions -->\n"
 
 CHAPTERS = {
     "Data": (
@@ -157,14 +162,38 @@ def conversions() -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_conversions(text: str) -> str:
-    """The reference with the table of conversions between its two marks."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + conversions() + END + rest.split(END)[1]
+def functions() -> str:
+    """The table of Spark's functions: the type of each, and whether it is evaluated on partitions."""
+    assert EVALUATED, "the rules are registered"
+    kinds = {
+        "aggregate": spark_functions.AGGREGATES,
+        "window": spark_functions.WINDOWS,
+        "rows": spark_functions.GENERATORS,
+        "value": spark_functions.SCALARS,
+    }
+    types, evaluated = described_types(), evaluated_functions()
+    lines = ["| function | makes | type | on partitions |", "|---|---|---|---|"]
+    for name in sorted(spark_functions.ALL):
+        kind = next(k for k, names in kinds.items() if name in names)
+        where = "evaluated" if name in evaluated else "unknown"
+        lines.append(f"| `{name}` | {kind} | {types.get(name, 'Spark is asked')} | {where} |")
+    return "\n".join(lines) + "\n"
+
+
+def between(text: str, begin: str, end: str, table: str) -> str:
+    """A page with a table between its two marks."""
+    before, rest = text.split(begin)
+    return before + begin + table + end + rest.split(end)[1]
+
+
+def reference(text: str) -> str:
+    """The reference with its two tables."""
+    with_conversions = between(text, BEGIN, END, conversions())
+    return between(with_conversions, FUNCTIONS, END_OF_FUNCTIONS, functions())
 
 
 def main() -> int:
-    texts = {PAGE: page(), REFERENCE: with_conversions(REFERENCE.read_text(encoding="utf-8"))}
+    texts = {PAGE: page(), REFERENCE: reference(REFERENCE.read_text(encoding="utf-8"))}
     for path, text in texts.items():
         if "--check" not in sys.argv[1:]:
             path.write_text(text, encoding="utf-8")

@@ -244,6 +244,11 @@ def _type(node: Any) -> DataType:
         precision, scale = (
             [*(int(str(e.this)) for e in inner), 10, 0][:2] if len(inner) != 1 else (int(str(inner[0].this)), 0)
         )
+        if not (1 <= precision <= 38 and 0 <= scale <= precision):
+            raise DefinitionError(
+                f"there is no decimal({precision},{scale})",
+                expected="1 to 38 digits, and no more of them after the point than there are",
+            )
         return DataType("decimal", (precision, scale))
     if kind in ("ARRAY", "LIST") and len(inner) == 1:
         return DataType("array", fields=(Field("element", _type(inner[0])),))

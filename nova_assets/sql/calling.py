@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.task import Context
-from nova_assets.sql.calculator import Computed
 from nova_assets.sql.calls import Argument, Call, scalars_of, tables_of
+from nova_assets.sql.evaluation.operand import Evaluable
 from nova_assets.sql.function import SqlFunction
 from nova_assets.sql.graph import Dataset, Graph
 from nova_assets.sql.head import of_scope
@@ -27,7 +27,7 @@ class _Given:
     """An argument: a value that follows from the scope, or a query by its place."""
 
     name: str
-    value: Computed | None
+    value: Evaluable | None
     place: Span | None
 
 
@@ -79,7 +79,7 @@ class Calling:
         for call, function, given in reversed(self.calls):  # the inner ones first
             name = f"call_{call.number}"
             each = [
-                (g.name, run(queries[name][g.place], found) if g.place is not None else g.value.of(values))  # type: ignore[union-attr]
+                (g.name, run(queries[name][g.place], found) if g.place is not None else g.value.value(values))  # type: ignore[union-attr]
                 for g in given
             ]
             gave = function.called(ctx, [v for n, v in each if not n], {n: v for n, v in each if n})
@@ -131,11 +131,11 @@ def _given(dataset: Dataset, call: Call) -> list[_Given]:
     return [_Given(a.name, _value(dataset, a), a.place) for a in call.arguments]
 
 
-def _value(dataset: Dataset, argument: Argument) -> Computed | None:
+def _value(dataset: Dataset, argument: Argument) -> Evaluable | None:
     head = dataset.written.head
     if argument.place is not None:
         return None
-    return of_scope(dataset.written.text, argument.node, list(head.variables), head.zone)
+    return of_scope(dataset.written.text, argument.node, head.known_variables, head.zone)
 
 
 def _quoted(name: str) -> str:

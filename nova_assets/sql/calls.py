@@ -13,6 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import Schema, parse_ddl
+from nova_assets.sql import spark_functions
 from nova_assets.sql.dialect import DIALECT
 from nova_assets.sql.text import Span, Text
 
@@ -63,6 +64,8 @@ class Call:
 
 def is_free(name: str) -> bool:
     """Whether SQL has no function of this name: one that it has would be called instead."""
+    if name.lower() in spark_functions.ALL | spark_functions.TABLES:
+        return False
     try:
         found = sqlglot.parse_one(f"{name}(x)", dialect=DIALECT)
     except SqlglotError:

@@ -11,6 +11,7 @@ from typing import Literal
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from nova_assets.errors import DefinitionError
 from nova_assets.model.names import check_name
 from nova_assets.sql.dialect import DIALECT, For, parsed
 from nova_assets.sql.head import Head, head_of
@@ -83,7 +84,7 @@ def written(text: Text, statement: exp.Expr | None = None) -> Written:
     description, owner = said(statement)
     scanned = parts.query.copy()
     return Written(
-        check_name(parts.name, f"the dataset of {text.name}"),
+        _checked(text, parts.name, statement),
         text,
         parts.kind,
         scans_of(text, scanned),
@@ -96,6 +97,17 @@ def written(text: Text, statement: exp.Expr | None = None) -> Written:
         parse=lambda: statement,
         think=lambda: head,
     )
+
+
+def _checked(text: Text, name: str, statement: exp.Expr) -> str:
+    """The name of a dataset. Raises SqlError where it is none."""
+    try:
+        return check_name(name, "the dataset")
+    except DefinitionError as error:
+        where = statement.find(exp.Insert)
+        raise text.error(
+            f"{error.what}: {name!r}", None if where is None else where.this, expected=error.expected
+        ) from None
 
 
 def scopes_of(one: Written) -> exp.Expr:

@@ -11,17 +11,21 @@ From ``INSERT`` on it is Spark's own. The head is a comprehension, as in BigData
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import ParseError, TokenError
+from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import NotSupported, SqlError
+from nova_assets.sql import spark_functions
+from nova_assets.sql.spark_syntax import check_tokens, check_tree, unclosed
 from nova_assets.sql.text import Text
 
 
@@ -43,11 +47,71 @@ class Let(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
 
 
+_UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILLISECOND MICROSECOND".split())
+
+_WITH_UNITS = frozenset("DATE_ADD DATEADD DATE_DIFF DATEDIFF TIMEDIFF TIMESTAMPADD TIMESTAMPDIFF".split())
+"""Functions that take a unit by its bare name before two other arguments."""
+
+_OWN_SYNTAX = (
+    "CAST TRY_CAST CEIL CEILING FLOOR EXTRACT OVERLAY POSITION SUBSTRING SUBSTR TRIM LISTAGG STRING_AGG PERCENTILE "
+    "PERCENTILE_APPROX APPROX_PERCENTILE MAX_BY MIN_BY BROADCAST BROADCASTJOIN MAPJOIN MERGE SHUFFLEMERGE MERGEJOIN "
+    "SHUFFLE_HASH SHUFFLE_REPLICATE_NL"
+).split()
+"""Calls whose arguments are more than a list of expressions; and hints."""
+
+
+_ARRAY = "ARRAY"
+"""Anything else of this name the parser takes for the beginning of ``ARRAY[...]``."""
+
+
+def _aggregate(name: str) -> Any:
+    return lambda args: exp.AnonymousAggFunc(this=name, expressions=args)
+
+
+def _functions() -> dict[str, Any]:
+    """What is made of a call that changes rows. Any other call stays what is written: a name with arguments."""
+    found = {name: _aggregate(name) for name in map(str.upper, spark_functions.AGGREGATES)}
+    others = spark_functions.WINDOWS | spark_functions.GENERATORS | spark_functions.TABLES
+    kept = {*map(str.upper, spark_functions.AGGREGATES | others), _ARRAY}
+    return found | {name: make for name, make in SparkParser.FUNCTIONS.items() if name in kept}
+
+
 class _Parser(SparkParser):
+    """Spark's parser, without the other dialects' functions.
+
+    A function of one row keeps its name and its arguments as they are written, since Spark's meaning hangs on them.
+    """
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = _functions()
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        n: parse for n, parse in SparkParser.FUNCTION_PARSERS.items() if n in _OWN_SYNTAX
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        n: parse for n, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if n in ("CASE",)
+    }
+
+    UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
+        **SparkParser.UNARY_PARSERS,
+        TokenType.PLUS: lambda self: exp.Anonymous(this="positive", expressions=[self._parse_unary()]),
+    }
+
     STATEMENT_PARSERS: ClassVar[dict[Any, Any]] = {
         **SparkParser.STATEMENT_PARSERS,
         TokenType.FOR: lambda self: self._parse_for(),
     }
+
+    def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
+        """A bare unit is no column."""
+        name = self._tokens[self._index - 2].text.upper() if self._index >= 2 else ""
+        args: list[exp.Expr] = super()._parse_function_args(alias)
+        if (
+            name in _WITH_UNITS
+            and len(args) == 3
+            and isinstance(args[0], exp.Column)
+            and args[0].name.upper() in _UNITS
+        ):
+            args[0] = exp.var(args[0].name)
+        return args
 
     def _parse_placeholder(self) -> exp.Expr | None:
         """With its place, which the parser keeps of names alone."""
@@ -102,14 +166,17 @@ def parsed(text: Text) -> exp.Expr:
         NotSupported: the parser of SQL is not the one that is expected.
     """
     _refuse_compiled()
-    _refuse_pipes(text)
-    try:
+    open_quote = unclosed(text.sql)
+    if open_quote is not None:
+        raise text.error(f"cannot be read: {text.part(open_quote)} is not closed", open_quote, expected="Spark's SQL")
+    with errors_of_parser(text):
+        tokens = DIALECT.tokenize(text.sql)
+        check_tokens(text, tokens)
+        _refuse_pipes(text, tokens)
         made = sqlglot.parse(text.sql, dialect=DIALECT)
         found = [s for s in made if s is not None and not isinstance(s, exp.Semicolon)]  # which may carry a comment
-    except ParseError as error:
-        raise _refused(text, error) from None
-    except TokenError as error:
-        raise text.error(f"cannot be read: {_first_line(error)}", None, expected="Spark's SQL") from None
+        for statement in found:
+            check_tree(text, statement)
     if len(found) != 1:
         raise text.error(
             "holds no statement" if not found else f"holds {len(found)} statements",
@@ -132,16 +199,39 @@ def _refuse_compiled() -> None:
         )
 
 
-def _refuse_pipes(text: Text) -> None:
+@contextmanager
+def errors_of_parser(text: Text) -> Iterator[None]:
+    """A block in which the parser works on a text: whatever it raises names a place in the text, and it logs nothing.
+
+    Raises:
+        SqlError.
+    """
+    logger = logging.getLogger("sqlglot")
+    logger.addFilter(_silent)
+    try:
+        yield
+    except ParseError as error:
+        raise _refused(text, error) from None
+    except SqlglotError as error:
+        raise text.error(f"cannot be read: {_first_line(error)}", None, expected="Spark's SQL") from None
+    except RecursionError:
+        raise text.error("is nested too deeply to be read", None, next="take parts of it into WITH") from None
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:  # of the parser
+        what = f"cannot be understood: the parser of SQL fails ({type(error).__name__}: {_first_line(error)[:100]})"
+        raise text.error(what, None, next="write it in another way") from error
+    finally:
+        logger.removeFilter(_silent)
+
+
+def _silent(record: logging.LogRecord) -> bool:
+    return False
+
+
+def _refuse_pipes(text: Text, tokens: list[Token]) -> None:
     """The parser makes one SELECT of what Spark takes step by step, which is not always the same."""
-    if "|>" not in text.sql:
-        return
-    with suppress(TokenError):
-        for token in DIALECT.tokenize(text.sql):
-            if token.token_type == TokenType.PIPE_GT:
-                raise text.error(
-                    "pipes are not understood", (token.start, token.end + 1), expected="SELECT ... FROM ..."
-                )
+    for token in tokens:
+        if token.token_type == TokenType.PIPE_GT:
+            raise text.error("pipes are not understood", (token.start, token.end + 1), expected="SELECT ... FROM ...")
 
 
 def end_of(text: Text) -> int:

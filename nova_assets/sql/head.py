@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
@@ -12,13 +12,16 @@ from typing import Any, TypeAlias
 
 from sqlglot import exp
 
-from nova_assets.errors import DefinitionError, PartitionError
+from nova_assets.errors import PartitionError
 from nova_assets.model.partitions import Dimension, partition_name
-from nova_assets.sql.calculator import Calculator, Computed
+from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.dialect import For, Generator, Let
+from nova_assets.sql.evaluation.casting import as_text
+from nova_assets.sql.evaluation.evaluator import Evaluator
+from nova_assets.sql.evaluation.operand import Evaluable
 from nova_assets.sql.series import Series, series
 from nova_assets.sql.text import Text
-from nova_assets.sql.values import UNKNOWN, Value, as_text
+from nova_assets.sql.values import UNKNOWN, Key, Value
 
 Scope: TypeAlias = Mapping[str, Value]
 """The variables of a task, and their values."""
@@ -41,12 +44,14 @@ class Head:
         lets: variables that follow from them.
         partition: column -> how its value follows from a scope.
         said: a hash of all that as it is written, whatever the query: what is said alike comes to the same.
+        text: where it is written.
     """
 
     generators: tuple[Series | Listed, ...] = ()
-    lets: tuple[tuple[str, Computed], ...] = ()
-    partition: tuple[tuple[str, Computed], ...] = ()
+    lets: tuple[tuple[str, Evaluable], ...] = ()
+    partition: tuple[tuple[str, Evaluable], ...] = ()
     said: str = field(default="", compare=False)
+    text: Text = field(default=Text("", ""), compare=False, repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -62,14 +67,19 @@ class Head:
         return next((g.zone for g in self.generators if isinstance(g, Series)), UTC)
 
     @property
+    def known_variables(self) -> dict[str, DataType]:
+        """Spark type of each variable."""
+        return {g.name: _generated_type(g) for g in self.generators} | _types(self.lets)
+
+    @property
     def variable_types(self) -> dict[str, str]:
         """What Spark calls the types of the variables."""
-        return {name: type_of(value) for name, value in self.some_scope.items()}
+        return {name: str(type_) for name, type_ in self.known_variables.items()}
 
     @property
     def column_types(self) -> dict[str, str]:
         """What Spark calls the types of the partition columns."""
-        return {name: type_of(value) for name, value in self.partition_of(self.some_scope).items()}
+        return {name: str(type_) for name, type_ in _types(self.partition).items()}
 
     @property
     def some_scope(self) -> Scope:
@@ -90,21 +100,21 @@ class Head:
     def partition_of(self, scope: Scope) -> dict[str, Value]:
         """The values of the partition that a scope writes."""
         values = {("", name): value for name, value in scope.items()}
-        return {column: computed.of(values) for column, computed in self.partition}
+        return {column: computed.value(values) for column, computed in self.partition}
 
     def tasks(self, now: datetime) -> dict[str, Scope]:
         """Partition -> the scope that writes it, as of a moment.
 
         Raises:
-            DefinitionError: two scopes write the same.
+            SqlError: two scopes write the same.
         """
         found: dict[str, Scope] = {}
         for scope in self.scopes(now):
             name = self.name_of(self.partition_of(scope))
             if name in found:
-                raise DefinitionError(
-                    f"two scopes write partition {name or '(the whole)'}",
-                    found=f"{shown(found[name])} and {shown(scope)}",
+                raise self.text.error(
+                    f"two scopes write partition {name or '(the whole)'}: {shown(found[name])} and {shown(scope)}",
+                    None,
                     expected="a partition for each scope",
                     next="name every variable of FOR in PARTITION (...)",
                 )
@@ -118,7 +128,7 @@ class Head:
         """A scope, with the variables that follow."""
         values = {("", name): value for name, value in scope.items()}
         for name, computed in self.lets:
-            scope[name] = values["", name] = computed.of(values)
+            scope[name] = values["", name] = computed.value(values)
         return scope
 
 
@@ -152,23 +162,24 @@ def head_of(text: Text, node: For | None, partition: exp.Partition | None) -> He
         _refuse_twice(text, one.this, [g.name for g in generators])
         generators.append(_generator(text, one))
     zone = next((g.zone for g in generators if isinstance(g, Series)), UTC)
-    known = [g.name for g in generators]
-    lets: list[tuple[str, Computed]] = []
+    known = {g.name: _generated_type(g) for g in generators}
+    lets: list[tuple[str, Evaluable]] = []
     for let in said.get("lets") or ():
         assert isinstance(let, Let)
         _refuse_twice(text, let.this, known)
-        lets.append((let.this.name, of_scope(text, let.expression, known, zone)))
-        known.append(let.this.name)
+        value = of_scope(text, let.expression, known, zone)
+        lets.append((let.this.name, value))
+        known |= _types(lets[-1:])
     columns = [_partition_column(text, e, known, zone) for e in (partition.expressions if partition else ())]
     nodes = [*(said.get("generators") or ()), *(said.get("lets") or ())]
-    return Head(tuple(generators), tuple(lets), tuple(columns), _said([*nodes, partition]))
+    return Head(tuple(generators), tuple(lets), tuple(columns), _said([*nodes, partition]), text)
 
 
 def _said(nodes: Sequence[exp.Expr | None]) -> str:
     return sha256("; ".join(map(repr, nodes)).encode()).hexdigest()
 
 
-def _refuse_twice(text: Text, name: exp.Expr, known: list[str]) -> None:
+def _refuse_twice(text: Text, name: exp.Expr, known: Collection[str]) -> None:
     if name.name in known:
         raise text.error(f"two variables are called {name.name!r}", name, expected="different names")
 
@@ -197,15 +208,19 @@ def _values(text: Text, among: exp.Tuple) -> tuple[Value, ...]:
 
 
 def _constant(text: Text, node: exp.Expr) -> Value:
-    computed = of_scope(text, node, [], UTC)
-    value = computed.of({})
+    computed = of_scope(text, node, {}, UTC)
+    value = computed.value({})
     if value is UNKNOWN or value is None:
         raise text.error(f"{node.sql('spark')} is no plain value", node, expected="'a', 1, true or DATE '2024-01-01'")
     return value
 
 
-def of_scope(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> Computed:
-    """An expression of variables. Raises SqlError where it has others, or hangs on data."""
+def of_scope(text: Text, node: exp.Expr, known: Mapping[str, DataType], zone: tzinfo) -> Evaluable:
+    """An expression of variables. Raises SqlError where it has others, or is not understood.
+
+    Args:
+        known: the variables, and their Spark types.
+    """
     for column in node.find_all(exp.Column, exp.Placeholder):
         if column.name not in known or (isinstance(column, exp.Column) and column.table):
             raise text.error(
@@ -213,16 +228,29 @@ def of_scope(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> Comp
                 column,
                 expected=", ".join(known) or "a plain value: there is none before it",
             )
-    found = Calculator(text, lambda column: ("", column.name), zone).computed(node)
-    if found.by_data:
-        raise text.error(f"{node.sql('spark')} cannot be computed before the query is run", node)
-    return found
+
+    def of(column: exp.Column | exp.Placeholder) -> tuple[Key, DataType]:
+        return ("", column.name), known[column.name]
+
+    return Evaluator(of, zone).exactly(text, node)
 
 
-def _partition_column(text: Text, node: exp.Expr, known: list[str], zone: tzinfo) -> tuple[str, Computed]:
+def _partition_column(text: Text, node: exp.Expr, known: Mapping[str, DataType], zone: tzinfo) -> tuple[str, Evaluable]:
     if isinstance(node, exp.EQ):
         return node.this.name, of_scope(text, node.expression, known, zone)
     return node.name, of_scope(text, node, known, zone)
+
+
+def _generated_type(generator: Series | Listed) -> DataType:
+    """Spark type of a variable of FOR: the widest of its values."""
+    if isinstance(generator, Series):
+        return DataType("timestamp")
+    types = {type_of(value) for value in generator.values}
+    return parse_type("bigint" if types == {"int", "bigint"} else types.pop())
+
+
+def _types(values: Iterable[tuple[str, Evaluable]]) -> dict[str, DataType]:
+    return {name: value.type for name, value in values if value.type is not None}
 
 
 def _some_value(generator: Series | Listed) -> Value:
@@ -251,7 +279,7 @@ def dimensions(head: Head) -> tuple[Dimension, ...]:
     return tuple(_dimension(head, column, computed) for column, computed in head.partition)
 
 
-def _dimension(head: Head, column: str, computed: Computed) -> Dimension:
+def _dimension(head: Head, column: str, computed: Evaluable) -> Dimension:
     """A calendar where the value is a day or hour of a series; the values of a list; else what turns up."""
     of = [g for g in head.generators if g.name in variables_behind(head, computed)]
     if len(of) == 1 and isinstance(of[0], Listed):
@@ -264,7 +292,7 @@ def _dimension(head: Head, column: str, computed: Computed) -> Dimension:
     return Dimension(column, "dynamic")
 
 
-def variables_behind(head: Head, computed: Computed) -> set[str]:
+def variables_behind(head: Head, computed: Evaluable) -> set[str]:
     """The variables of ``FOR`` on which an expression hangs, through ``LET`` too."""
     lets = dict(head.lets)
     found: set[str] = set()

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, build_scope
 
+from nova_assets.model.schema import DataType
 from nova_assets.sql.listing import Listing, Row, listed
 from nova_assets.sql.passing import is_cut_off
 from nova_assets.sql.query import Query
@@ -26,6 +27,7 @@ from nova_assets.sql.question import Call, Memory, Question
 from nova_assets.sql.select import Select
 from nova_assets.sql.sources import Among, Partition
 from nova_assets.sql.values import Value
+from nova_assets.sql.widening import VOID
 
 Needed: TypeAlias = Mapping[int, tuple[int, ...]]
 """Scan -> the partitions that it reads, by their positions in the list of its dataset's."""
@@ -144,7 +146,7 @@ class _Walk:
         same = {
             name.lower()
             for name, left, right in zip(names, *sides, strict=False)
-            if left is not None and right is not None and len(_kinds(left) | _kinds(right)) <= 1
+            if left is not None and right is not None and _type_of_both(left, right) is not None
         }
         return [
             a
@@ -174,8 +176,12 @@ class _Walk:
         return {name: among for name, among in found.items() if among is not None}
 
 
-def _kinds(among: Among | None) -> set[type]:
-    return {object} if among is None else {type(v) for v in among if v is not None}
+def _type_of_both(left: Among, right: Among) -> DataType | None:
+    """The type of a column on both sides of a set operation; None where they become a third type, or one of them does
+    not stay as it is."""
+    if VOID in (left.type, right.type):
+        return right.type if left.type == VOID else left.type
+    return left.type if left.type == right.type else None
 
 
 def _names(node: exp.Expr) -> list[str]:
@@ -183,11 +189,14 @@ def _names(node: exp.Expr) -> list[str]:
 
 
 def _either(node: exp.SetOperation, left: Among | None, right: Among | None) -> Among | None:
-    if left is None or right is None or len(_kinds(left) | _kinds(right)) > 1:
-        return None  # both become what neither is
+    type_ = None if left is None or right is None else _type_of_both(left, right)
+    if left is None or right is None or type_ is None:
+        return None
     if isinstance(node, exp.Except):
-        return left
-    return left & right if isinstance(node, exp.Intersect) else left | right
+        return Among(type_, left.values)
+    if isinstance(node, exp.Intersect):
+        return Among(type_, left.values & right.values)
+    return Among(type_, left.values | right.values)
 
 
 def _renamed(asked: exp.Expr, source: str, names: Sequence[str], theirs: Sequence[str]) -> exp.Expr:

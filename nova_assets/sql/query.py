@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
@@ -23,7 +22,7 @@ from nova_assets.sql.calls import (
     refuse_columns_from_outside,
     refuse_names_from_outside,
 )
-from nova_assets.sql.dialect import DIALECT
+from nova_assets.sql.dialect import DIALECT, errors_of_parser
 from nova_assets.sql.text import Span, Text, span
 
 Mode = Literal["all", "new", "old", "whole"]
@@ -33,6 +32,7 @@ _MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
 _SCAN = "nova_scan"
 _BARE = "nova_bare"
 _USING = "nova_using"
+_NAMELESS = "nova_nameless"
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Query:
         names: of what it gives, as written, where it says one.
         bare: places of the text where a variable stands by its bare name.
         calls: all places where a function stands as a table.
+        schemas: of the datasets that it reads.
     """
 
     text: Text
@@ -75,6 +76,7 @@ class Query:
     names: tuple[str, ...] = ()
     bare: tuple[tuple[Span, str], ...] = ()
     calls: tuple[Call, ...] = ()
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -139,6 +141,11 @@ def is_by_name(join: exp.Join) -> bool:
     return bool(join.meta.get(_USING))
 
 
+def has_no_name(node: exp.Expr) -> bool:
+    """Whether a column of what a qualified tree gives was written without a name, and is no plain column."""
+    return bool(node.meta.get(_NAMELESS))
+
+
 def scan_number(table: exp.Expr) -> int | None:
     """Which scan a table of a qualified tree is."""
     return table.meta.get(_SCAN)
@@ -178,17 +185,22 @@ def understood(
     for join in tree.find_all(exp.Join):
         if join.args.get("using") or join.method.upper() == "NATURAL":
             join.meta[_USING] = True
+    for node in tree.selects:
+        named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # a cast has its column's name
+        if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
+            node.meta[_NAMELESS] = True
     known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: functions[c.function] for c in calls}
     names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
     qualified = _qualified(text, tree, known)
     for column in qualified.find_all(exp.Column):
         if column.meta.get(_BARE) and column.table:
             column.args["table"].meta.clear()  # where it was read FROM is not where it stands
+    _undo_column_aliases(text, qualified, known)
     used, bare = _with_variables(text, qualified, variables or {})
     refuse_columns_from_outside(text, qualified)
     for scope in traverse_scope(qualified):
         _refuse_unknown_columns(text, scope, known, scans)
-    return Query(text, qualified, scans, used, names, bare, calls)
+    return Query(text, qualified, scans, used, names, bare, calls, {s.dataset: schemas[s.dataset] for s in scans})
 
 
 def _known(text: Text, call: Call, functions: Mapping[str, Schema]) -> Call:
@@ -239,7 +251,8 @@ def mapping(schemas: Mapping[str, Schema], functions: Mapping[str, str] | None =
 
 
 def _qualified(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
-    try:
+    _refuse_twins(text, tree)
+    with errors_of_parser(text):
         return qualify(
             tree,
             dialect=DIALECT,
@@ -249,8 +262,49 @@ def _qualified(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> ex
             quote_identifiers=False,
             identify=False,
         )
-    except SqlglotError as error:
-        raise text.error(f"cannot be understood: {str(error).splitlines()[0]}", None) from None
+
+
+def _refuse_twins(text: Text, tree: exp.Query) -> None:
+    """Refuse two things in FROM under one name. Raises SqlError."""
+    for select in tree.find_all(exp.Select):
+        names: set[str] = set()
+        first = select.args.get("from_")
+        joined = [j.this for j in select.args.get("joins") or ()]
+        for part in [*([first.this] if first is not None else ()), *joined]:
+            name = part.alias_or_name.lower()
+            if name and name in names:
+                raise text.error(f"two things that are read are called {name!r}", part, expected="different names")
+            names.add(name)
+
+
+def _undo_column_aliases(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> None:
+    """Give columns of ``sales AS s(a, b)`` the names that the dataset has for them.
+
+    Raises:
+        SqlError: the alias does not name all columns.
+    """
+    renamed: dict[int, tuple[exp.Column, str]] = {}
+    tables: list[exp.Table] = []
+    for scope in traverse_scope(tree):
+        for name, source in scope.sources.items():
+            if not isinstance(source, exp.Table) or not source.alias_column_names or source.name not in schemas:
+                continue
+            tables.append(source)
+            aliases, columns = source.alias_column_names, schemas[source.name].names
+            if len(aliases) != len(columns):
+                raise text.error(
+                    f"{name} names {len(aliases)} of {len(columns)} columns",
+                    source,
+                    expected=f"a name for each of {', '.join(columns)}",
+                )
+            by_alias = {a.lower(): c.lower() for a, c in zip(aliases, columns, strict=True)}
+            for column in scope.columns:
+                if column.table == name and column.name.lower() in by_alias:
+                    renamed[id(column)] = column, by_alias[column.name.lower()]
+    for column, name in renamed.values():
+        column.this.set("this", name)
+    for table in tables:
+        table.args["alias"].set("columns", None)
 
 
 def _with_variables(

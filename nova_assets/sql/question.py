@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
+from functools import cached_property
 from typing import Any, TypeVar
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
+from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.listing import Listing, Row
 from nova_assets.sql.query import Query, scan_number
 from nova_assets.sql.sources import Among
@@ -86,6 +88,18 @@ class Question:
 
     def listing(self, dataset: str) -> Listing:
         return self.partitions.get(dataset) or _NOTHING
+
+    @cached_property
+    def variable_types(self) -> dict[str, DataType]:
+        """Spark type of each variable."""
+        return {name: parse_type(type_) for name, type_ in self.query.variables.items()}
+
+    def column_types(self, dataset: str) -> Mapping[str, DataType]:
+        """Spark type of each column of a dataset, by its name in small letters."""
+        schema = self.query.schemas.get(dataset)
+        if schema is None:
+            return {}
+        return self.memory.kept(("types", dataset), lambda: {f.name.lower(): f.type for f in schema.fields})
 
     def bears(self, scope: Scope) -> bool:
         """Whether a part of the query has the target within it."""

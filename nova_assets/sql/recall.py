@@ -199,7 +199,7 @@ def _query(
     if not isinstance(tree, exp.Query):
         return understood(one.text, one.query, schemas, one.head.variable_types, tables_of(functions))
     places = tuple(((begin, end), name) for (begin, end), name in bare)
-    return Query(one.text, tree, one.scans, variables, tuple(names), places)
+    return Query(one.text, tree, one.scans, variables, tuple(names), places, schemas=schemas)
 
 
 def _of_text(text: Text) -> bytes:
@@ -221,7 +221,7 @@ def _readers() -> bytes:
         made = sha256(version("sqlglot").encode())
     except PackageNotFoundError:  # put there without being installed
         made = sha256()
-    for room in (files("nova_assets.sql"), files("nova_assets.model")):
+    for room in (files("nova_assets.sql"), files("nova_assets.sql.evaluation"), files("nova_assets.model")):
         for file in sorted(room.iterdir(), key=lambda f: f.name):
             if file.is_file():
                 made.update(file.read_bytes())

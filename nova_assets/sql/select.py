@@ -7,7 +7,7 @@ scope costs no more than looking values up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import TypeAlias
@@ -15,20 +15,23 @@ from typing import TypeAlias
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from nova_assets.errors import SqlError
-from nova_assets.sql.calculator import Calculator, Computed
+from nova_assets.model.schema import DataType
 from nova_assets.sql.conditions import Condition, conditions, optional_sources, said_apart, without_source
+from nova_assets.sql.evaluation.casting import BOOLEAN, Cast
+from nova_assets.sql.evaluation.comparing import comparison
+from nova_assets.sql.evaluation.evaluator import Evaluator
+from nova_assets.sql.evaluation.operand import Evaluable
 from nova_assets.sql.passing import is_cut_off, is_spread
 from nova_assets.sql.query import scan_number
 from nova_assets.sql.question import Call, Question
 from nova_assets.sql.sources import MANY, Among, Source
-from nova_assets.sql.told import Nothing, Told, like
-from nova_assets.sql.values import UNKNOWN, Key, Value, Values, alike, is_true_or_unknown, same
+from nova_assets.sql.told import Told, made_comparable
+from nova_assets.sql.values import UNKNOWN, Key, Value, Values, is_true_or_unknown
 
 Visit: TypeAlias = Callable[[Scope, Call], dict[str, Among]]
 """Looks at a part of the query, and gives the values that its output can have."""
 
-_Sides: TypeAlias = tuple[exp.Expr, Computed, exp.Expr, Computed]
+_Sides: TypeAlias = tuple[exp.Expr, Evaluable, exp.Expr, Evaluable]
 """Of ``a = b``, what is of one source, and what is of others."""
 
 _ROUNDS = 8
@@ -52,9 +55,9 @@ class Select:
         self.call = call
         self.visit_inner = visit
         self.sources = {s.name: s for s in self._sources()}
-        self.variables = Source(_VARIABLES, listing=question.scopes, rows=call.scopes)
+        self.variables = Source(_VARIABLES, question.variable_types, listing=question.scopes, rows=call.scopes)
         self.bearing = {n: call.scopes for n, s in self.sources.items() if self._bears(s)}
-        self.calculator = Calculator(question.query.text, self._known, question.zone)
+        self.evaluator = Evaluator(self._known, question.zone)
         self.told = self._what_is_told()
         firm = self._firm(self._conditions(frozenset()))
         self.conditions = self._conditions(firm)
@@ -68,7 +71,7 @@ class Select:
                 source.output = {} if _is_recursive(source.inner) else output
                 self.told = self._what_is_told()
         computed = [(c, how) for c in self.conditions if (how := self._computed(c)) is not None]
-        computed.sort(key=lambda one: len(self.sources.keys() & one[1].by_source.keys()))
+        computed.sort(key=lambda one: len(self.sources.keys() & one[1].keys_by_source.keys()))
         for _ in range(_ROUNDS):
             before = self._left()
             for condition, how in computed:
@@ -91,7 +94,8 @@ class Select:
                 listing = self.question.listing(scan.dataset)
                 is_target = self.call.record and number == self.question.target
                 rows = self.question.wanted if is_target else listing.rows
-                yield Source(name, scan, sampled=sampled, listing=listing, rows=rows)
+                types = self.question.column_types(scan.dataset)
+                yield Source(name, types, scan, sampled=sampled, listing=listing, rows=rows)
             else:
                 yield Source(name, inner=source if isinstance(source, Scope) else None, sampled=sampled)
 
@@ -102,20 +106,27 @@ class Select:
             return source.scan.number == self.question.target
         return source.inner is not None and self.question.bears(source.inner)
 
-    def _known(self, column: exp.Column) -> Key | None:
-        """Under what a column's values are kept: a partition column's, or one's that a subquery hands on."""
+    def _known(self, column: exp.Column | exp.Placeholder) -> tuple[Key, DataType] | None:
+        """Under what the values of a variable are kept, of a partition column, or of a column that a subquery hands on;
+        and their type."""
+        if isinstance(column, exp.Placeholder):
+            type_ = self.question.variable_types.get(column.name)
+            return None if type_ is None else ((_VARIABLES, column.name), type_)
         key = (column.table, column.name.lower())
         source = self.sources.get(column.table)
         if source is None:
-            return key if key in self.call.beside else None
-        if source.listing is not None:
-            return key if key[1] in source.listing.columns else None
-        return key if key[1] in source.output else None
+            among = self.call.beside.get(key)
+            return None if among is None else (key, among.type)
+        type_ = source.type_of(key[1])
+        return None if type_ is None else (key, type_)
 
     def _what_is_told(self) -> tuple[object, ...]:
         """All that ``_known`` goes by."""
-        columns = (s.listing.columns if s.listing is not None else frozenset(s.output) for s in self.sources.values())
-        return (id(self.scope), frozenset(self.call.beside), *columns)
+        columns = (
+            s.listing.columns if s.listing is not None else frozenset((n, a.type) for n, a in s.output.items())
+            for s in self.sources.values()
+        )
+        return (id(self.scope), frozenset((k, a.type) for k, a in self.call.beside.items()), *columns)
 
     # what it asks
 
@@ -130,19 +141,19 @@ class Select:
         """The sources of which rows with nulls in their place are dropped in the end."""
         return frozenset(n for c in found if c.is_last for n in c.optional if self._refuses_nulls(c, n))
 
-    def _how(self, node: exp.Expr) -> Computed:
+    def _how(self, node: exp.Expr) -> Evaluable:
         """How an expression is computed that the query's memory keeps."""
-        return self.memory.kept(("how", id(node), self.told), lambda: self.calculator.computed(node))
+        return self.memory.kept(("how", id(node), self.told), lambda: self.evaluator.evaluable(node))
 
-    def _computed(self, condition: Condition) -> Computed | None:
+    def _computed(self, condition: Condition) -> Evaluable | None:
         """How a condition is computed; None where it cannot take anything away."""
         node = condition.node
         if isinstance(node, exp.In) and node.args.get("query") is not None:
             return self._in_subquery(node)
         found = self._how(node)
-        return found if found.keys or not found.by_data else None
+        return found if found.keys or not found.depends_on_data else None
 
-    def _in_subquery(self, node: exp.In) -> Computed | None:
+    def _in_subquery(self, node: exp.In) -> Evaluable | None:
         """``day IN (SELECT day FROM ...)``, where the inner one is a partition's, too."""
         inner = next((s for s in self.scope.subquery_scopes if s.expression is node.args["query"].unnest()), None)
         call = Call(False, self.call.scopes, beside=self._around())
@@ -150,15 +161,15 @@ class Select:
         if len(output) != 1:
             return None
         [among] = output.values()
-        of, zone = self._how(node.this), self.question.zone
+        of = self._how(node.this)
+        if of.type != among.type or comparison(among.type, among.type, self.question.zone) is None:
+            return None  # of two types they become a third
 
         def held(values: Values) -> Value:
-            found = of.of(values)
-            if found is UNKNOWN or found is None:
-                return found
-            return any(same(*alike(found, v, zone)) for v in among if v is not None)
+            found = of.value(values)
+            return found if found is UNKNOWN or found is None else found in among.values
 
-        return Computed(held, of.keys, of.by_data)
+        return Evaluable(held, of.keys, BOOLEAN, of.depends_on_data)
 
     # what follows
 
@@ -166,13 +177,13 @@ class Select:
         left = [len(s.rows) + sum(map(len, s.output.values())) for s in self.sources.values()]
         return [*left, *map(len, self.bearing.values())]
 
-    def _apply(self, condition: Condition, how: Computed) -> None:
+    def _apply(self, condition: Condition, how: Evaluable) -> None:
         """Take away what cannot meet a condition, whatever else there is."""
-        of = how.by_source
+        of = how.keys_by_source
         self._apply_to_scopes(condition, how)
         if not of.keys() & self.sources.keys():
             others = self._others(condition, of, None)
-            if others is not None and not any(is_true_or_unknown(how.of(other)) for other in others):
+            if others is not None and not any(is_true_or_unknown(how.value(other)) for other in others):
                 for name in condition.against:
                     self.sources[name].empty()
             return
@@ -185,23 +196,23 @@ class Select:
             elif len(of[name]) == 1:
                 self._keep_values(source, condition, how)
 
-    def _keep_rows(self, source: Source, condition: Condition, how: Computed) -> None:
+    def _keep_rows(self, source: Source, condition: Condition, how: Evaluable) -> None:
         good = self._good(source, condition, how)
         if good is not None:
             source.keep(good)
 
-    def _keep_values(self, source: Source, condition: Condition, how: Computed) -> None:
+    def _keep_values(self, source: Source, condition: Condition, how: Evaluable) -> None:
         """Of a subquery, what one of its columns can still be."""
-        [key] = how.by_source[source.name]
-        others = self._others(condition, how.by_source, source.name)
+        [key] = how.keys_by_source[source.name]
+        others = self._others(condition, how.keys_by_source, source.name)
         if others is None:
             return
         test = self._test(condition, how, source.name, others)
-        source.output[key[1]] = frozenset(v for v in source.output[key[1]] if test({key: v}))
+        source.output[key[1]] = source.output[key[1]].those(lambda v: test({key: v}))
 
-    def _apply_to_scopes(self, condition: Condition, how: Computed) -> None:
+    def _apply_to_scopes(self, condition: Condition, how: Evaluable) -> None:
         """Leave out the scopes in which a condition drops all rows in which the target has a part."""
-        if _VARIABLES not in how.by_source:
+        if _VARIABLES not in how.keys_by_source:
             return
         for name in condition.against & self.bearing.keys():
             if self.sources[name].sampled or (name in condition.optional and not self._refuses_nulls(condition, name)):
@@ -212,11 +223,11 @@ class Select:
                 scopes.keep(good)
                 self.bearing[name] = scopes.rows
 
-    def _good(self, source: Source, condition: Condition, how: Computed) -> list[int] | None:
+    def _good(self, source: Source, condition: Condition, how: Evaluable) -> list[int] | None:
         """The rows of a source that may meet a condition beside something that the others can be; None where that is
         more than can be tried."""
-        keys = how.by_source[source.name]
-        others = self._others(condition, how.by_source, source.name)
+        keys = how.keys_by_source[source.name]
+        others = self._others(condition, how.keys_by_source, source.name)
         if others is None:
             return None
         columns = [k[1] for k in keys]
@@ -236,35 +247,47 @@ class Select:
         sides = self._sides(condition, source.name) if listing is not None else None
         if listing is None or sides is None:
             return None
-        mine, of, _, _ = sides
+        mine, of, _, to = sides
+        casts = self._compared(of, to)
+        if casts is None:
+            return None
+        to_mine, to_other = casts
         keys = [(source.name, c) for c in columns]
-        try:
-            among = self._come_to(sides, others)
-            told = listing.kept(("told", self._named(mine, of), *columns), lambda: Told(of, keys, listing.by(columns)))
-        except SqlError:  # of one that may never be met
+        among = self._comparable(self._come_to(sides, others), to_other)
+        told = listing.kept(("told", self._named(mine, of), *columns), lambda: Told(of, keys, listing.by(columns)))
+        assert to.type is not None
+        values = told.compared_with(to.type, to_mine)
+        if values is None or among is None:
             return None
-        if len({type(v) for v in among}) != 1 or isinstance(first := next(iter(among)), float | Nothing):
-            return None
-        values = told.beside(first, self.question.zone)
-        return None if values is None else [row for v in among for row in values.get(v, ())]
+        return [row for v in among for row in values.get(v, ())]
 
-    def _named(self, node: exp.Expr, of: Computed) -> Hashable:
+    def _compared(self, of: Evaluable, to: Evaluable) -> tuple[Cast, Cast] | None:
+        """How the values of two sides are made comparable; None where that is not understood."""
+        return None if of.type is None or to.type is None else comparison(of.type, to.type, self.question.zone)
+
+    @staticmethod
+    def _comparable(values: Collection[Value], to_both: Cast) -> frozenset[Value] | None:
+        """All values that are not null, as they are compared; None where one is unknown."""
+        found = [made_comparable(v, to_both) for v in values if v is not None]
+        return None if None in found else frozenset(found)
+
+    def _named(self, node: exp.Expr, of: Evaluable) -> Hashable:
         """By what an expression is known to rows that other queries ask, too: where it has variables alone, by how it
         is written, since it comes to the same in all."""
-        if of.by_source.keys() != {_VARIABLES}:
+        if of.keys_by_source.keys() != {_VARIABLES}:
             return id(of)
         return self.memory.kept(("named", id(node)), lambda: node.sql("spark")), str(self.question.zone)
 
     def _come_to(self, sides: _Sides, others: Sequence[Values]) -> frozenset[Value]:
-        """All that the other side of ``a = b`` comes to. Raises SqlError."""
+        """All that the other side of ``a = b`` comes to."""
         _, _, node, to = sides
-        all_scopes = to.by_source.keys() == {_VARIABLES} and self.variables.all_of
+        all_scopes = to.keys_by_source.keys() == {_VARIABLES} and self.variables.all_of
         if not all_scopes:
-            return frozenset(map(to.of, others))
-        return all_scopes.kept(("come to", self._named(node, to)), lambda: frozenset(map(to.of, others)))
+            return frozenset(map(to.value, others))
+        return all_scopes.kept(("come to", self._named(node, to)), lambda: frozenset(map(to.value, others)))
 
     def _test(
-        self, condition: Condition, how: Computed, name: str, others: Sequence[Values]
+        self, condition: Condition, how: Evaluable, name: str, others: Sequence[Values]
     ) -> Callable[[Values], bool]:
         """Whether a condition may hold for some values of one source, beside something that the others can be."""
         equal = self._equal(condition, name, others)
@@ -272,7 +295,7 @@ class Select:
         def may_pass(mine: Values) -> bool:
             found = None if equal is None else equal(mine)
             if found is None:
-                return any(is_true_or_unknown(how.of({**other, **mine})) for other in others)
+                return any(is_true_or_unknown(how.value({**other, **mine})) for other in others)
             return found
 
         return may_pass
@@ -284,7 +307,8 @@ class Select:
             return None
         for mine, other in ((node.this, node.expression), (node.expression, node.this)):
             of, to = self._how(mine), self._how(other)
-            if of.by_source.keys() == {name} and name not in to.by_source and not of.by_data and not to.by_data:
+            apart = of.keys_by_source.keys() == {name} and name not in to.keys_by_source
+            if apart and not of.depends_on_data and not to.depends_on_data:
                 return mine, of, other, to
         return None
 
@@ -295,17 +319,16 @@ class Select:
         sides = self._sides(condition, name)
         if sides is None:
             return None
-        _, of, _, _ = sides
-        try:
-            among = self._come_to(sides, others)
-        except SqlError:
+        _, of, _, to = sides
+        casts = self._compared(of, to)
+        among = None if casts is None else self._comparable(self._come_to(sides, others), casts[1])
+        if casts is None or among is None:
             return None
-        if len({type(v) for v in among}) != 1 or isinstance(first := next(iter(among)), float | Nothing):
-            return None
-        zone = self.question.zone
+        to_mine = casts[0]
 
         def is_among(mine: Values) -> bool | None:
-            value = like(of.of(mine), first, zone)
+            found = of.value(mine)
+            value = None if found is None else made_comparable(found, to_mine)
             return None if value is None else value in among
 
         return is_among
@@ -350,8 +373,8 @@ class Select:
         if without is None:
             return False
         how = self._how(without)
-        others = self._others(condition, how.by_source, None)
-        return others is not None and not any(is_true_or_unknown(how.of(other)) for other in others)
+        others = self._others(condition, how.keys_by_source, None)
+        return others is not None and not any(is_true_or_unknown(how.value(other)) for other in others)
 
     # further in
 
@@ -380,7 +403,7 @@ class Select:
         """The values that a column of a source can have here."""
         among = source.among(column)
         nulls = source.name in self.optional or is_spread(self.node)
-        return among | {None} if among is not None and nulls else among
+        return among.or_null() if among is not None and nulls else among
 
     def _call_of(self, source: Source, alone: bool) -> Call:
         """How a subquery in FROM is looked at: with what is asked of it.
@@ -439,16 +462,15 @@ class Select:
     def _values_of(self, node: exp.Expr) -> Among | None:
         if self.memory.kept(("by row", id(node)), lambda: node.find(*_NOT_BY_ROW) is not None):
             return None
-        try:
-            how = self._how(node)
-            parts = [self._with_nulls(name, keys) for name, keys in how.by_source.items()]
-            if how.by_data or any(p is None for p in parts) or prod(len(p or ()) for p in parts) > MANY:
-                return None
-            each = product(*(p or () for p in parts))
-            found = {how.of({k: v for one in some for k, v in one.items()}) for some in each}
-        except SqlError:  # said of a condition that needs it, if there is one
+        how = self._how(node)
+        parts = [self._with_nulls(name, keys) for name, keys in how.keys_by_source.items()]
+        if how.type is None or how.depends_on_data or any(p is None for p in parts):
             return None
-        return None if UNKNOWN in found else frozenset(found)
+        if prod(len(p or ()) for p in parts) > MANY:
+            return None
+        each = product(*(p or () for p in parts))
+        found = {how.value({k: v for one in some for k, v in one.items()}) for some in each}
+        return None if UNKNOWN in found else Among(how.type, frozenset(found))
 
     def _with_nulls(self, name: str, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
         found = self._combinations(name, keys)

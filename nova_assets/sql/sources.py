@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from sqlglot.optimizer.scope import Scope
 
+from nova_assets.model.schema import DataType
 from nova_assets.sql.listing import Listing, Row
 from nova_assets.sql.query import Scan
 from nova_assets.sql.values import Key, Value
@@ -17,11 +18,36 @@ from nova_assets.sql.values import Key, Value
 Partition: TypeAlias = Row
 """The values of a partition's columns, by their names in small letters."""
 
-Among: TypeAlias = frozenset[Value]
-"""The values that a column can have."""
-
 MANY = 200_000
 """Combinations of values that are tried; a condition with more of them takes nothing away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """The values that a column can have.
+
+    Args:
+        type: its Spark type.
+    """
+
+    type: DataType
+    values: frozenset[Value]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self.values)
+
+    def or_null(self) -> Among:
+        return Among(self.type, self.values | {None})
+
+    def none_of_them(self) -> Among:
+        return Among(self.type, frozenset())
+
+    def those(self, test: Callable[[Value], bool]) -> Among:
+        """Those that pass a test."""
+        return Among(self.type, frozenset(v for v in self.values if test(v)))
 
 
 @dataclass
@@ -30,6 +56,7 @@ class Source:
 
     Args:
         name: in the query.
+        types: Spark type of each column of a listing.
         scan: where it is a dataset.
         inner: where it is a subquery.
         sampled: whether only a sample of its rows is read, so that all have to be there.
@@ -39,6 +66,7 @@ class Source:
     """
 
     name: str
+    types: Mapping[str, DataType] = field(default_factory=dict)
     scan: Scan | None = None
     inner: Scope | None = None
     sampled: bool = False
@@ -58,20 +86,30 @@ class Source:
             return frozenset(self.output)
         return self.listing.columns if self.rows else frozenset()
 
+    def type_of(self, column: str) -> DataType | None:
+        """The Spark type of a column whose values can be told; None of any other."""
+        if self.listing is None:
+            among = self.output.get(column)
+            return None if among is None else among.type
+        return self.types.get(column) if column in self.listing.columns else None
+
     def among(self, column: str) -> Among | None:
-        """The values that a column can have."""
+        """The values that a column can have; None where they cannot be told."""
         if self.listing is None:
             return self.output.get(column)
+        type_ = self.types.get(column)
+        if type_ is None:
+            return None
         if self.all_of is not None:
-            return self.all_of.among(column)
-        return frozenset(row[column] for row in self.rows.values())
+            return Among(type_, self.all_of.among(column))
+        return Among(type_, frozenset(row[column] for row in self.rows.values()))
 
     def empty(self) -> None:
         """Nothing of it is left."""
         if self.sampled:
             return
         self.rows = {}
-        self.output = {column: frozenset() for column in self.output}
+        self.output = {column: among.none_of_them() for column, among in self.output.items()}
 
     def keep(self, rows: Sequence[int]) -> None:
         """Only these of its rows are left."""
@@ -85,7 +123,7 @@ class Source:
         if self.listing is not None:
             distinct = {tuple(row[k[1]] for k in keys) for row in self.rows.values()}
             return [dict(zip(keys, values, strict=True)) for values in distinct]
-        return combined([(k, self.output.get(k[1], frozenset())) for k in keys])
+        return combined([(k, self.output[k[1]].values if k[1] in self.output else frozenset()) for k in keys])
 
     def together(self, columns: Sequence[str]) -> Mapping[tuple[Value, ...], Sequence[int]]:
         """What columns of its rows are together -> the rows in which they are."""
@@ -97,9 +135,9 @@ class Source:
         return found
 
 
-def combined(parts: Sequence[tuple[Key, Among]]) -> list[dict[Key, Value]] | None:
+def combined(parts: Sequence[tuple[Key, frozenset[Value]]]) -> list[dict[Key, Value]] | None:
     """What columns can be together, each of which can have some values; None for too many."""
-    if prod(len(among) for _, among in parts) > MANY:
+    if prod(len(values) for _, values in parts) > MANY:
         return None
     keys = [key for key, _ in parts]
-    return [dict(zip(keys, values, strict=True)) for values in product(*(among for _, among in parts))]
+    return [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in parts))]

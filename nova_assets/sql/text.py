@@ -37,12 +37,13 @@ class Text:
         """An error that shows the line and points at a place in it.
 
         Args:
-            at: what is meant: a part of the query, several, or a stretch of its characters.
+            at: what is meant: a part of the query, several, or a stretch of its characters; None for its beginning.
             of_values: it is the values of a scope or partition that are at fault, and not the query for all of them.
         """
         found = at if isinstance(at, tuple) and at and isinstance(at[0], int) else span(at)  # type: ignore[arg-type]
         if found is None:
-            return SqlError(f"{self.name}: {what}", expected=expected, next=next, file=self.name, of_values=of_values)
+            begin = len(self.sql) - len(self.sql.lstrip())
+            found = (begin, begin + 1) if begin < len(self.sql) else (0, 0)
         line, column = self._place(found[0])
         return SqlError(
             f"{self.name}:{line}:{column}: {what}",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import tzinfo
 
-from nova_assets.sql.calculator import Computed
-from nova_assets.sql.values import UNKNOWN, Key, Value, alike
-
-Nothing = type(None) | type(UNKNOWN)
+from nova_assets.model.schema import DataType
+from nova_assets.sql.evaluation.casting import Cast
+from nova_assets.sql.evaluation.operand import Evaluable, Undecided
+from nova_assets.sql.values import UNKNOWN, Key, Value
 
 
 class Told:
@@ -20,38 +19,41 @@ class Told:
         rows: what they are together.
     """
 
-    def __init__(self, of: Computed, keys: Sequence[Key], rows: Iterable[tuple[Value, ...]]) -> None:
+    def __init__(self, of: Evaluable, keys: Sequence[Key], rows: Iterable[tuple[Value, ...]]) -> None:
         self.of = of  # which is known by who it is: no other takes its place
         self.values: dict[Value, list[tuple[Value, ...]]] = {}
         for row in rows:
-            self.values.setdefault(of.of(dict(zip(keys, row, strict=True))), []).append(row)
-        self._beside: dict[type, Mapping[Value, Sequence[tuple[Value, ...]]] | None] = {}
+            self.values.setdefault(of.value(dict(zip(keys, row, strict=True))), []).append(row)
+        self._compared: dict[DataType, Mapping[Value, Sequence[tuple[Value, ...]]] | None] = {}
 
-    def beside(self, other: Value, zone: tzinfo) -> Mapping[Value, Sequence[tuple[Value, ...]]] | None:
-        """What it comes to, made like something that it is compared with -> what the columns are then. None where it is
-        the other that is to be made like it."""
-        kind = type(other)
-        if kind not in self._beside:
-            self._beside[kind] = self._like(other, zone)
-        return self._beside[kind]
+    def compared_with(self, other: DataType, to_both: Cast) -> Mapping[Value, Sequence[tuple[Value, ...]]] | None:
+        """What it comes to, as it is compared with values of a type -> what the columns are then. None where one of
+        its values is unknown.
 
-    def _like(self, other: Value, zone: tzinfo) -> Mapping[Value, Sequence[tuple[Value, ...]]] | None:
+        Args:
+            to_both: makes its values comparable with those.
+        """
+        if other not in self._compared:
+            self._compared[other] = self._looked_up_by(to_both)
+        return self._compared[other]
+
+    def _looked_up_by(self, to_both: Cast) -> Mapping[Value, Sequence[tuple[Value, ...]]] | None:
         found: dict[Value, list[tuple[Value, ...]]] = {}
         for value, rows in self.values.items():
             if value is None:  # equal to nothing
                 continue
-            made = like(value, other, zone)
-            if made is None:
+            comparable = made_comparable(value, to_both)
+            if comparable is None:
                 return None
-            found.setdefault(made, []).extend(rows)
+            found.setdefault(comparable, []).extend(rows)
         return found
 
 
-def like(value: Value, other: Value, zone: tzinfo) -> Value | None:
-    """A value made like another, as it is to be compared with that; None where it is the other that is to be made like
-    it, or where they cannot be compared."""
-    try:
-        made, still = alike(value, other, zone)
-    except (ValueError, TypeError):
+def made_comparable(value: Value, to_both: Cast) -> Value | None:
+    """A value that is not null as it is compared; None where it is unknown or undecided."""
+    if value is UNKNOWN:
         return None
-    return made if type(made) is type(other) and still is other else None
+    try:
+        return to_both(value)
+    except Undecided:
+        return None

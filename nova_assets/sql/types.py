@@ -8,18 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import TypeAnnotator
+from sqlglot.optimizer.scope import Scope
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, Field, Schema, parse_type
 from nova_assets.sql.calls import scalars_of
-from nova_assets.sql.dialect import DIALECT
-from nova_assets.sql.query import Query, mapping
-from nova_assets.sql.widening import VOID, arithmetic, bounded, is_number, is_whole, wider
+from nova_assets.sql.dialect import DIALECT, errors_of_parser
+from nova_assets.sql.function_types import (
+    Argument,
+    array_of,
+    average,
+    beside_decimal,
+    common,
+    element,
+    number_or_double,
+    rounded,
+    total,
+    type_of_call,
+)
+from nova_assets.sql.generated_types import generated
+from nova_assets.sql.lambda_types import WITH_LAMBDAS
+from nova_assets.sql.query import Query, has_no_name, mapping
+from nova_assets.sql.type_nodes import node_of, of_node, type_of
+from nova_assets.sql.widening import VOID, arithmetic, bounded, is_whole, wider
 
 Rule: TypeAlias = Callable[[Any], DataType | None]
 
@@ -32,6 +47,14 @@ class _Annotator(TypeAnnotator):
         a, b = of_node(one), of_node(other)
         found = None if a is None or b is None else wider(a, b)
         return exp.DType.UNKNOWN if found is None else node_of(found)
+
+    def _get_source_scope_selects(self, source: Scope) -> dict[str, Any]:
+        lateral = source.expression
+        if not isinstance(lateral, exp.Lateral):
+            return super()._get_source_scope_selects(source)
+        given = generated(lateral.this)
+        names = lateral.alias_column_names or [name for name, _ in given]
+        return {n: node_of(t) for n, (_, t) in zip(names, given, strict=False) if t is not None}
 
 
 def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapping[str, str] | None = None) -> Schema:
@@ -47,14 +70,26 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     known = mapping({name: schemas[name] for name in query.tables}, scalars_of(functions or {}))
     tree = query.tree.copy()
     annotator = _Annotator(known, _RULES)
-    annotator.annotate(tree)
+    with errors_of_parser(query.text):
+        annotator.annotate(tree)
     names = spelled(query, schemas)
     types = _output_types(annotator, tree)
     fields = [_field(query, node, type_, names) for node, type_ in zip(tree.selects, types, strict=True)]
     try:
         return Schema(tuple(fields))
     except DefinitionError as error:
-        raise query.text.error(error.what.replace("a schema", "what it gives"), None, expected=error.expected) from None
+        what = error.what.replace("a schema", "what it gives")
+        raise query.text.error(what, _second(tree.selects), expected=error.expected) from None
+
+
+def _second(selects: Sequence[exp.Expr]) -> exp.Expr | None:
+    """The first column whose name stands before it already."""
+    names: set[str] = set()
+    for node in selects:
+        if node.alias_or_name.lower() in names:
+            return node
+        names.add(node.alias_or_name.lower())
+    return None
 
 
 def _output_types(annotator: _Annotator, tree: exp.Query) -> Sequence[exp.DataType | None]:
@@ -73,12 +108,18 @@ def _field(query: Query, node: exp.Expr, type_: exp.DataType | None, names: Mapp
             node,
             next=f"say it: CAST({node.unalias().sql('spark')[:60]} AS ...)",
         )
-    return Field(names.get(name, name), DataType("string") if found == VOID else found)
+    if found == VOID:
+        raise query.text.error(
+            f"column {name!r} holds nothing but nulls, and has no type", node, next="say it: CAST(NULL AS ...)"
+        )
+    return Field(names.get(name, name), found)
 
 
 def is_unnamed(node: exp.Expr) -> bool:
     """Whether a column of the output has no name but the one that the parser gave it."""
-    return isinstance(node, exp.Alias) and re.fullmatch(r"_col_\d+", node.alias) is not None
+    if not isinstance(node, exp.Alias):
+        return False
+    return has_no_name(node.this) or re.fullmatch(r"_col_\d+", node.alias) is not None
 
 
 def _auto_name(node: exp.Expr) -> str:
@@ -95,44 +136,23 @@ def spelled(query: Query, schemas: Mapping[str, Schema]) -> dict[str, str]:
     return found | {n.lower(): n for n in query.names}
 
 
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> DataType | None:
-    try:
-        return parse_type(text)
-    except DefinitionError:
-        return None
-
-
-def of_node(node: exp.DataType) -> DataType | None:
-    """The parser's type as Spark calls it; None where it is not known."""
-    if node.this == exp.DType.NULL:
-        return VOID
-    if node.this == exp.DType.UNKNOWN:
-        return None
-    return _parsed(node.sql("spark"))
-
-
-@lru_cache(maxsize=4096)
-def node_of(type_: DataType) -> exp.DataType:
-    if type_ == VOID:
-        return exp.DataType.build("NULL")
-    return exp.DataType.build(str(type_), dialect=DIALECT)
-
-
 # the rules
-
-
-def _of(node: exp.Expr | None) -> DataType | None:
-    return None if node is None or node.type is None else of_node(node.type)
 
 
 def _by(rule: Rule) -> dict[str, Any]:
     def annotate(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
-        found = rule(node)
-        annotator._set_type(node, exp.DType.UNKNOWN if found is None else node_of(found))
-        return node
+        return _typed(annotator, node, rule(node))
 
     return {"annotator": annotate}
+
+
+def _typed(annotator: TypeAnnotator, node: exp.Expr, type_: DataType | None) -> exp.Expr:
+    known = type_ is not None and not _has_void_within(type_)
+    return annotator._set_type(node, node_of(type_) if known and type_ is not None else exp.DType.UNKNOWN)
+
+
+def _has_void_within(type_: DataType) -> bool:
+    return any(f.type == VOID or _has_void_within(f.type) for f in type_.fields)
 
 
 def _fixed(name: str) -> dict[str, Any]:
@@ -141,11 +161,25 @@ def _fixed(name: str) -> dict[str, Any]:
 
 
 def _common(*parts: exp.Expr | None) -> DataType | None:
-    """What all have in common."""
-    found = [_of(p) for p in parts if p is not None]
-    if any(t is None for t in found) or not found:
-        return None
-    return reduce(lambda a, b: None if a is None or b is None else wider(a, b), found)
+    return common([type_of(p) for p in parts if p is not None])
+
+
+# calls
+
+
+def _call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
+    """What a function gives: one of Spark, or one of users, as they say."""
+    given = annotator.schema.get_udf_type(node) if isinstance(node, exp.Anonymous) else None
+    if given is not None and not given.is_type(exp.DType.UNKNOWN):
+        return annotator._set_type(node, given)
+    arguments = [Argument(type_of(e), e) for e in node.expressions]
+    with_lambda = WITH_LAMBDAS.get(node.name.lower())
+    if with_lambda is not None:
+        return _typed(annotator, node, with_lambda(annotator, arguments))
+    return _typed(annotator, node, type_of_call(node.name, arguments))
+
+
+# syntax
 
 
 def _literal(node: exp.Literal) -> DataType:
@@ -169,87 +203,40 @@ def _signed(sign: str) -> Rule:
         moved = _moved(sign, node.left, node.right)
         if moved is not None:
             return moved
-        a, b = _of(node.left), _of(node.right)
+        a, b = type_of(node.left), type_of(node.right)
         if a is None or b is None:
             return None
-        return arithmetic(sign, _beside(node.left, a, b), _beside(node.right, b, a))
+        return arithmetic(sign, beside_decimal(node.left, a, b), beside_decimal(node.right, b, a))
 
     return rule
-
-
-def _beside(node: exp.Expr, type_: DataType, other: DataType) -> DataType:
-    """A plain whole number beside a decimal has the digits that it needs."""
-    plain = node.this if isinstance(node, exp.Neg | exp.Paren) else node
-    if other.name == "decimal" and is_whole(type_) and isinstance(plain, exp.Literal):
-        return DataType("decimal", (len(plain.name.lstrip("0")) or 1, 0))
-    return type_
 
 
 def _moved(sign: str, left: exp.Expr, right: exp.Expr) -> DataType | None:
     """The type of a date or moment with days or an interval; None where it is something else."""
     if sign not in ("+", "-"):
         return None
-    a, b = _of(left), _of(right)
+    a, b = type_of(left), type_of(right)
     if isinstance(left, exp.Interval) and sign == "+":
         left, right, a, b = right, left, b, a
     if isinstance(right, exp.Interval):
         if a == DataType("date"):
             unit = (right.args.get("unit") or exp.var("")).name.upper().removesuffix("S")
             return DataType("date" if unit in ("DAY", "WEEK", "MONTH", "YEAR", "QUARTER") else "timestamp")
-        return DataType("timestamp") if a == DataType("string") else a
+        return a
     if a == DataType("date") and b is not None and is_whole(b):
         return a
     return None
 
 
-def _total(node: exp.Sum) -> DataType | None:
-    type_ = _of(node.this)
-    if type_ is None:
-        return None
-    if is_whole(type_):
-        return DataType("bigint")
-    return bounded(type_.args[0] + 10, type_.args[1]) if type_.name == "decimal" else DataType("double")
-
-
-def _average(node: exp.Avg) -> DataType | None:
-    type_ = _of(node.this)
-    if type_ is None:
-        return None
-    return bounded(type_.args[0] + 4, type_.args[1] + 4) if type_.name == "decimal" else DataType("double")
-
-
-def _rounded(node: exp.Round) -> DataType | None:
-    type_ = _of(node.this)
-    if type_ is None or type_.name != "decimal":
-        return type_ if type_ is None or is_number(type_) else DataType("double")
-    digits = node.args.get("decimals")
-    (precision, scale), wanted = type_.args, 0 if digits is None else _whole_of(digits)
-    if wanted is None:
-        return None
-    kept = min(max(wanted, 0), scale)
-    return bounded(max(precision - scale + 1, 1 - wanted) + kept, kept)
-
-
-def _whole_of(node: exp.Expr) -> int | None:
-    if isinstance(node, exp.Neg):
-        inner = _whole_of(node.this)
-        return None if inner is None else -inner
-    return int(node.name) if isinstance(node, exp.Literal) and node.is_int else None
-
-
 def _to_whole(node: exp.Ceil | exp.Floor) -> DataType | None:
-    type_ = _of(node.this)
+    type_ = type_of(node.this)
     if type_ is None or node.args.get("decimals") is not None:
         return None
     return bounded(type_.args[0] - type_.args[1] + 1, 0) if type_.name == "decimal" else DataType("bigint")
 
 
-def _negative(node: exp.Neg) -> DataType | None:
-    return _of(node.this)
-
-
 def _same(node: exp.Expr) -> DataType | None:
-    return _of(node.this)
+    return type_of(node.this)
 
 
 def _case(node: exp.Case) -> DataType | None:
@@ -264,59 +251,21 @@ def _several(node: exp.Expr) -> DataType | None:
     return _common(node.this, *node.expressions)
 
 
-def _shifted(node: exp.Expr) -> DataType | None:
-    """``lag`` and ``lead``."""
-    return _common(node.this, node.args.get("default"))
-
-
 def _listed(node: exp.Expr) -> DataType | None:
-    inner = _of(node.this)
-    return None if inner is None else DataType("array", fields=(Field("element", inner),))
-
-
-def _array(node: exp.Array) -> DataType | None:
-    inner = _common(*node.expressions) if node.expressions else VOID
-    return None if inner is None else DataType("array", fields=(Field("element", inner),))
-
-
-def _sequence(node: exp.GenerateSeries) -> DataType | None:
-    inner = _common(node.args["start"], node.args["end"])
-    return None if inner is None else DataType("array", fields=(Field("element", inner),))
+    return array_of(type_of(node.this))
 
 
 def _exploded(node: exp.Explode) -> DataType | None:
-    of = _of(node.this)
-    return of.fields[0].type if of is not None and of.name == "array" else None
+    given = generated(node)
+    return given[0][1] if len(given) == 1 else None
 
 
-_CASTING = (
-    "bigint",
-    "binary",
-    "boolean",
-    "date",
-    "double",
-    "float",
-    "int",
-    "smallint",
-    "string",
-    "timestamp",
-    "tinyint",
-)
+def _joined(node: exp.DPipe) -> DataType | None:
+    return type_of_call("concat", [Argument(type_of(p), p) for p in (node.this, node.expression)])
 
 
-def _of_user(annotator: TypeAnnotator, node: exp.Anonymous) -> exp.Expr:
-    """What a function of users gives, as they say; Spark's own that are called as types give that type."""
-    name = node.name.lower()
-    given = exp.DataType.build(name, dialect=DIALECT) if name in _CASTING else annotator.schema.get_udf_type(node)
-    return annotator._set_type(node, given)
-
-
-def _texts(node: exp.Expr) -> DataType | None:
-    """Texts put together; arrays are put together likewise."""
-    parts = node.expressions if isinstance(node, exp.Concat) else [node.this, node.expression]
-    found = [_of(p) for p in parts]
-    arrays = [t for t in found if t is not None and t.name == "array"]
-    return arrays[0] if arrays else DataType("string")
+def _cut(node: exp.Expr) -> DataType | None:
+    return type_of_call("substring", [Argument(type_of(node.this), node.this)])
 
 
 def _cast(node: exp.Cast) -> DataType | None:
@@ -324,14 +273,11 @@ def _cast(node: exp.Cast) -> DataType | None:
 
 
 def _element(node: exp.Bracket) -> DataType | None:
-    of = _of(node.this)
-    if of is None or of.name not in ("array", "map"):
-        return None
-    return of.fields[-1].type
+    return element(type_of(node.this))
 
 
 def _member(node: exp.Dot) -> DataType | None:
-    of = _of(node.this)
+    of = type_of(node.this)
     if of is None or of.name != "struct":
         return None
     return next((f.type for f in of.fields if f.name.lower() == node.expression.name.lower()), None)
@@ -340,49 +286,30 @@ def _member(node: exp.Dot) -> DataType | None:
 def _subquery(node: exp.Subquery) -> DataType | None:
     inner = node.this.unnest()
     selects = inner.selects if isinstance(inner, exp.Query) else []
-    return _of(selects[0]) if len(selects) == 1 else None
-
-
-def _date_step(node: exp.Expr) -> DataType:
-    return DataType("date")
+    return type_of(selects[0]) if len(selects) == 1 else None
 
 
 def _extracted(node: exp.Extract) -> DataType:
     return DataType("decimal", (8, 6)) if node.name.upper() in ("SECOND", "SECONDS") else DataType("int")
 
 
+def _quantile(node: exp.Quantile) -> DataType | None:
+    asked = type_of(node.args.get("quantile"))
+    if asked is None:
+        return None
+    return array_of(DataType("double")) if asked.name == "array" else DataType("double")
+
+
+def _approximate_quantile(node: exp.ApproxQuantile) -> DataType | None:
+    asked, type_ = type_of(node.args.get("quantile")), type_of(node.this)
+    type_ = number_or_double(type_)
+    return None if asked is None else array_of(type_) if asked.name == "array" else type_
+
+
 _TYPES: Mapping[str, tuple[type[exp.Expr], ...]] = {
-    "bigint": (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.IntDiv, exp.StrToUnix, exp.TimestampDiff, exp.Factorial),
-    "int": (
-        exp.Year,
-        exp.Quarter,
-        exp.Month,
-        exp.Week,
-        exp.WeekOfYear,
-        exp.Day,
-        exp.DayOfMonth,
-        exp.DayOfWeek,
-        exp.DayOfYear,
-        exp.Hour,
-        exp.Minute,
-        exp.Second,
-        exp.DateDiff,
-        exp.Length,
-        exp.StrPosition,
-        exp.ArraySize,
-        exp.RowNumber,
-        exp.Rank,
-        exp.DenseRank,
-        exp.Ntile,
-        exp.Levenshtein,
-        exp.Ascii,
-    ),
+    "bigint": (exp.Count, exp.CountIf, exp.ApproxDistinct, exp.IntDiv),
+    "int": (exp.StrPosition, exp.RowNumber, exp.Rank, exp.DenseRank, exp.Ntile),
     "double": (
-        exp.Pow,
-        exp.Sqrt,
-        exp.Exp,
-        exp.Ln,
-        exp.Log,
         exp.Stddev,
         exp.StddevPop,
         exp.StddevSamp,
@@ -391,81 +318,46 @@ _TYPES: Mapping[str, tuple[type[exp.Expr], ...]] = {
         exp.Corr,
         exp.CumeDist,
         exp.PercentRank,
-        exp.Sign,
-        exp.MonthsBetween,
-        exp.Rand,
-        exp.Quantile,
     ),
-    "date": (
-        exp.TsOrDsToDate,
-        exp.TsOrDsAdd,
-        exp.DateTrunc,
-        exp.LastDay,
-        exp.NextDay,
-        exp.AddMonths,
-        exp.CurrentDate,
-        exp.Date,
-        exp.StrToDate,
-    ),
-    "timestamp": (exp.TimestampTrunc, exp.StrToTime, exp.TimeStrToTime, exp.CurrentTimestamp, exp.UnixToTime),
-    "string": (
-        exp.Substring,
-        exp.Upper,
-        exp.Lower,
-        exp.Trim,
-        exp.Left,
-        exp.Right,
-        exp.Replace,
-        exp.RegexpReplace,
-        exp.RegexpExtract,
-        exp.TimeToStr,
-        exp.UnixToStr,
-        exp.ConcatWs,
-        exp.Initcap,
-        exp.Repeat,
-        exp.Translate,
-        exp.SplitPart,
-        exp.GroupConcat,
-        exp.SHA2,
-        exp.MD5,
-        exp.Hex,
-        exp.Pad,
-        exp.ToChar,
-        exp.JSONExtractScalar,
-    ),
-    "boolean": (exp.And, exp.Or, exp.Not, exp.LogicalAnd, exp.LogicalOr, exp.ArrayContains),
-    "array<string>": (exp.Split, exp.RegexpSplit),
+    "date": (exp.CurrentDate,),
+    "timestamp": (exp.CurrentTimestamp,),
+    "string": (exp.Trim, exp.Concat),
+    "boolean": (exp.And, exp.Or, exp.Not, exp.LogicalAnd, exp.LogicalOr),
 }
 
 _RULES: dict[type[exp.Expr], dict[str, Any]] = {
     **DIALECT.EXPRESSION_METADATA,
     **{kind: _fixed(name) for name, kinds in _TYPES.items() for kind in kinds},
-    **{kind: _by(_same) for kind in (exp.Min, exp.Max, exp.Paren, exp.Abs, exp.First, exp.Last, exp.AnyValue)},
-    **{kind: _by(_same) for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.Nullif, exp.Distinct)},
-    **{kind: _by(_several) for kind in (exp.Coalesce, exp.Greatest, exp.Least)},
-    **{kind: _by(_shifted) for kind in (exp.Lag, exp.Lead)},
+    **{kind: _by(_same) for kind in (exp.Min, exp.Max, exp.Paren, exp.First, exp.Last, exp.AnyValue)},
+    **{kind: _by(_same) for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.Distinct, exp.IgnoreNulls)},
+    **{kind: _by(_same) for kind in (exp.ArgMax, exp.ArgMin, exp.Lag, exp.Lead, exp.Filter, exp.RespectNulls)},
     **{kind: _by(_cast) for kind in (exp.Cast, exp.TryCast)},
     **{kind: _by(_listed) for kind in (exp.ArrayAgg, exp.ArrayUniqueAgg)},
     **{kind: _by(_to_whole) for kind in (exp.Ceil, exp.Floor)},
-    **{kind: _by(_texts) for kind in (exp.Concat, exp.DPipe)},
-    exp.Anonymous: {"annotator": _of_user},
+    **{kind: {"annotator": _call} for kind in (exp.Anonymous, exp.AnonymousAggFunc)},
     exp.Literal: _by(_literal),
     exp.Add: _by(_signed("+")),
     exp.Sub: _by(_signed("-")),
     exp.Mul: _by(_signed("*")),
     exp.Div: _by(_signed("/")),
     exp.Mod: _by(_signed("%")),
-    exp.Sum: _by(_total),
-    exp.Avg: _by(_average),
-    exp.Round: _by(_rounded),
-    exp.Neg: _by(_negative),
+    exp.Sum: _by(lambda node: total(type_of(node.this))),
+    exp.Avg: _by(lambda node: average(type_of(node.this))),
+    exp.Round: _by(lambda node: rounded(type_of(node.this), node.args.get("decimals"))),
+    exp.Neg: _by(lambda node: number_or_double(type_of(node.this))),
     exp.Case: _by(_case),
     exp.If: _by(_if),
-    exp.Array: _by(_array),
-    exp.GenerateSeries: _by(_sequence),
+    exp.Coalesce: _by(_several),
     exp.Explode: _by(_exploded),
+    exp.Array: _by(lambda node: type_of_call("array", [Argument(type_of(e), e) for e in node.expressions])),
     exp.Bracket: _by(_element),
     exp.Dot: _by(_member),
+    exp.DPipe: _by(_joined),
+    exp.Substring: _by(_cut),
+    exp.GroupConcat: _by(_cut),
+    exp.Overlay: _by(_cut),
     exp.Subquery: _by(_subquery),
     exp.Extract: _by(_extracted),
+    exp.Quantile: _by(_quantile),
+    exp.ApproxQuantile: _by(_approximate_quantile),
 }

@@ -85,7 +85,7 @@ def viewed(text: Text, statement: exp.Expr) -> View:
             partitions=_dimensions(text, head, names, schema, _name(create)),
             external=External(
                 properties[exp.LocationProperty].this.name,
-                _format(properties),
+                _format(text, properties),
                 _done(text, create),
                 None if head is None else head.tasks,
             ),
@@ -116,7 +116,8 @@ def _refuse(text: Text, create: exp.Create, properties: dict[type[exp.Expr], exp
         raise text.error("an external table says its columns", table, expected=_EXPECTED)
     if table.this.args.get("db") is not None:
         raise text.error("the name of a view has no database", table.this, expected="a name")
-    if exp.LocationProperty not in properties:
+    location = properties.get(exp.LocationProperty)
+    if location is None or not (isinstance(location.this, exp.Literal) and location.this.is_string):
         raise text.error("an external table says where it is", table.this, expected="LOCATION '...'")
     known = (
         exp.ExternalProperty,
@@ -202,8 +203,10 @@ def _dimensions(
     return tuple(replace(d, keep=None) for d in dimensions(head))  # others drop
 
 
-def _format(properties: dict[type[exp.Expr], exp.Expr]) -> Form:
+def _format(text: Text, properties: dict[type[exp.Expr], exp.Expr]) -> Form:
     node = properties.get(exp.FileFormatProperty)
+    if node is not None and not isinstance(node.this, exp.Expr):
+        raise text.error("USING names no format", node, expected="USING parquet, or USING orc")
     return "parquet" if node is None else node.this.name.lower()
 
 

@@ -65,8 +65,10 @@ def _wider_number(a: DataType, b: DataType) -> DataType:
     if "double" in names or ("float" in names and names != {"float"}):
         return DataType("double")
     (p, s), (q, t) = as_decimal(a).args, as_decimal(b).args
-    scale = max(s, t)
-    return bounded(max(p - s, q - t) + scale, scale)
+    digits, scale = max(p - s, q - t), max(s, t)
+    if digits + scale <= MOST_DIGITS:
+        return DataType("decimal", (digits + scale, scale))
+    return DataType("decimal", (MOST_DIGITS, max(MOST_DIGITS - digits, 0)))  # digits before the point come first
 
 
 def _wider_than_text(other: DataType) -> DataType | None:

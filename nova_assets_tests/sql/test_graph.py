@@ -146,12 +146,6 @@ def test_columns_are_followed_to_where_they_come_from() -> None:
     }
 
 
-def test_what_cannot_be_told_is_said_when_definitions_load() -> None:
-    text = Text("weekly.sql", "SELECT product FROM tickets WHERE WEEKDAY(day) = 1")
-    with pytest.raises(SqlError, match=r"weekly.sql:1:35: WEEKDAY\(...\) cannot be computed from partitions"):
-        graph([text], [TICKETS])
-
-
 def test_files_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "A.SQL").write_bytes(b"\xef\xbb\xbfSELECT product FROM tickets")

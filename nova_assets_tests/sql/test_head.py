@@ -101,10 +101,13 @@ def test_two_scopes_of_one_partition_are_refused() -> None:
         ("FOR t IN all_stores()", "a variable takes its values from what is not known"),
         ("FOR t IN ('a', 'a')", "'a' is listed twice"),
         ("FOR t IN ('a', 1)", "the values of a variable are of several types"),
-        ("FOR t IN ('a', NULL)", "NULL is no plain value"),
+        ("FOR t IN ('a', NULL)", "NULL has no type"),
         ("FOR t IN ('a'), t IN ('b')", "two variables are called 't'"),
         ("FOR t IN ('a') LET u = v", "there is no variable 'v'"),
-        ("FOR t IN ('a') LET u = RAND()", "cannot be computed before the query is run"),
+        (
+            "FOR t IN ('a') LET u = RAND()",
+            "RAND(...) is not evaluated on partitions, and its value is needed",
+        ),
     ],
 )
 def test_a_head_that_cannot_be_is_refused_with_its_place(head: str, what: str) -> None:

@@ -60,7 +60,7 @@ def test_joins_in_parentheses_are_joins() -> None:
         ("day = NULL", set()),
         ("day <=> '2022-03-31'", days(31, 31, *STORES)),
         ("NOT (day = '2022-03-31' OR store = 'Paris')", days(28, 30, "Detroit") | days(32, 32, "Detroit")),
-        ("(day, store) = ('2022-03-31', 'Paris') OR FALSE", None),
+        ("(day, store) = ('2022-03-31', 'Paris') OR FALSE", ALL),
         (
             "CASE WHEN store = 'Paris' THEN day = p ELSE day = '2022-03-28' END",
             {"2022-03-30/Paris", "2022-03-28/Detroit"},
@@ -75,13 +75,8 @@ def test_joins_in_parentheses_are_joins() -> None:
         ("FALSE", set()),
     ],
 )
-def test_a_condition_takes_away_what_it_would_drop(condition: str, read: set[str] | None) -> None:
-    sql = f"SELECT product FROM sales WHERE {condition}"
-    if read is None:
-        with pytest.raises(SqlError):
-            reads(sql, p="2022-03-30")
-    else:
-        assert reads(sql, p="2022-03-30") == [read]
+def test_a_condition_takes_away_what_it_would_drop(condition: str, read: set[str]) -> None:
+    assert reads(f"SELECT product FROM sales WHERE {condition}", p="2022-03-30") == [read]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +92,7 @@ def test_a_condition_takes_away_what_it_would_drop(condition: str, read: set[str
         ),
         (
             "SELECT 1 AS x FROM sales s JOIN sales t ON (t.day, 1) = (s.day, 1) WHERE s.day = :p",
-            None,
+            [days(30, 30, *STORES), ALL],
         ),
         (
             "SELECT 1 AS x FROM sales s JOIN sales t USING (day, store) WHERE s.day = :p AND t.store = 'Paris'",
@@ -142,12 +137,8 @@ def test_a_condition_takes_away_what_it_would_drop(condition: str, read: set[str
         ),
     ],
 )
-def test_a_join_hands_on_what_it_compares(sql: str, read: list[set[str]] | None) -> None:
-    if read is None:
-        with pytest.raises(SqlError):
-            reads(sql, p="2022-03-30")
-    else:
-        assert reads(sql, p="2022-03-30") == read
+def test_a_join_hands_on_what_it_compares(sql: str, read: list[set[str]]) -> None:
+    assert reads(sql, p="2022-03-30") == read
 
 
 @pytest.mark.parametrize(
@@ -264,34 +255,46 @@ def test_a_date_beside_texts_and_moments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "what", "caret"),
+    ("condition", "read"),
     [
-        ("WEEKDAY(day) = 1", "WEEKDAY(...) cannot be computed from partitions", "WEEKDAY(day"),
-        ("store = 'Paris' AND day >= CURRENT_DATE()", "CURRENT_DATE cannot be computed", "CURRENT_DATE"),
-        ("day = (SELECT MAX(CAST(day AS STRING)) FROM visits)", "what a subquery gives cannot be computed", "SELECT"),
-        ("DATE_FORMAT(day, 'E') = 'Mon'", "the pattern of", "DATE_FORMAT"),
-        ("my_udf(day)", "my_udf(...) cannot be computed", "my_udf(day"),
-        ("TRIM(LEADING 'P' FROM store) = 'aris'", "TRIM(LEADING 'P' FROM", "TRIM"),
-        ("COALESCE(day, DATE'2022-03-01') = '2022-3-31'", "has no value: its parts are of several types", "COALESCE"),
-        ("day IN ('2022-3-31', DATE'2022-03-30')", "has no value: its parts are of several types", "day"),
+        ("store NOT LIKE 'P%'", days(28, 32, "Detroit")),
+        ("store LIKE 'x%%' ESCAPE 'x'", set()),
+        ("store LIKE ANY ('P%', 'D%')", ALL),
+        ("store RLIKE 'P.*'", ALL),
+        ("CONCAT_WS('/', day, store) = '2022-03-31/Paris'", days(31, 31, "Paris")),
+        ("TRUNC(day, 'Q') IS NULL", ALL),
+        ("TRUNC(day, 'Q') IS NOT NULL", set()),
+        ("day + INTERVAL 1 DAY > '2022-04-01'", days(31, 32, *STORES)),
+        ("CAST(day + INTERVAL 24 HOURS AS STRING) = '2022-04-01 00:00:00'", days(31, 31, *STORES)),
+        ("(day, store) IN (('2022-03-31', 'Paris'))", ALL),
+        ("day NOT IN (SELECT CAST(day AS STRING) FROM visits)", ALL),
+        ("day = (SELECT MAX(CAST(day AS STRING)) FROM visits)", ALL),
+        ("store = 'Paris' AND day >= CURRENT_DATE()", days(28, 32, "Paris")),
+        ("my_udf(day)", ALL),
+        ("DATE_FORMAT(day, 'E') = 'Mon'", ALL),
+        ("TRIM(LEADING 'P' FROM store) = 'aris'", days(28, 32, "Paris")),
+        ("WEEKDAY(day) = 3", days(31, 31, *STORES)),
+        ("COALESCE(day, DATE'2022-03-01') = '2022-3-31'", ALL),
+        ("day IN ('2022-3-31', DATE'2022-03-30')", ALL),
+        ("CAST(day AS BOOLEAN)", ALL),
+        ("day > 5", ALL),
+        ("NULLIF(store, 'Paris') IS NULL", days(28, 32, "Paris")),
+        ("NVL2(store, day, 'x') = '2022-03-31'", days(31, 31, *STORES)),
+        ("REPLACE(day, '-') = '20220331'", days(31, 31, *STORES)),
+        ("LPAD(day, 2000000000, 'x') = 'x'", ALL),
+        ("REPEAT(day, 2000000000) = 'x'", ALL),
     ],
 )
-def test_what_cannot_be_told_is_said_with_its_place(condition: str, what: str, caret: str) -> None:
-    with pytest.raises(SqlError) as caught:
-        reads(f"SELECT product\nFROM sales\nWHERE {condition}")
-    said = str(caught.value)
-    assert what in said
-    assert "query.sql:3:" in said
-    line, under = said.splitlines()[1:3]
-    assert line == f"    3 | WHERE {condition}"
-    assert "^" in under
-    assert "WHOLE(...)" in said or "has no value" in said
+def test_a_condition_is_understood_completely_or_prunes_nothing(condition: str, read: set[str]) -> None:
+    assert reads(f"SELECT product FROM sales WHERE {condition}")[0] == read
 
 
-def test_a_value_that_is_none_is_said() -> None:
-    with pytest.raises(SqlError, match="'soon' is no date") as caught:
-        reads("SELECT 1 AS x FROM visits WHERE day = 'soon'")
-    assert caught.value.snippet.endswith("^")
+def test_columns_have_the_names_that_the_alias_gives() -> None:
+    renamed = "FROM sales AS s(store, day, product, pieces, price, sold_at)"
+    assert reads(f"SELECT s.product {renamed} WHERE s.store = '2022-03-31'") == [days(31, 31, *STORES)]
+    assert reads(f"SELECT product {renamed} WHERE day = 'Paris'") == [days(28, 32, "Paris")]
+    with pytest.raises(SqlError, match="s names 1 of 6 columns"):
+        reads("SELECT s.x FROM sales AS s(x)")
 
 
 def test_several_columns_of_one_source_are_put_to_another() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
 
 from nova_assets.errors import SqlError
+from nova_assets.sql import spark_functions
 from nova_assets.sql.dialect import parsed
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import query
@@ -77,7 +79,7 @@ def test_errors_point_at_the_place(sql: str, message: str) -> None:
         ("", "holds no statement"),
         ("SELECT 1; SELECT 2", "holds 2 statements"),
         ("SELECT a FROM", "Expected table name"),
-        ("SELECT 'abc", "Error tokenizing"),
+        ("SELECT 'abc", "' is not closed"),
         ("FROM sales |> LIMIT 3 |> WHERE day = 'x'", "pipes are not understood"),
         ("SELECT a FROM x WHERE (b = 1", "Expecting )"),
         ("FOR x SELECT 1", "Expected IN after the name of a variable"),
@@ -107,3 +109,27 @@ def test_what_it_reads_and_how() -> None:
 
 def test_names_are_told_apart_as_spark_does() -> None:
     assert query("SELECT Sales.PRODUCT FROM sales WHERE DAY = '2022-03-31'").reads == ("sales",)
+
+
+@pytest.mark.parametrize("name", sorted(spark_functions.AGGREGATES))
+def test_every_aggregate_of_spark_is_known_for_one(name: str) -> None:
+    """What it is not known for is pushed below it."""
+    arguments = "a, b" if name in _OF_TWO else "a"
+    tree = parsed(Text("query.sql", f"SELECT {name}({arguments}) AS c FROM t"))
+    assert tree.find(exp.AggFunc) is not None
+
+
+_OF_TWO = {
+    n for n in spark_functions.AGGREGATES if n.startswith(("regr_", "covar_", "max_by", "min_by", "percentile"))
+} | {
+    "approx_percentile",
+    "corr",
+}
+
+
+def test_a_call_keeps_its_name_and_arguments() -> None:
+    tree = parsed(
+        Text("query.sql", "SELECT TRUNC(day, 'Q') AS a, CONCAT_WS('/', x, y) AS b, DATE_ADD(day, 1) AS c FROM t")
+    )
+    calls = [(c.name, [e.sql("spark") for e in c.expressions]) for c in tree.find_all(exp.Anonymous)]
+    assert sorted(calls) == [("CONCAT_WS", ["'/'", "x", "y"]), ("DATE_ADD", ["day", "1"]), ("TRUNC", ["day", "'Q'"])]

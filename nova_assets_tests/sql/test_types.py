@@ -104,12 +104,42 @@ def typed(columns: str, rest: str = "FROM t") -> str:
         ("ARRAY(1, 2)", "array<int>"),
         ("EXISTS (SELECT 1 FROM t)", "boolean"),
         ("(SELECT MAX(price) FROM t)", "decimal(10,2)"),
-        ("NULL", "string"),
         ("grade(s)", "smallint"),
+        ("TRANSFORM(tags, t -> LENGTH(t))", "array<int>"),
+        ("TRANSFORM(parts, (p, i) -> p.b)", "array<string>"),
+        ("FILTER(tags, t -> t = s)", "array<string>"),
+        ("AGGREGATE(tags, 0, (total, t) -> total + n, total -> total * 1.5)", "decimal(13,1)"),
+        ("TRANSFORM_VALUES(points, (k, v) -> v + id)", "map<string,bigint>"),
+        ("ZIP_WITH(tags, tags, (a, b) -> a = b)", "array<boolean>"),
+        ("COALESCE(CAST(price AS DECIMAL(38,10)), CAST(price AS DECIMAL(20,18)))", "decimal(38,10)"),
+        ("ARRAY_POSITION(tags, s)", "bigint"),
+        ("DATEDIFF(HOUR, at, at)", "bigint"),
+        ("CONCAT(CAST(s AS BINARY), CAST(s AS BINARY))", "binary"),
+        ("SUBSTRING(CAST(s AS BINARY), 1)", "binary"),
+        ("PERCENTILE(n, ARRAY(0.5, 0.9))", "array<double>"),
+        ("LAG(d, 1, d) OVER (ORDER BY n)", "date"),
+        ("FROM_JSON(s, 'a INT, b STRING')", "struct<a:int,b:string>"),
+        ("MAP_KEYS(points)", "array<string>"),
+        ("NVL2(n, price, 0)", "decimal(12,2)"),
+        ("ARRAY(0.5)[0]", "decimal(1,1)"),
     ],
 )
 def test_the_type_of_an_expression(expression: str, type_: str) -> None:
     assert typed(f"{expression} AS c") == f"c {type_}"
+
+
+@pytest.mark.parametrize(
+    ("columns", "generator", "expected"),
+    [
+        ("x", "EXPLODE(tags) e AS x", "x string"),
+        ("k, v", "EXPLODE(points) e AS k, v", "k string, v int"),
+        ("p, x", "POSEXPLODE(tags) e AS p, x", "p int, x string"),
+        ("x.b", "OUTER EXPLODE(parts) e AS x", "b string"),
+        ("b", "INLINE(parts) e AS a, b", "b string"),
+    ],
+)
+def test_what_generators_give(columns: str, generator: str, expected: str) -> None:
+    assert typed(columns, f"FROM t LATERAL VIEW {generator}") == expected
 
 
 def test_names_are_as_written() -> None:
@@ -133,6 +163,7 @@ def test_through_subqueries() -> None:
     [
         ("unheard_of(n) AS c", "the type of column 'c' does not follow from the query"),
         ("n, n", "what it gives has two columns called 'n'"),
+        ("NULL AS c", "column 'c' holds nothing but nulls, and has no type"),
     ],
 )
 def test_what_does_not_follow_is_said(columns: str, what: str) -> None:

@@ -1,0 +1,225 @@
+"""``CAST``: values of one Spark type as another, where all versions and settings of Spark agree.
+
+Text is cast where it is written as the type usually is. Anything else is undecided: with
+``spark.sql.ansi.enabled`` Spark raises an error for it, and without it gives null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, tzinfo
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+from nova_assets.model.schema import DataType
+from nova_assets.sql.evaluation.operand import Undecided
+from nova_assets.sql.values import Value
+from nova_assets.sql.widening import is_whole
+
+Cast = Callable[[Value], Value]
+
+STRING = DataType("string")
+BOOLEAN = DataType("boolean")
+INT = DataType("int")
+BIGINT = DataType("bigint")
+DOUBLE = DataType("double")
+DATE = DataType("date")
+TIMESTAMP = DataType("timestamp")
+TIMESTAMP_NTZ = DataType("timestamp_ntz")
+
+RANGES: Mapping[str, tuple[int, int]] = {
+    name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for name, bits in (("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64))
+}
+"""Least and greatest value of each whole number type."""
+
+LONGEST_TEXT = 10_000
+"""Characters of the longest text that is evaluated."""
+
+EXACT = Context(prec=120)
+"""Holds every product and quotient of decimals."""
+
+_WHOLE_NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+)[ \t\n\r]*")
+_NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+(?:\.[0-9]+)?)[ \t\n\r]*")
+_DATE = re.compile(r"[ \t\n\r]*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?[ \t\n\r]*", re.DOTALL)
+_TIMESTAMP = re.compile(
+    r"[ \t\n\r]*([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?[ \t\n\r]*"
+)
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
+
+
+def cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
+    """How values of one type become values of another; None where that is not understood.
+
+    Args:
+        zone: in which timestamps are told apart by day.
+    """
+    if source == target or source.name == "void":
+        return lambda value: value
+    name = target.name
+    if name == "string":
+        return as_text if source.name in _WITH_TEXT else None
+    if name in RANGES:
+        return _to_whole(source, name)
+    if name == "decimal":
+        return _to_decimal(source, target)
+    if name == "double":
+        return float if is_whole(source) or source.name == "decimal" else None
+    if name == "boolean":
+        return _to_boolean(source)
+    if name == "date":
+        return _to_date(source, zone)
+    if name == "timestamp":
+        return _to_timestamp(source, zone)
+    if name == "timestamp_ntz":
+        return _to_timestamp_ntz(source)
+    return None
+
+
+_WITH_TEXT = ("tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "decimal")
+
+
+def as_text(value: Value) -> str:
+    """A value as Spark casts it to a string."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        fraction = f".{value.microsecond:06d}".rstrip("0") if value.microsecond else ""
+        return f"{value.year:04d}-{value:%m-%d %H:%M:%S}{fraction}"
+    if isinstance(value, Decimal):
+        return _plain(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _plain(value: Decimal) -> str:
+    """Java writes a decimal of many zeros after the point with an exponent, and so does Spark in some versions."""
+    if value.adjusted() < -6:
+        raise Undecided(f"{value} is written with an exponent by some versions of Spark")
+    return format(value, "f")
+
+
+def _to_whole(source: DataType, name: str) -> Cast | None:
+    if source.name == "string":
+        return lambda value: in_range(_whole_number(value), name)
+    if source.name == "boolean":
+        return int
+    if is_whole(source):
+        return lambda value: in_range(value, name)
+    return (lambda value: in_range(int(value), name)) if source.name == "decimal" else None
+
+
+def _whole_number(text: str) -> int:
+    match = _WHOLE_NUMBER.fullmatch(text)
+    if match is None or len(match[1]) > 20:
+        raise Undecided(f"{text!r} is no whole number")
+    return int(match[1])
+
+
+def in_range(value: int, name: str) -> int:
+    """A whole number of a type. Raises Undecided where it is too large."""
+    least, greatest = RANGES[name]
+    if not least <= value <= greatest:
+        raise Undecided(f"{value} is no {name}")
+    return value
+
+
+def _to_decimal(source: DataType, target: DataType) -> Cast | None:
+    if source.name == "string":
+        return lambda value: fitted(_number(value), target)
+    if is_whole(source) or source.name == "decimal":
+        return lambda value: fitted(Decimal(value), target)
+    return None
+
+
+def _number(text: str) -> Decimal:
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(match[1]) > 40:
+        raise Undecided(f"{text!r} is no plain number")
+    return Decimal(match[1])
+
+
+def fitted(value: Decimal, type_: DataType) -> Decimal:
+    """A decimal with the digits of a type, rounded half up. Raises Undecided where it has too many before the point."""
+    precision, scale = type_.args
+    with_scale = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context=EXACT)
+    if with_scale and with_scale.adjusted() + 1 > precision - scale:
+        raise Undecided(f"{value} is no {type_}")
+    return with_scale
+
+
+def _to_boolean(source: DataType) -> Cast | None:
+    if source.name == "string":
+        return _boolean
+    return bool if is_whole(source) else None
+
+
+def _boolean(text: str) -> bool:
+    value = _BOOLEANS.get(text.strip(" \t\n\r").lower())
+    if value is None:
+        raise Undecided(f"{text!r} is neither true nor false")
+    return value
+
+
+def _to_date(source: DataType, zone: tzinfo) -> Cast | None:
+    if source.name == "string":
+        return text_to_date
+    if source.name == "timestamp":
+        return lambda value: value.astimezone(zone).date()
+    return (lambda value: value.date()) if source.name == "timestamp_ntz" else None
+
+
+def text_to_date(text: str) -> date:
+    """A text as a date. Raises Undecided where it is not written as one."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise Undecided(f"{text!r} is no date")
+    try:
+        return date(int(match[1]), int(match[2] or 1), int(match[3] or 1))
+    except ValueError:
+        raise Undecided(f"{text!r} is no date") from None
+
+
+def _to_timestamp(source: DataType, zone: tzinfo) -> Cast | None:
+    if source.name == "string":
+        return lambda value: text_to_timestamp(value, zone)
+    if source.name == "date":
+        return lambda value: at_midnight(value, zone)
+    return (lambda value: value.replace(tzinfo=zone)) if source.name == "timestamp_ntz" else None
+
+
+def at_midnight(value: date, zone: tzinfo) -> datetime:
+    return datetime(value.year, value.month, value.day, tzinfo=zone)
+
+
+def text_to_timestamp(text: str, zone: tzinfo) -> datetime:
+    """A text as a timestamp. Raises Undecided where it is not written as one."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise Undecided(f"{text!r} is no timestamp")
+    year, month, day, hour, minute, second, fraction, offset = match.groups()
+    try:
+        local = datetime(
+            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0),
+            int((fraction or "0").ljust(6, "0")),
+        )  # fmt: skip
+    except ValueError:
+        raise Undecided(f"{text!r} is no timestamp") from None
+    if offset is None:
+        return local.replace(tzinfo=zone)
+    if hour is None:
+        raise Undecided(f"{text!r} has a zone and no time")
+    return datetime.fromisoformat(f"{local.isoformat()}{'+00:00' if offset == 'Z' else offset}").astimezone(zone)
+
+
+def _to_timestamp_ntz(source: DataType) -> Cast | None:
+    if source.name == "date":
+        return lambda value: datetime(value.year, value.month, value.day)
+    if source.name == "timestamp":
+        return lambda value: value.replace(tzinfo=None)
+    return None

@@ -1,0 +1,107 @@
+"""What Spark makes of two types that meet: in a comparison, and in CASE, COALESCE and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import tzinfo
+
+from nova_assets.model.schema import DataType
+from nova_assets.sql.evaluation.casting import BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, Cast, as_text, cast
+from nova_assets.sql.evaluation.operand import Undecided
+from nova_assets.sql.values import Value
+from nova_assets.sql.widening import MOST_DIGITS, VOID, as_decimal, is_whole, wider
+
+_ORDERED = ("string", "boolean", "date", "timestamp", "timestamp_ntz", "tinyint", "smallint", "int", "bigint", "double")
+
+
+def comparison(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
+    """How values of two types are made comparable, one function for each side; None where that is not understood.
+
+    ``=`` and ``<`` on what the functions give are Spark's own.
+    """
+    both = _compared_as(a, b)
+    if both is None:
+        return None
+    if both == VOID:
+        return _as_it_is, _as_it_is
+    left, right = cast(a, both, zone), cast(b, both, zone)
+    return None if left is None or right is None else (left, right)
+
+
+def _as_it_is(value: Value) -> Value:
+    return value
+
+
+def _compared_as(a: DataType, b: DataType) -> DataType | None:
+    if VOID in (a, b):
+        return VOID
+    if a == b:
+        return a if a.name in _ORDERED or a.name == "decimal" else None
+    if _is_exact(a) and _is_exact(b):
+        return VOID if _digits_together(a, b) <= MOST_DIGITS else None  # Python compares them as they are
+    if DOUBLE in (a, b):
+        return DOUBLE if all(t == DOUBLE or _is_exact(t) for t in (a, b)) else None
+    if STRING in (a, b):
+        return _text_compared_as(a if b == STRING else b)
+    return TIMESTAMP if {a, b} == {DATE, TIMESTAMP} else None
+
+
+def _text_compared_as(other: DataType) -> DataType | None:
+    """A text becomes what it is compared with. Beside a small whole number it becomes a large one in some settings of
+    Spark, so a text that is too large for the small one is undecided."""
+    return other if is_whole(other) or other in (DATE, TIMESTAMP, BOOLEAN) else None
+
+
+def _is_exact(type_: DataType) -> bool:
+    return is_whole(type_) or type_.name == "decimal"
+
+
+def _digits_together(a: DataType, b: DataType) -> int:
+    (p, s), (q, t) = as_decimal(a).args, as_decimal(b).args
+    return max(p - s, q - t) + max(s, t)
+
+
+def among(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
+    """As ``comparison``, for ``a IN (b, ...)``.
+
+    A date among texts is compared as text in some settings of Spark. So only texts that are written as Spark writes
+    dates are decided.
+    """
+    if a != b and STRING in (a, b):
+        other = a if b == STRING else b
+        found = comparison(a, b, zone) if other in (DATE, TIMESTAMP) else None
+        if found is None:
+            return None
+        return (found[0], _canonical(found[1])) if b == STRING else (_canonical(found[0]), found[1])
+    return comparison(a, b, zone)
+
+
+def _canonical(to_other: Cast) -> Cast:
+    def canonical(text: Value) -> Value:
+        value = to_other(text)
+        if as_text(value) != text:
+            raise Undecided(f"{text!r} is compared as text in some settings of Spark")
+        return value
+
+    return canonical
+
+
+def common_type(types: Sequence[DataType]) -> DataType | None:
+    """The type that several values have where they meet; None where that is not understood.
+
+    A text beside another type becomes that type in some settings of Spark, and the other becomes text in others.
+    """
+    if any(t == STRING for t in types) and not all(t in (STRING, VOID) for t in types):
+        return None
+    common: DataType | None = types[0] if types else None
+    for type_ in types[1:]:
+        common = _wider(common, type_)
+    return common
+
+
+def _wider(a: DataType | None, b: DataType) -> DataType | None:
+    if a is None:
+        return None
+    if _is_exact(a) and _is_exact(b) and _digits_together(a, b) > MOST_DIGITS and a != b:
+        return None
+    return wider(a, b)

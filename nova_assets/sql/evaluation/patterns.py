@@ -1,0 +1,89 @@
+"""Patterns of dates, such as ``yyyy-MM-dd HH:mm``: the letters that all versions of Spark take alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import lru_cache
+
+from nova_assets.sql.evaluation.operand import Undecided
+
+_FIELDS: Mapping[str, tuple[str, Callable[[datetime], str]]] = {
+    "yyyy": ("year", lambda t: f"{t.year:04d}"),
+    "MM": ("month", lambda t: f"{t.month:02d}"),
+    "M": ("", lambda t: str(t.month)),
+    "dd": ("day", lambda t: f"{t.day:02d}"),
+    "d": ("", lambda t: str(t.day)),
+    "HH": ("hour", lambda t: f"{t.hour:02d}"),
+    "H": ("", lambda t: str(t.hour)),
+    "mm": ("minute", lambda t: f"{t.minute:02d}"),
+    "ss": ("second", lambda t: f"{t.second:02d}"),
+    "DDD": ("", lambda t: f"{t.timetuple().tm_yday:03d}"),
+}
+"""Letters -> the part of a moment that can be read by them, if any, and how they show it."""
+
+_TOKEN = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']")
+_RESERVED = "[]{}#"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern of dates.
+
+    Args:
+        text: as it is written.
+        parts: letters of ``_FIELDS``, and other texts in a list of one.
+    """
+
+    text: str
+    parts: tuple[str | list[str], ...]
+
+    def format(self, moment: datetime) -> str:
+        return "".join(p[0] if isinstance(p, list) else _FIELDS[p][1](moment) for p in self.parts)
+
+    def date(self, text: str) -> date:
+        """The date that a text shows. Raises Undecided."""
+        found = self._read().fullmatch(text)
+        if found is None:
+            raise Undecided(f"{text!r} is not written as {self.text!r}")
+        said = {name: int(value) for name, value in found.groupdict().items()}
+        try:
+            return datetime(
+                said["year"], said.get("month", 1), said.get("day", 1),
+                said.get("hour", 0), said.get("minute", 0), said.get("second", 0),
+            ).date()  # fmt: skip
+        except (ValueError, KeyError):
+            raise Undecided(f"{text!r} is no date of {self.text!r}") from None
+
+    def _read(self) -> re.Pattern[str]:
+        names = [_FIELDS[p][0] for p in self.parts if isinstance(p, str)]
+        if "" in names or len(set(names)) < len(names):
+            raise Undecided(f"dates written as {self.text!r} are not read before a query runs")
+        each = (
+            re.escape(p[0]) if isinstance(p, list) else f"(?P<{_FIELDS[p][0]}>[0-9]{{{len(p)}}})" for p in self.parts
+        )
+        return re.compile("".join(each))
+
+
+@lru_cache(maxsize=256)
+def pattern(text: str) -> Pattern:
+    """A pattern, understood. Raises Undecided where it has other letters."""
+    parts, at = list[str | list[str]](), 0
+    for token in _TOKEN.finditer(text):
+        found = token[0]
+        if token.start() != at or found in _RESERVED:
+            break
+        at = token.end()
+        if found[0] == "'":
+            parts.append(["'"] if found == "''" else [found[1:-1].replace("''", "'")])
+        elif found[0].isalpha():
+            if found not in _FIELDS:
+                raise Undecided(f"the letters {found} of the pattern {text!r} are not evaluated on partitions")
+            parts.append(found)
+        else:
+            parts.append([found])
+    if at != len(text):
+        raise Undecided(f"the pattern {text!r} is not evaluated on partitions")
+    return Pattern(text, tuple(parts))

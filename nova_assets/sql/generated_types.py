@@ -1,0 +1,26 @@
+"""The columns that generators such as ``EXPLODE`` give: their types, and their names where the query gives none."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from nova_assets.model.schema import DataType
+from nova_assets.sql.function_types import element, key_of
+from nova_assets.sql.type_nodes import type_of
+
+Columns = list[tuple[str, DataType | None]]
+
+
+def generated(node: exp.Expr) -> Columns:
+    """The columns of a generator. Types that do not follow are None; of another generator nothing is known."""
+    of = type_of(node.args.get("this") if not isinstance(node, exp.Anonymous) else next(iter(node.expressions), None))
+    name = node.name.lower() if isinstance(node, exp.Anonymous) else type(node).__name__.lower()
+    if of is None:
+        return []
+    if "inline" in name:
+        row = element(of)
+        return [(f.name, f.type) for f in row.fields] if row is not None and row.name == "struct" else []
+    if "explode" not in name:
+        return []
+    item: Columns = [("key", key_of(of)), ("value", element(of))] if of.name == "map" else [("col", element(of))]
+    return [("pos", DataType("int")), *item] if "pos" in name else item
