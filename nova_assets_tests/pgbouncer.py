@@ -21,8 +21,11 @@ class NoPgbouncer(Exception):
 
 
 @contextmanager
-def pooled(server_url: str, pool_size: int = 2) -> Iterator[str]:
+def pooled(server_url: str, pool_size: int = 2, settings: str = "") -> Iterator[str]:
     """The URL of a catalog, by way of a PgBouncer that gives each transaction another connection of few.
+
+    Args:
+        settings: further lines of its configuration.
 
     Raises:
         NoPgbouncer: it is not installed, or does not start.
@@ -40,6 +43,7 @@ def pooled(server_url: str, pool_size: int = 2) -> Iterator[str]:
         f"[databases]\n* = host={host} port={server_port}\n[pgbouncer]\n"
         f"listen_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = trust\nauth_file = {folder}/users.txt\n"
         f"pool_mode = transaction\ndefault_pool_size = {pool_size}\nmax_client_conn = 100\nunix_socket_dir =\n"
+        f"{settings}\n"
     )
     user = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
     if user is not None:

@@ -7,6 +7,7 @@ transaction another server connection.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
@@ -20,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from nova_assets.catalog.tables import EPOCH
 from nova_assets.catalog.transaction import Began
-from nova_assets.catalog.troubles import Standby, trouble_of
+from nova_assets.catalog.troubles import OptionIgnored, Standby, trouble_of
 from nova_assets.errors import CatalogUnavailable
 
 IDLE = 300.0
@@ -35,7 +36,8 @@ _BEGIN = text("""
       set_config('statement_timeout', coalesce(nullif(current_setting('statement_timeout'), '0'), :statement), true),
       set_config('lock_timeout', coalesce(nullif(current_setting('lock_timeout'), '0'), :lock), true),
       set_config('idle_in_transaction_session_timeout',
-        coalesce(nullif(current_setting('idle_in_transaction_session_timeout'), '0'), :idle), true)""")
+        coalesce(nullif(current_setting('idle_in_transaction_session_timeout'), '0'), :idle), true),
+      current_setting('search_path')""")
 """Limits that the role, the database or the URL's options set are kept."""
 
 _STATUS = text("SELECT txid_status(:number)")
@@ -60,6 +62,7 @@ class PostgresBackend:
         # What is read in one transaction is of one moment, as it is in SQLite.
         self.reads: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
         self.engine = _engine(url, shown)
+        self.search_path = _search_path(url)
         self.watch = Watch(timeout + min(timeout / 2, 5.0))
         for name in ("before_cursor_execute", "commit", "rollback"):
             event.listen(self.engine, name, self._sent)
@@ -70,6 +73,7 @@ class PostgresBackend:
 
         Raises:
             Standby: the server is a read-only standby.
+            OptionIgnored: the connection has another ``search_path`` than the URL asks for.
         """
         milliseconds = 0 if slow else int(self.timeout * 1000)
         c.info["nova_slow"] = slow
@@ -82,6 +86,9 @@ class PostgresBackend:
         if row[0]:
             c.invalidate()
             raise Standby("the server is a standby in recovery, whose data may be old")
+        if self.search_path is not None and _schemas(row[7]) != _schemas(self.search_path):
+            c.invalidate()
+            raise OptionIgnored(f"search_path is {row[7]!r}, and not {self.search_path!r}")
         return Began(EPOCH + timedelta(microseconds=row[1]), row[2], row[3])
 
     def has_committed(self, began: Began, until: float) -> bool | None:
@@ -210,6 +217,18 @@ def _engine(url: URL, shown: str) -> Engine:
     return create_engine(
         plain, pool_size=3, isolation_level="READ COMMITTED", use_native_hstore=False, connect_args=arguments
     )
+
+
+def _search_path(url: URL) -> str | None:
+    """The ``search_path`` that the URL's options ask for."""
+    options = url.query.get("options", "")
+    text = options if isinstance(options, str) else " ".join(options)
+    found = re.findall(r"(?:-c\s*|--)search_path=((?:\\.|\S)*)", text)
+    return found[-1].replace("\\", "") if found else None
+
+
+def _schemas(search_path: str) -> list[str]:
+    return [name.strip().strip('"') for name in search_path.split(",")]
 
 
 def _prepare_threshold(url: URL, shown: str) -> int | None:

@@ -23,10 +23,14 @@ class Standby(Exception):
     """The server that answers is a read-only standby: what it knows may be old, and it takes no writes."""
 
 
-Failure = SQLAlchemyError | UnicodeEncodeError | Standby
+class OptionIgnored(Exception):
+    """Something between this process and the server drops a setting that the URL asks for."""
+
+
+Failure = SQLAlchemyError | UnicodeEncodeError | Standby | OptionIgnored
 """Everything that a transaction can fail with that is not a ``NovaError``."""
 
-FAILURES = (SQLAlchemyError, UnicodeEncodeError, Standby)
+FAILURES = (SQLAlchemyError, UnicodeEncodeError, Standby, OptionIgnored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,12 @@ _SCHEMA = (
 _PARAMETER = (
     "the server of the catalog {catalog} refuses a parameter of the connection",
     "parameters that the server, or PgBouncer before it, accepts",
-    "remove it from the URL; for PgBouncer: ignore_startup_parameters = options",
+    "remove it from the URL; behind PgBouncer: ALTER ROLE ... SET search_path = ...",
+)
+_IGNORED = (
+    "the catalog {catalog} is opened without the search_path that its URL asks for",
+    "the schema of the URL's options",
+    "remove options from the URL, and: ALTER ROLE ... SET search_path = ...; PgBouncer drops options",
 )
 _OPTION = (
     "the catalog's URL has a parameter that is none: {catalog}",
@@ -207,6 +216,8 @@ def trouble_of(failure: Failure) -> Trouble:
     reason = reason_of(failure)
     if isinstance(failure, Standby):
         return _trouble(("lost", _READ_ONLY), reason)
+    if isinstance(failure, OptionIgnored):
+        return _trouble(("final", _IGNORED), reason)
     if isinstance(failure, UnicodeEncodeError):
         return _trouble(("final", _VALUE), f"text with a lone surrogate at character {failure.start}")
     if isinstance(failure, TimeoutError):

@@ -53,7 +53,9 @@ def plan_switch(
         for c in of_other_kind:
             for name in names:
                 scope = scope_of(_shared(binding, c.channel), name)
-                after.setdefault((name, c.channel), CursorAt(c.channel, c.seq, name, scope))
+                own = after.get((name, c.channel))
+                if own is None or own.seq < c.seq:  # it ran before there was anything in it, and the whole has read it
+                    after[name, c.channel] = CursorAt(c.channel, c.seq, name, scope)
         return Switch(binding.name, to, before, tuple(after.values()))
     unread = _unread(binding, names, before, heads, partitions)
     if unread:

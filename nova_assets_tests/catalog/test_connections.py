@@ -128,6 +128,20 @@ def test_pgbouncer_in_transaction_mode(postgres_catalog_url: str, tmp_path: Path
         missing(f"no PgBouncer: {reason}", "install the package pgbouncer")
 
 
+@pytest.mark.postgres
+def test_a_schema_that_pgbouncer_drops_from_the_url_is_missed(postgres_catalog_url: str, tmp_path: Path) -> None:
+    try:
+        with pooled(postgres_catalog_url, settings="ignore_startup_parameters = options,extra_float_digits") as url:
+            with pytest.raises(
+                nova.CatalogUnavailable, match="without the search_path that its URL asks for"
+            ) as caught:
+                opened(with_query(url, options="-csearch_path=lake"), tmp_path)
+            assert "ALTER ROLE" in str(caught.value)
+            opened(url, tmp_path).close()
+    except NoPgbouncer as reason:
+        missing(f"no PgBouncer: {reason}", "install the package pgbouncer")
+
+
 def in_threads(work: Callable[[int], None], count: int) -> None:
     failures: list[BaseException] = []
 

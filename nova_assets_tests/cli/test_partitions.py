@@ -75,6 +75,15 @@ def test_a_switch_to_partitions_and_back(nova: Nova, store: Store) -> None:
     assert again.code == 0 and "there is nothing to switch" in again.out
 
 
+def test_a_partition_that_ran_while_it_was_empty_is_not_read_again_after_a_switch(nova: Nova, store: Store) -> None:
+    store.run("copy_day", "2024-01-01")
+    sell(store, 1, 2)
+    store.run("copy_day", whole=True)
+    nova("switch", "copy_day", "--to", "partitions")
+    assert {c.partition: c.seq for c in store.cursors()} == {"day=2024-01-01": 1, "day=2024-01-02": 1}
+    assert nova("plan", "copy_day", "--missing").out == "copy_day: no partition has unread data\n"
+
+
 def test_cursors_of_many_partitions_are_sorted_and_summarised(nova: Nova, store: Store) -> None:
     store.insert(
         "sales",
