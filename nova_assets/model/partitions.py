@@ -291,7 +291,7 @@ def parse_partition(dimensions: Sequence[Dimension], given: str | Mapping[str, o
     Args:
         dimensions: of the channel or binding.
         given: ``dt=2024-01-01/action=login`` with the dimensions in any order; where there is but one, its bare value
-            will do; or a mapping.
+            will do, unless it has a ``=``; or a mapping.
         partly: some of the dimensions are enough.
 
     Raises:
@@ -302,7 +302,7 @@ def parse_partition(dimensions: Sequence[Dimension], given: str | Mapping[str, o
     values: dict[str, str | None]
     if isinstance(given, Mapping):
         values = {str(c): None if v is None else str(v) for c, v in given.items()}
-    elif len(columns) == 1 and not given.startswith(f"{_escape(columns[0])}="):
+    elif len(columns) == 1 and "=" not in given:
         values = {columns[0]: given}
     else:
         values = partition_values(given) if "=" in given else {}

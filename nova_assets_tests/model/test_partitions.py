@@ -45,6 +45,9 @@ def test_people_may_write_a_partition_in_several_ways() -> None:
         with pytest.raises(nova.PartitionError, match="names no partition") as met:
             parse_partition(dims, wrong)
         assert "dt=.../action=..." in str(met.value)
+    assert parse_partition(dims[1:], {"action": "a=b"}) == "action=a%3Db"
+    with pytest.raises(nova.PartitionError, match="did you mean 'action'"):
+        parse_partition(dims[1:], "actoin=a")
 
 
 @pytest.mark.parametrize(
