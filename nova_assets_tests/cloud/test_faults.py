@@ -17,8 +17,9 @@ from nova_assets_tests.cloud.faulty_worker import opened
 
 pytestmark = pytest.mark.slow
 
-PROCESSES, SECONDS = 6, 120.0
+PROCESSES = 6
 STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "12"))
+SECONDS = max(120.0, 10.0 * STEPS)
 FAULTS: list[Fault] = ["fails", "denied", "loses its answer", "lists nothing", "lists what was"]
 
 
