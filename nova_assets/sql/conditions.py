@@ -111,6 +111,20 @@ def _after(before: _Joined, joins: Sequence[exp.Join], firm: frozenset[str]) -> 
     return before
 
 
+def needed_sources(node: exp.Select) -> frozenset[str]:
+    """Sources of FROM and of plain joins: where one of them has no row and may not be null, there is no row at all.
+
+    Joins in parentheses, and all after SEMI, ANTI and LATERAL, are left out.
+    """
+    first = node.args.get("from_")
+    parts = [] if first is None else [first.this]
+    for join in node.args.get("joins") or ():
+        if join.kind.upper() in ("SEMI", "ANTI"):
+            continue
+        parts.append(join.this)
+    return frozenset(p.alias_or_name for p in parts if isinstance(p, exp.Table) and not p.args.get("joins"))
+
+
 def optional_sources(node: exp.Select, sources: Sequence[str], firm: frozenset[str]) -> frozenset[str]:
     """In whose place there may be nulls when all is joined."""
     joined = _joined(node, firm)

@@ -16,7 +16,14 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.conditions import Condition, conditions, optional_sources, said_apart, without_source
+from nova_assets.sql.conditions import (
+    Condition,
+    conditions,
+    needed_sources,
+    optional_sources,
+    said_apart,
+    without_source,
+)
 from nova_assets.sql.evaluation.casting import BOOLEAN, Cast
 from nova_assets.sql.evaluation.comparing import comparison
 from nova_assets.sql.evaluation.evaluator import Evaluator
@@ -78,6 +85,9 @@ class Select:
                 self._apply(condition, how)
             if self._left() == before:
                 break
+        if self._gives_no_row():
+            for source in self.sources.values():
+                source.empty()
         if self.call.record:
             self._record()
         return self._output() if self.call.gives else {}
@@ -176,6 +186,12 @@ class Select:
     def _left(self) -> list[int]:
         left = [len(s.rows) + sum(map(len, s.output.values())) for s in self.sources.values()]
         return [*left, *map(len, self.bearing.values())]
+
+    def _gives_no_row(self) -> bool:
+        """Whether nothing is left of a source without whose rows the joins give none. Then no other is read."""
+        names = self.memory.kept(("needed", id(self.node)), lambda: needed_sources(self.node))
+        needed = [s for n, s in self.sources.items() if n in names and n not in self.optional and not s.sampled]
+        return any(s.listing is not None and len(s.listing) > 0 and not s.rows for s in needed)
 
     def _apply(self, condition: Condition, how: Evaluable) -> None:
         """Take away what cannot meet a condition, whatever else there is."""

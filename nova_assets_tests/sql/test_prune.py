@@ -7,7 +7,8 @@ from datetime import date
 import pytest
 
 from nova_assets.errors import SqlError
-from nova_assets_tests.sql.rig import STORES, days, reads
+from nova_assets.sql.prune import needed
+from nova_assets_tests.sql.rig import PARTITIONS, STORES, days, query, reads
 
 ALL = days(28, 32, *STORES)
 
@@ -237,6 +238,25 @@ def test_a_join_hands_on_what_it_compares(sql: str, read: list[set[str]]) -> Non
 )
 def test_a_condition_is_followed_as_far_down_as_rows_may_be_dropped(sql: str, read: list[set[str]]) -> None:
     assert reads(sql, p="2022-03-30") == read
+
+
+@pytest.mark.parametrize(
+    ("read", "other"),
+    [
+        ("sales s JOIN stores t ON t.store = s.product WHERE s.day = '1999-01-01'", set()),
+        ("stores t, sales s WHERE t.store = s.product AND s.day = '1999-01-01'", set()),
+        ("sales s LEFT JOIN stores t ON t.store = s.product WHERE s.day = '1999-01-01'", set()),
+        ("stores t LEFT JOIN sales s ON s.product = t.store AND s.day = '1999-01-01'", {""}),
+        ("stores t LEFT JOIN sales s ON s.product = t.store WHERE s.day = '1999-01-01'", set()),
+        ("stores t FULL JOIN sales s ON s.product = t.store AND s.day = '1999-01-01'", {""}),
+        ("stores t LEFT ANTI JOIN sales s ON s.product = t.store AND s.day = '1999-01-01'", {""}),
+    ],
+)
+def test_beside_nothing_nothing_else_is_read(read: str, other: set[str]) -> None:
+    asked = query(f"SELECT 1 AS x FROM {read}")
+    found = needed(asked, PARTITIONS, {})
+    [stores] = [s.number for s in asked.scans if s.dataset == "stores"]
+    assert {""} - other == ({""} if not found[stores] else set())
 
 
 def test_modes_and_all_of_it() -> None:
