@@ -15,7 +15,7 @@ from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.listing import Listing, Row
 from nova_assets.sql.query import Query, scan_number
 from nova_assets.sql.sources import Among
-from nova_assets.sql.values import Key
+from nova_assets.sql.values import NAMED_TYPES, Key
 
 T = TypeVar("T")
 
@@ -95,11 +95,14 @@ class Question:
         return {name: parse_type(type_) for name, type_ in self.query.variables.items()}
 
     def column_types(self, dataset: str) -> Mapping[str, DataType]:
-        """Spark type of each column of a dataset, by its name in small letters."""
+        """Spark type of each column of a dataset whose values a partition's name tells, by its name in small letters."""
         schema = self.query.schemas.get(dataset)
         if schema is None:
             return {}
-        return self.memory.kept(("types", dataset), lambda: {f.name.lower(): f.type for f in schema.fields})
+        return self.memory.kept(
+            ("types", dataset),
+            lambda: {f.name.lower(): f.type for f in schema.fields if f.type.name in NAMED_TYPES},
+        )
 
     def bears(self, scope: Scope) -> bool:
         """Whether a part of the query has the target within it."""

@@ -34,6 +34,10 @@ def is_true_or_unknown(value: Value) -> bool:
     return value is True or value is UNKNOWN
 
 
+NAMED_TYPES = frozenset("string date timestamp timestamp_ntz boolean tinyint smallint int bigint".split())
+"""Spark types whose values the name of a partition tells."""
+
+
 def value_of_text(text: str | None, type_: str, tz: str | None = None) -> Value:
     """The value of a partition column, from the text of its partition's name.
 
