@@ -95,7 +95,7 @@ class Question:
         return {name: parse_type(type_) for name, type_ in self.query.variables.items()}
 
     def column_types(self, dataset: str) -> Mapping[str, DataType]:
-        """Spark type of each column of a dataset whose values a partition's name tells, by its name in small letters."""
+        """Spark type of each column of a dataset whose values names of partitions tell, by its name in small letters."""
         schema = self.query.schemas.get(dataset)
         if schema is None:
             return {}

@@ -64,7 +64,7 @@ class Application:
         """What a function gives, or what becomes of an undecided value."""
         try:
             return function(*arguments)
-        except Undecided as error:
+        except (Undecided, ArithmeticError, ValueError) as error:  # a date or number that Python does not have
             return self.on_undecided(str(error))
 
     def as_type(self, operand: Operand, type_: DataType) -> Operand:
