@@ -38,24 +38,25 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
     """Show what follows from the query of DATASET; without one, which datasets there are.
 
     With the values of a partition, such as day=2022-03-31: the scope that writes it, its partition columns, and the
-    partitions that it depends on, whether they are there or not; the schema, and the query as it will be run. Without,
-    all of its scopes.
+    partitions that it depends on, whether they are there or not; the schema, and the query as it will be run. Conditions
+    on partitions that are not understood prune none: they are listed with the reason. Without, all of its scopes.
 
     JSON: {"dataset", "file", "reads", "schema", "scopes": [{"partition", "variables"}]}; with a partition: {"dataset",
     "partition", "scope": [{"name", "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode",
-    "partition"}], "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file", "reads", "partitioned_by"}]}
+    "partition"}], "not_pruned": [text], "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file", "reads",
+    "partitioned_by"}]}
     """
     with deployment.look(with_project=True) as store:
         if dataset is None:
             return _of_project(store.project)
         found = _query(store.project, dataset)
         now = _moment(at)
-        if partition:
-            name = store.project.binding(dataset).partition("/".join(partition))
-            return _of_task(_Task(found, name, found.scope(name, now), found.needs(name, now, _existing(store))))
-        if not found.partition_columns:
-            return _of_task(_Task(found, "", found.scope("", now), found.needs("", now, _existing(store))))
-        return _of_dataset(found, now)
+        name = store.project.binding(dataset).partition("/".join(partition)) if partition else ""
+        if not partition and found.partition_columns:
+            return _of_dataset(found, now)
+        existing = _existing(store)
+        needs, not_pruned = found.needs(name, now, existing), found.not_pruned(name, now, existing)
+        return _of_task(_Task(found, name, found.scope(name, now), needs, not_pruned))
 
 
 @click.command(cls=NovaCommand)
@@ -167,6 +168,7 @@ class _Task:
     partition: str
     scope: Scope
     needs: tuple[Need, ...]
+    not_pruned: tuple[str, ...] = ()
 
     @property
     def variables(self) -> list[tuple[str, str, str]]:
@@ -192,6 +194,7 @@ def _of_task(task: _Task) -> Answer:
         "scope": [dict(zip(("name", "value", "type"), v, strict=True)) for v in task.variables],
         "columns": [dict(zip(("column", "value", "type"), v, strict=True)) for v in task.columns],
         "dependencies": [dict(zip(("dataset", "mode", "partition"), d, strict=True)) for d in task.dependencies],
+        "not_pruned": list(task.not_pruned),
         "schema": query.schema.as_json(),
         "query": query.runnable.shown,
     }
@@ -215,6 +218,10 @@ def _show_task(console: Console, task: _Task) -> None:
             console.print(f"- {called}: none of its partitions meets the conditions")
     if not task.needs:
         console.print("(none)")
+    if task.not_pruned:
+        _title(console, "Conditions that prune no partition")
+        for line in task.not_pruned:
+            console.print(f"- {line}", markup=False, soft_wrap=True)
     _show_schema(console, task.query)
     _title(console, "Query")
     console.print(task.query.runnable.shown)

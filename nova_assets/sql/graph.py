@@ -297,6 +297,18 @@ class Graph:
         find = partial(self._needs, name, scope, listed)
         return self.kept.needs(name, partition, scope, tuple(listed.values()), find)
 
+    def not_pruned(
+        self, name: str, partition: str, now: datetime, existing: Existing = lambda name: ()
+    ) -> tuple[str, ...]:
+        """The conditions on partitions by which the task reads no fewer, each with its place and the reason.
+
+        Arguments as for ``needs``.
+        """
+        listed = {read: self.partitions(read, now, existing).values for read in self.dataset(name).reads}
+        text = self.dataset(name).written.text
+        found = self._pruning(name).not_understood(listed, self.scope(name, partition, now))
+        return tuple(dict.fromkeys(text.error(part.reason, part.node).what for part in found))
+
     def _needs(self, name: str, scope: Scope, listed: Mapping[str, Partitions]) -> tuple[Need, ...]:
         found = self._pruning(name).needed({n: p.values for n, p in listed.items()}, scope)
         scans = self.dataset(name).written.scans

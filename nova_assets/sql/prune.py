@@ -20,6 +20,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, build_scope
 
 from nova_assets.model.schema import DataType
+from nova_assets.sql.evaluation.operand import NotUnderstood
 from nova_assets.sql.listing import Listing, Row, listed
 from nova_assets.sql.passing import is_cut_off
 from nova_assets.sql.query import Query
@@ -63,6 +64,12 @@ class Pruning:
         found = self._asked(partitions, Listing([variables])).found
         everything = {s.number: range(len(partitions.get(s.dataset, ()))) for s in self.query.scans}
         return {n: tuple(sorted(found.get(n, every))) for n, every in everything.items()}  # of one not met, all
+
+    def not_understood(
+        self, partitions: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]
+    ) -> tuple[NotUnderstood, ...]:
+        """Parts of conditions on partitions that prune none, since no rule understands them. Asked as ``needed``."""
+        return tuple(self._asked(partitions, Listing([variables])).not_understood.values())
 
     def readers(
         self,

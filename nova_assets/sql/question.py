@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType, parse_type
+from nova_assets.sql.evaluation.operand import NotUnderstood
 from nova_assets.sql.listing import Listing, Row
 from nova_assets.sql.query import Query, scan_number
 from nova_assets.sql.sources import Among
@@ -73,6 +74,7 @@ class Question:
         found: scan -> the partitions that it reads.
         readers: the scopes in which the target reads some of those that matter.
         is_met: whether the target was come by.
+        not_understood: parts of conditions on partitions that prune none, by where they are.
     """
 
     query: Query
@@ -85,6 +87,7 @@ class Question:
     found: dict[int, set[int]] = field(default_factory=dict)
     readers: set[int] = field(default_factory=set)
     is_met: bool = False
+    not_understood: dict[int, NotUnderstood] = field(default_factory=dict)
 
     def listing(self, dataset: str) -> Listing:
         return self.partitions.get(dataset) or _NOTHING
@@ -95,7 +98,7 @@ class Question:
         return {name: parse_type(type_) for name, type_ in self.query.variables.items()}
 
     def column_types(self, dataset: str) -> Mapping[str, DataType]:
-        """Spark type of each column of a dataset whose values names of partitions tell, by its name in small letters."""
+        """Small name -> Spark type, of the columns of a dataset whose values the names of partitions tell."""
         schema = self.query.schemas.get(dataset)
         if schema is None:
             return {}

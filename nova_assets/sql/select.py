@@ -161,6 +161,8 @@ class Select:
         if isinstance(node, exp.In) and node.args.get("query") is not None:
             return self._in_subquery(node)
         found = self._how(node)
+        if self.call.record:
+            self.question.not_understood |= {id(part.node): part for part in found.not_understood}
         return found if found.keys or not found.depends_on_data else None
 
     def _in_subquery(self, node: exp.In) -> Evaluable | None:

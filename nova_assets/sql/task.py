@@ -234,6 +234,11 @@ class InScope:
         """
         return self.graph.needs(self.name, partition, self._when(partition, now), existing)
 
+    def not_pruned(self, partition: str, now: datetime, existing: Existing) -> tuple[str, ...]:
+        """Conditions on partitions by which the task that writes a partition reads no fewer, each with its place and
+        the reason. Raises as ``needs``."""
+        return self.graph.not_pruned(self.name, partition, self._when(partition, now), existing)
+
     def lacking(self, partition: str, now: datetime, existing: Existing) -> list[str]:
         """What a task reads that other tasks, or other systems, make, and that is not there yet:
         ``store_sales/day=2022-03-31``."""

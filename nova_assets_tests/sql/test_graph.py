@@ -146,6 +146,18 @@ def test_columns_are_followed_to_where_they_come_from() -> None:
     }
 
 
+def test_conditions_that_are_not_understood_are_told_with_their_place() -> None:
+    text = Text(
+        "weekly.sql", "SELECT product\nFROM tickets\nWHERE DAYNAME(day) = 'Mon' AND product RLIKE 'a' AND day > '2022'"
+    )
+    found = graph([text], [TICKETS])
+    assert found.not_pruned("weekly", "", NOW) == ("weekly.sql:3:7: DAYNAME(...) is not evaluated on partitions",)
+    plain = graph(
+        [Text("plain.sql", "SELECT product FROM tickets WHERE day > '2022' AND product RLIKE 'a'")], [TICKETS]
+    )
+    assert plain.not_pruned("plain", "", NOW) == ()
+
+
 def test_files_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "A.SQL").write_bytes(b"\xef\xbb\xbfSELECT product FROM tickets")

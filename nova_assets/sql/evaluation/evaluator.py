@@ -55,7 +55,7 @@ class Evaluator:
         """An expression of a query. Parts that no rule understands are unknown."""
         used = _Used()
         operand = self._operand(node, used, leave_unknown, 0)
-        return Evaluable(operand.value, frozenset(used.keys), operand.type, used.data)
+        return Evaluable(operand.value, frozenset(used.keys), operand.type, used.data, tuple(used.not_understood))
 
     def exactly(self, text: Text, node: exp.Expr) -> Evaluable:
         """An expression of variables alone, of which every part has to be understood.
@@ -95,14 +95,21 @@ class Evaluator:
             if depth > DEEPEST:
                 raise application.not_understood("an expression nested so deeply is not evaluated on partitions")
             operand = apply(application)
-        except NotUnderstood:
+        except NotUnderstood as error:
             if used.is_strict:
                 raise
             used.data = True
+            if self._has_partition_columns(node):
+                used.not_understood.append(error)
             return DATA
         used.keys |= inner.keys
         used.data |= inner.data
+        used.not_understood += inner.not_understood
         return operand
+
+    def _has_partition_columns(self, node: exp.Expr) -> bool:
+        columns = (part for part in node.walk(prune=lambda n: isinstance(n, exp.Query)) if isinstance(part, exp.Column))
+        return any(self.known(column) is not None for column in columns)
 
     def _leaf(self, node: exp.Column | exp.Placeholder, used: _Used) -> Operand:
         found = self.known(node)
@@ -128,8 +135,10 @@ class _Used:
     Args:
         is_strict: whether every part has to be understood.
         data: whether data decides some of it.
+        not_understood: parts about partition columns that no rule understands.
     """
 
     is_strict: bool = False
     keys: set[Key] = field(default_factory=set)
     data: bool = False
+    not_understood: list[NotUnderstood] = field(default_factory=list)

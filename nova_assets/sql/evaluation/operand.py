@@ -60,12 +60,14 @@ class Evaluable:
         keys: the columns and variables.
         type: its Spark type; None where only data tells.
         depends_on_data: whether data decides some of it.
+        not_understood: parts about partition columns that no rule understands, each with the reason.
     """
 
     value: Function
     keys: frozenset[Key]
     type: DataType | None = None
     depends_on_data: bool = False
+    not_understood: tuple[NotUnderstood, ...] = field(default=(), compare=False)
     keys_by_source: Mapping[str, tuple[Key, ...]] = field(init=False, compare=False, repr=False)
     """Source of the query -> its columns here."""
 
