@@ -38,13 +38,14 @@ def show(deployment: Deployment, dataset: str | None, partition: tuple[str, ...]
     """Show what follows from the query of DATASET; without one, which datasets there are.
 
     With the values of a partition, such as day=2022-03-31: the scope that writes it, its partition columns, and the
-    partitions that it depends on, whether they are there or not; the schema, and the query as it will be run. Conditions
-    on partitions that are not understood prune none: they are listed with the reason. Without, all of its scopes.
+    partitions that it depends on, whether they are there or not; the schema, and the query as it will be run.
+    Conditions on partitions that are not understood prune none: they are listed with the reason. Without, all of its
+    scopes.
 
     JSON: {"dataset", "file", "reads", "schema", "scopes": [{"partition", "variables"}]}; with a partition: {"dataset",
     "partition", "scope": [{"name", "value", "type"}], "columns": [...], "dependencies": [{"dataset", "mode",
-    "partition"}], "not_pruned": [text], "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file", "reads",
-    "partitioned_by"}]}
+    "partition"}], "not_pruned": [text], "schema", "query"}; without a dataset: {"datasets": [{"dataset", "file",
+    "reads", "partitioned_by"}]}
     """
     with deployment.look(with_project=True) as store:
         if dataset is None:
