@@ -33,6 +33,16 @@ SHORTEST_FRESHNESS = 60
 OnSchemaChange = Literal["freeze", "evolve"]
 
 
+def _schema_of(channel: str, given: Any) -> Schema | None:
+    """The schema of a channel. Raises DefinitionError, which names the channel."""
+    try:
+        return schema_of(given)
+    except DefinitionError as error:
+        raise DefinitionError(
+            f"channel {channel!r}: {error.what}", found=error.found, expected=error.expected, next=error.next
+        ) from error
+
+
 @dataclass(frozen=True, init=False)
 class Channel:
     """A named, append-or-keyed data container; in Dagster, an asset.
@@ -114,7 +124,9 @@ class Channel:
                 object.__setattr__(self, key, value)
 
         put(
-            name=check_name(name, "a channel"), merge=merge if merge is not None else Append(), schema=schema_of(schema)
+            name=check_name(name, "a channel"),
+            merge=merge if merge is not None else Append(),
+            schema=_schema_of(name, schema),
         )
         put(
             partitions=(partitions,) if isinstance(partitions, Dimension) else tuple(partitions),

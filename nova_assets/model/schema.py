@@ -7,6 +7,7 @@ compared, shown and stored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
+from nova_assets.similar import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,10 +181,10 @@ def parse_ddl(text: str) -> Schema:
             f"CREATE TABLE t ({text})", dialect="spark"
         ).this  # sqlglot has no entry point for columns alone
     except sqlglot.errors.SqlglotError as error:
-        raise _bad_ddl(text) from error
+        raise _bad_columns(text) from error
     columns = tree.expressions if isinstance(tree, exp.Schema) else []
     if not columns or not all(isinstance(c, exp.ColumnDef) and c.args.get("kind") for c in columns):
-        raise _bad_ddl(text)
+        raise _bad_columns(text)
     return Schema(tuple(_field(c) for c in columns))
 
 
@@ -196,6 +198,22 @@ def parse_type(text: str) -> DataType:
         return _type(exp.DataType.build(text, dialect="spark"))
     except (sqlglot.errors.SqlglotError, ValueError) as error:
         raise _bad_ddl(text) from error
+
+
+def _bad_columns(text: str) -> DefinitionError:
+    """The error for columns that cannot be read: it names the first of them whose type is none."""
+    for column in re.split(r",(?![^(<]*[)>])", text):
+        name, _, type_ = column.strip().partition(" ")
+        kind = type_.strip().partition(" ")[0]
+        if re.fullmatch(r"\w+", name) and re.fullmatch(r"\w+", kind) and kind.upper() not in _NAMES:
+            known = [*_NAMES.values(), "decimal", "array", "map", "struct"]
+            if kind.lower() not in known:
+                return DefinitionError(
+                    f"column {name!r}: there is no type {kind!r}{did_you_mean(kind.lower(), known)}",
+                    found=repr(text),
+                    expected="Spark DDL: 'url string, price decimal(10,2), seen timestamp'",
+                )
+    return _bad_ddl(text)
 
 
 def _bad_ddl(text: str) -> DefinitionError:
