@@ -83,6 +83,17 @@ def key_of(type_: DataType | None) -> DataType | None:
     return type_.fields[0].type if type_ is not None and type_.name == "map" else None
 
 
+def _array_and_element(position: int) -> TypeRule:
+    """The type of an array, first, and of a value that is put to its elements."""
+
+    def rule(arguments: Arguments) -> DataType | None:
+        if len(arguments) != position + 1 or element(arguments[0].type) is None:
+            return None
+        return array_of(common([element(arguments[0].type), arguments[position].type]))
+
+    return rule
+
+
 def _extreme(arguments: Arguments) -> DataType | None:
     """Of numbers, or of values of one type. Spark refuses others."""
     types = [a.type for a in arguments if a.type != VOID]
@@ -330,8 +341,8 @@ _RULES: Mapping[str, TypeRule] = {
     **{name: _fixed(type_) for type_, names in FIXED.items() for name in names.split()},
     **dict.fromkeys("abs negative positive".split(), _of_first(number_or_double)),
     **dict.fromkeys(
-        "array_compact array_distinct array_remove array_sort filter map_filter nullif shuffle slice sort_array "
-        "nullifzero array_append array_prepend array_insert any_value first first_value last last_value "
+        "array_compact array_distinct array_sort filter map_filter nullif shuffle slice sort_array "
+        "nullifzero any_value first first_value last last_value "
         "max max_by min min_by mode nth_value".split(),
         _at(0),
     ),
@@ -355,6 +366,8 @@ _RULES: Mapping[str, TypeRule] = {
     **dict.fromkeys("approx_percentile percentile_approx".split(), _approximate_percentile),
     "array": lambda arguments: array_of(common([a.type for a in arguments]) if arguments else VOID),
     **dict.fromkeys("greatest least".split(), _extreme),
+    **dict.fromkeys("array_append array_prepend array_remove".split(), _array_and_element(1)),
+    "array_insert": _array_and_element(2),
     "array_except": _at(0),
     "array_repeat": _of_first(array_of),
     "arrays_zip": _zipped,

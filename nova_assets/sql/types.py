@@ -239,6 +239,12 @@ def _same(node: exp.Expr) -> DataType | None:
     return type_of(node.this)
 
 
+def _greatest_by(node: exp.ArgMax | exp.ArgMin) -> DataType | None:
+    """Of ``max_by``; an array of several where it is asked for so many."""
+    type_ = type_of(node.this)
+    return array_of(type_) if node.args.get("count") is not None else type_
+
+
 def _case(node: exp.Case) -> DataType | None:
     return _common(*(b.args["true"] for b in node.args["ifs"]), node.args.get("default"))
 
@@ -330,7 +336,8 @@ _RULES: dict[type[exp.Expr], dict[str, Any]] = {
     **{kind: _fixed(name) for name, kinds in _TYPES.items() for kind in kinds},
     **{kind: _by(_same) for kind in (exp.Min, exp.Max, exp.Paren, exp.First, exp.Last, exp.AnyValue)},
     **{kind: _by(_same) for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.Distinct, exp.IgnoreNulls)},
-    **{kind: _by(_same) for kind in (exp.ArgMax, exp.ArgMin, exp.Lag, exp.Lead, exp.Filter, exp.RespectNulls)},
+    **{kind: _by(_greatest_by) for kind in (exp.ArgMax, exp.ArgMin)},
+    **{kind: _by(_same) for kind in (exp.Lag, exp.Lead, exp.Filter, exp.RespectNulls)},
     **{kind: _by(_cast) for kind in (exp.Cast, exp.TryCast)},
     **{kind: _by(_listed) for kind in (exp.ArrayAgg, exp.ArrayUniqueAgg)},
     **{kind: _by(_to_whole) for kind in (exp.Ceil, exp.Floor)},
