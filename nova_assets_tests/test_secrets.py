@@ -273,7 +273,7 @@ def test_rows_are_not_masked() -> None:
 def test_every_logger_of_the_package_masks() -> None:
     root = Path(nova.__file__).parent
     own = [p for p in root.rglob("*.py") if "getLogger(" in p.read_text() and p.name != "masking.py"]
-    # These three handle what other loggers have said, and say nothing themselves.
+    # These handle what other loggers have said, and say nothing themselves.
     assert {p.name for p in own} == {"dialect.py", "logs.py", "observe.py", "quiet.py"}, "use masking.get_logger"
 
 
