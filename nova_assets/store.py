@@ -480,8 +480,15 @@ class Store(Arriving, Published, Scheduled):
         return self.catalog.timeline(self.known(channel), limit)
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
-        """How far each binding has read."""
-        return self.catalog.cursors(binding)
+        """How far each binding has read.
+
+        Raises:
+            BindingNotFound: that binding has not run, and the project has none of that name.
+        """
+        cursors = self.catalog.cursors(binding)
+        if binding is not None and not cursors:
+            self.project.binding(binding)
+        return cursors
 
     def known(self, channel: Channel | str) -> str:
         """The name of a registered channel; one of the project, or one given whole, is registered by its first use."""

@@ -14,7 +14,7 @@ from sqlalchemy.pool import StaticPool
 
 from nova_assets.catalog.transaction import Began
 from nova_assets.errors import CatalogUnavailable
-from nova_assets.masking import get_logger
+from nova_assets.masking import get_logger, mask_address
 
 log = get_logger("nova_assets.catalog")
 
@@ -111,6 +111,13 @@ def _clock_of(file: Path) -> datetime | None:
 
 
 def _engine(url: URL, file: Path | None) -> Engine:
+    if url.query:
+        raise CatalogUnavailable(
+            f"the catalog's URL has options, and one of SQLite takes none: {mask_address(str(url))}",
+            found=", ".join(url.query),
+            expected="sqlite:///PATH",
+            next="leave out what follows the question mark",
+        )
     if file is not None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,8 @@ def channels(deployment: Deployment) -> Answer:
     """List every registered channel, with what its head snapshot is read from.
 
     JSON: {"catalog": URL, "channels": [{"name", "merge": {"kind", ...}, "partitions": [{"column", "kind"}],
-    "head", "rows", "bytes", "files", "schema": [{"name", "type", "nullable"}] or null, "updated_at": ISO or null}]}
+    "head", "rows", "bytes", "files", "schema": [{"name", "type", "nullable"}] or null, "retain": "30d" or null,
+    "updated_at": ISO or null}]}
     """
 
     with deployment.look() as store:
@@ -63,6 +64,7 @@ def _channel_json(state: ChannelState, head: Snapshot) -> dict[str, Any]:
         "bytes": opened["bytes"],
         "files": len(opened["files"]),
         "schema": None if state.schema is None else state.schema.as_json(),
+        "retain": state.channel.retain,
         "updated_at": iso(state.updated_at),
     }
 
@@ -72,14 +74,16 @@ def _show_channels(console: Console, deployment: Deployment, found: list[tuple[C
         console.print(_nothing_yet(deployment, "no channels are registered"))
         return
     partitioned = ["partitions"] if any(state.channel.partitions for state, _ in found) else []
-    columns = ("channel", "merge", *partitioned, "head", "rows", "bytes", "schema")
+    retained = ["retain"] if any(state.channel.retain is not None for state, _ in found) else []
+    columns = ("channel", "merge", *partitioned, *retained, "head", "rows", "bytes", "schema")
     shown = Grid(*columns, right=("head", "rows", "bytes"), shorten=("schema",))
     for state, head in found:
         opened = reads.as_json(head)
         schema = "(the first block gives it)" if state.schema is None else str(state.schema)
         counts = (str(state.head), number(opened["rows"]), size(opened["bytes"]))
         by = [", ".join(state.channel.partition_columns)] if partitioned else []
-        shown.add(state.channel.name, model(state.channel.merge), *by, *counts, schema)
+        retain = [state.channel.retain or ""] if retained else []
+        shown.add(state.channel.name, model(state.channel.merge), *by, *retain, *counts, schema)
     console.print(shown)
 
 
@@ -186,7 +190,7 @@ def cursors(deployment: Deployment, binding: str | None) -> Answer:
     JSON: {"cursors": [{"binding", "channel", "partition", "cursor", "head", "lag", "moved_at": ISO or null}]}
     """
     with deployment.look(with_project=False) as store:
-        moved = store.cursors(binding)
+        moved = store.catalog.cursors(binding)
         heads = {s.channel.name: s.head for s in store.channels()}
     found = sorted(
         [*moved, *_never_moved(deployment, binding, moved, heads)], key=lambda c: (c.binding, c.channel, c.partition)

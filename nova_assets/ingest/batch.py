@@ -32,6 +32,12 @@ from nova_assets.model.source import Files
 log = get_logger("nova_assets.ingest")
 
 _LOOKED_AT = 10
+
+_REASONS = 3
+"""Bad records of a file that was taken whose reasons are kept beside their number."""
+
+_LONGEST_REASON = 4000
+"""Characters."""
 """So many files are looked at to find out the schema; more, if none of these says one."""
 
 
@@ -118,13 +124,14 @@ class Batch:
         if parsed.table.num_rows:
             self.tables.append(parsed.table)
         self.aside += [self._row(arrival, format_, r) for r in parsed.refused]
-        self.takes.append(Taken(arrival, "taken", parsed.table.num_rows, len(parsed.refused)))
+        reason = "; ".join(f"line {r.line}: {_printable(r.reason)}" for r in parsed.refused[:_REASONS]) or None
+        self.takes.append(Taken(arrival, "taken", parsed.table.num_rows, len(parsed.refused), _cut(reason)))
 
     def _refuse(self, arrival: Arrival, reason: str) -> None:
         """All of a file."""
-        reason = "".join(c if c.isprintable() else " " for c in reason)  # PostgreSQL takes no NUL
+        reason = _printable(reason)
         self.aside.append(self._row(arrival, self.source.format or format_of(arrival.path), Refused(reason)))
-        self.takes.append(Taken(arrival, "refused", bad=1, reason=reason[:4000]))
+        self.takes.append(Taken(arrival, "refused", bad=1, reason=_cut(reason)))
 
     def _row(self, arrival: Arrival, format_: Format | None, refused: Refused) -> dict[str, Any]:
         return {
@@ -141,6 +148,15 @@ class Batch:
 
     def _empty(self) -> pa.Table:
         return to_arrow(self.schema.relaxed()).empty_table()
+
+
+def _printable(reason: str) -> str:
+    """PostgreSQL takes no NUL."""
+    return "".join(c if c.isprintable() else " " for c in reason)
+
+
+def _cut(reason: str | None) -> str | None:
+    return None if reason is None else reason[:_LONGEST_REASON]
 
 
 def infer(inbox: Inbox, channel: Channel, source: Files, waiting: Iterable[Arrival]) -> Schema:

@@ -53,7 +53,7 @@ class Taken:
     Args:
         rows: that went onto the channel.
         bad: records that were set aside.
-        reason: why all of it was.
+        reason: why all of it was; of a file that was taken, why the first records were.
     """
 
     arrival: Arrival

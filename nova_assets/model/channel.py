@@ -193,7 +193,8 @@ class Channel:
             ]
         found = self.merge.problems(self.schema)
         if self.on_schema_change not in ("freeze", "evolve"):
-            found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"')
+            near = did_you_mean(self.on_schema_change, ("freeze", "evolve"))
+            found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"{near}')
         if self.fresh_within is not None and (seconds_of(self.fresh_within) or 0) < SHORTEST_FRESHNESS:
             found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED}, and a minute at least")
         if self.retain is not None and retention_of(self.retain) is None:

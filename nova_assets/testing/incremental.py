@@ -13,7 +13,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
 from nova_assets.model.project import Project
 from nova_assets.model.schema import DELETED
-from nova_assets.testing.shrink import shrink
+from nova_assets.testing.shrink import Lists, shrink
 from nova_assets.testing.world import Rows, World, difference, for_tiny_queries, rows_of
 
 _MOST_ROWS = 12
@@ -149,6 +149,7 @@ class _Search:
 
     def counter_example(self) -> str:
         smallest = shrink([a.table.to_pylist() for a in self.schedule.arrivals], self._fails, _MOST_TRIES)
+        self._leave_out_runs(smallest)
         actual, expected = self._both(smallest)
         law = f"channel {self.channel!r}: {self.schedule.name} = all at once does not hold (R12)"
         lines = [f"{law}. The smallest input that shows it:"]
@@ -157,6 +158,21 @@ class _Search:
             lines += [f"  run {self.binding.name}"] if number in self.schedule.runs else []
         lines += [f"  gives {actual}", f"  all at once gives {expected}", f"  {difference(actual, expected)}"]
         return "\n".join(lines)
+
+    def _leave_out_runs(self, lists: Sequence[Rows]) -> None:
+        """Leave out each run without which these arrivals still show the fault. The last run stays."""
+        *earlier, last = sorted(self.schedule.runs)
+        tables = [a.with_rows(rows) for a, rows in zip(self.schedule.arrivals, lists, strict=True)]
+        expected = self._output(_at_once(tables))
+
+        def with_runs(runs: Sequence[int]) -> _Schedule:
+            return replace(self.schedule, runs=frozenset([*runs, last]))
+
+        def fails(runs: Lists) -> bool:
+            return self._output(replace(with_runs(runs[0]), arrivals=tables)) != expected
+
+        self.schedule = with_runs(shrink([earlier], fails, _MOST_TRIES)[0])
+        self._results.clear()
 
     def _fails(self, lists: Sequence[Rows]) -> bool:
         actual, expected = self._both(lists)

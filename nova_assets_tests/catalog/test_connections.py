@@ -107,6 +107,13 @@ def test_parameters_that_are_none(postgres_catalog_url: str, query: dict[str, st
         open_catalog(with_query(postgres_catalog_url, **query))
 
 
+def test_options_of_a_sqlite_url_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(nova.CatalogUnavailable, match="one of SQLite takes none") as caught:
+        open_catalog(f"sqlite:///{tmp_path}/c.db?mode=ro&password=hidden-word")
+    assert caught.value.found == "mode, password" and "hidden-word" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 # PgBouncer
 
 

@@ -54,6 +54,7 @@ def test_of_a_setting(nova: Nova, folder: Path) -> None:
         (lambda: nova_assets.Channel("c", merge=nova_assets.Upsert(key="idd"), schema="id bigint"), "id"),
         (lambda: nova_assets.Channel("c", schema="day date", partitions=nova_assets.daily("dya", "2024-01-01")), "day"),
         (lambda: nova_assets.Channel("c", nova_assets.Keyed("k", {"totl": "sum"}), schema="k int, total int"), "total"),
+        (lambda: nova_assets.Channel("c", on_schema_change="evolv"), "evolve"),
         (lambda: nova_assets.static("kind", ["login", "logout"]).parse("logni"), "login"),
         (lambda: reconcile("c", schema_of("id int, amount int"), schema_of("id int, amont int"), "freeze"), "amount"),
     ],
@@ -73,3 +74,10 @@ def test_a_schema_mistake_names_channel_column_and_type() -> None:
 def test_names_that_are_nothing_alike_are_not_suggested() -> None:
     assert similar("orders", ["stock", "archive"]) == []
     assert similar("ORDERS", ["stock", "Orders", "order"]) == ["Orders", "order"]
+
+
+def test_of_the_cursors_of_a_binding(stub_store: Store) -> None:
+    stub_store.register(stub_store.project)
+    assert stub_store.cursors("sell") == []
+    with pytest.raises(nova_assets.BindingNotFound, match="did you mean 'sell'"):
+        stub_store.cursors("sel")

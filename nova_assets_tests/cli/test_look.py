@@ -56,6 +56,14 @@ def test_channels_shows_model_head_rows_bytes_and_schema(nova: Nova) -> None:
     assert shown["stock"].split()[1:3] == ["Upsert(item)", "2"]
 
 
+def test_channels_shows_how_long_old_versions_are_retained(nova: Nova, sold: Store) -> None:
+    assert "retain" not in nova("channels").out
+    sold.register(Channel("kept", schema="id bigint", retain="30d"))
+    assert {c["name"]: c["retain"] for c in nova("channels", "--json").json["channels"]}["kept"] == "30d"
+    shown = {line.split()[0]: line.split() for line in nova("channels").out.splitlines()}
+    assert shown["channel"][2] == "retain" and shown["kept"][2] == "30d"
+
+
 def test_channels_counts_what_the_head_is_read_from_not_what_a_base_replaced(nova: Nova, sold: Store) -> None:
     sold.run("take_stock")
     latest = next(c for c in nova("channels", "--json").json["channels"] if c["name"] == "latest")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,6 +63,9 @@ def test_bad_records_and_files_are_set_aside(landing: Landing) -> None:
     ):
         assert part in reason
     assert landing.states() == {"a.json": "taken", "b.json.gz": "refused", "c.xls": "refused", "d.json": "taken"}
+    said = {s.arrival.path: s.reason for s in landing.store.arrivals("actions")}
+    assert said["d.json"] is None and said["a.json"] is not None, said
+    assert re.search(r"^line 2: .*no JSON.*; line 3: .*'two' is no bigint.*; line 4: .*'id' is null", said["a.json"])
     assert found.commits[0].numbers == {"actions": 1, "actions_quarantine": 1}, "published together"
 
 

@@ -132,6 +132,15 @@ def test_a_faulty_task_is_refused(fault: str, spark: Any) -> None:
     assert said.count("s <- [{") <= 2 and said.count("  s <- ") == said.count("s <- [{")
 
 
+def test_the_counter_example_has_no_run_that_is_not_needed(spark: Any) -> None:
+    task = nova.task(consumes=nova.new(S), produces=nova.delta(UPSERT))(counts_of_a_batch)
+    batches = {"s": [[{"k": 9, "v": 1}], [{"k": 8, "v": 1}], [{"k": 1, "v": 1}], [{"k": 1, "v": 2}]]}
+    with pytest.raises(AssertionError, match="batch by batch") as met:
+        check_incremental(nova.bind(nova.Workflowette("w", [task])), batches, spark)
+    arrivals_and_runs = [line.split("{")[0].strip(" [") for line in str(met.value).splitlines()[1:-3]]
+    assert arrivals_and_runs == ["s <-", "run w", "s <-", "run w"], str(met.value)
+
+
 def test_an_order_of_runs_between_two_channels_is_tried(spark: Any) -> None:
     """A join of what is new with all of the other side: right only if both arrive before the run."""
     left, right = nova.Channel("a", schema="k bigint"), nova.Channel("b", schema="k bigint")

@@ -104,7 +104,7 @@ def pending(channel: ChannelName, caller: Reading, service: Served) -> PendingSh
 @router.get("/cursors")
 def cursors(caller: Asking, service: Served, binding: Binding = None) -> list[CursorShape]:
     """How far bindings have read the channels that the caller may read."""
-    return [CursorShape.of(c) for c in service.store.cursors(binding) if caller.may("read", c.channel)]
+    return [CursorShape.of(c) for c in service.store.catalog.cursors(binding) if caller.may("read", c.channel)]
 
 
 @router.get("/executions")
