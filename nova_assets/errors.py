@@ -136,6 +136,13 @@ class SqlError(DefinitionError):
         return "\n".join([first, *([self.fields["snippet"]] if "snippet" in self.fields else []), *others])
 
 
+class QueryRefused(NovaError):
+    """Spark's parser or analyser does not take a query. ``reason`` is its message, ``fragment`` the part of the query
+    that it means, or None."""
+
+    code = "NOVA-QUERY-REFUSED"
+
+
 class InputsMissing(NovaError):
     """A dataset reads partitions of others that no task has made yet."""
 

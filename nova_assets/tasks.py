@@ -187,6 +187,8 @@ class TaskRun:
             execution_id=execution.id,
             pins=heads,
             frame=self.engine.frame,
+            query=self.engine.query,
+            schema_of=self.engine.schema_of,
             viewing=lambda: None if self.viewing is None else self.viewing(heads),
         )
 

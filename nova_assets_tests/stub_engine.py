@@ -223,6 +223,9 @@ class StubEngine:
                     columns[name] = Field(name, DataType(_TYPES.get(type(value), "string")))
         return Schema(tuple(columns.values()))
 
+    def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
+        raise NotImplementedError
+
     # writing
 
     @contextmanager

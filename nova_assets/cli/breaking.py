@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import click
@@ -13,28 +15,35 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import plural
 from nova_assets.errors import DefinitionError, NovaError
 from nova_assets.model.project import Project
+from nova_assets.sql.analysis import Analysis, analyse
 from nova_assets.sql.changes import Change, changes
 from nova_assets.sql.dataset import Written
 from nova_assets.sql.datasets import queries_of
 from nova_assets.sql.declared import Declared, deployed, listening
+from nova_assets.sql.shelf import Shelf
 
 
 @click.command(cls=NovaCommand, checks_project=False)
 @click.option(
     "--against", metavar="REVISION", help="A revision of the Git repository, such as main; not what is deployed."
 )
+@click.option("--spark/--no-spark", default=True, help="Ask Spark's parser and analyser, too. It starts if need be.")
 @click.pass_obj
-def check(deployment: Deployment, against: str | None) -> Answer:
+def check(deployment: Deployment, against: str | None, spark: bool) -> Answer:
     """Compare the project's datasets in SQL with those that are deployed, and say what the change breaks.
 
     A column that is dropped, called otherwise or of another type breaks whoever names it, and what is made of that;
     each such place is shown, and whom to ask. Partitions that are cut otherwise have to be made again. A column that
     came, or one that got wider, breaks nothing. Deployed is what was registered by a run or by nova init.
 
-    Ends with 1 if something breaks.
+    Columns and types follow from nova's own rules. Spark confirms them: it is asked about each dataset that is new, or
+    whose inputs have other columns than before. It runs nothing for that.
+
+    Ends with 1 if something breaks, or if Spark does not take a query or has other columns of it.
 
     JSON: {"against", "breaking": bool, "changes": [{"dataset", "kind", "column", "was", "becomes", "breaking",
-    "breaks": [{"dataset", "columns", "file", "line", "column", "owner"}], "tasks": [name]}]}
+    "breaks": [{"dataset", "columns", "file", "line", "column", "owner"}], "tasks": [name]}], "spark": {"asked": [name],
+    "known": [name], "refused": {name: {"code", "what", ...}}, "not_asked": {name: reason}} or null}
     """
     deployment.require_project("nova check")
     declared, project, error = _declared(deployment)
@@ -51,7 +60,15 @@ def check(deployment: Deployment, against: str | None) -> Answer:
     found = changes(before, new, declared.others, declared.functions)
     if error is not None and not any(c.is_breaking for c in found):
         raise error
-    return _answer(against or "deployed", found, project, bool(old.texts))
+    analysis = _asked_of_spark(deployment, project) if spark and error is None else None
+    return _answer(against or "deployed", found, project, bool(old.texts), analysis)
+
+
+def _asked_of_spark(deployment: Deployment, project: Project) -> Analysis:
+    with ExitStack() as opened:
+        engine = cache(lambda: opened.enter_context(deployment.scratch(with_project=False)).engine)
+        datasets = list(queries_of(project).values())
+        return analyse(datasets, engine, deployment.settings.spark_config, Shelf.default())
 
 
 def _declared(deployment: Deployment) -> tuple[Declared, Project, NovaError | None]:
@@ -84,9 +101,14 @@ def _at(deployment: Deployment, revision: str) -> Declared:
     return declared_at(revision, deployment.settings)
 
 
-def _answer(against: str, found: Sequence[Change], project: Project, known: bool) -> Answer:
+def _answer(against: str, found: Sequence[Change], project: Project, known: bool, analysis: Analysis | None) -> Answer:
     breaking = any(c.is_breaking for c in found)
-    data = {"against": against, "breaking": breaking, "changes": [_as_json(c, project) for c in found]}
+    data = {
+        "against": against,
+        "breaking": breaking,
+        "changes": [_as_json(c, project) for c in found],
+        "spark": None if analysis is None else _analysis_json(analysis),
+    }
 
     def show(console: Console) -> None:
         if not known:
@@ -98,8 +120,30 @@ def _answer(against: str, found: Sequence[Change], project: Project, known: bool
         if known:
             of_them = f"{plural(len(found), 'change')}, {number or 'none'} of them breaking"
             console.print(of_them if found else "no changes")
+        _show_analysis(console, analysis)
 
-    return Answer(data, show, 1 if breaking else 0)
+    return Answer(data, show, 1 if breaking or (analysis is not None and analysis.refused) else 0)
+
+
+def _analysis_json(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "asked": list(analysis.asked),
+        "known": list(analysis.known),
+        "refused": {name: error.as_dict() for name, error in analysis.refused.items()},
+        "not_asked": dict(analysis.not_asked),
+    }
+
+
+def _show_analysis(console: Console, analysis: Analysis | None) -> None:
+    if analysis is None:
+        console.print("Spark was not asked: columns and types follow from nova's own rules")
+        return
+    for error in analysis.refused.values():
+        console.print(error.render(), markup=False)
+    for name, reason in analysis.not_asked.items():
+        console.print(f"Spark was not asked about {name}: {reason}", markup=False)
+    if analysis.confirmed:
+        console.print(f"Spark confirms {plural(len(analysis.confirmed), 'dataset')}")
 
 
 def _show(console: Console, change: Change, project: Project) -> None:

@@ -198,6 +198,11 @@ class SparkEngine:
 
         return from_struct(frame.schema)
 
+    def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
+        from nova_assets.engine.query import query
+
+        return query(self.session, sql, values, frames)
+
     @contextmanager
     def one_evaluation(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         from nova_assets.engine.once import one_evaluation

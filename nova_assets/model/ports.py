@@ -440,6 +440,16 @@ class Engine(Protocol):
     def is_empty(self, frame: Frame) -> bool:
         """Whether a frame has no rows; evaluates as little as that takes."""
 
+    def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Frame]) -> Frame:
+        """The frame of a query in SQL, analysed and not computed.
+
+        Args:
+            sql: with ``{name}`` for each frame and ``:name`` for each value.
+
+        Raises:
+            QueryRefused: the engine's parser or analyser does not take it.
+        """
+
     def is_frame(self, data: Any) -> bool:
         """Whether something is a frame of this engine, or an Arrow table."""
 

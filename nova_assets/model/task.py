@@ -34,6 +34,8 @@ class Context:
         execution_id: of the running execution; empty in a unit test.
         pins: channel -> the head that this execution reads.
         frame: makes a frame of what ``store.insert`` takes, such as rows or an Arrow table, of a schema.
+        query: makes a frame of a query in SQL, of its ``:values`` and ``{frames}``; Spark has analysed it.
+        schema_of: gives the columns of a frame.
         viewing: gives ``views``.
     """
 
@@ -47,6 +49,8 @@ class Context:
     execution_id: str = ""
     pins: Mapping[str, int] = field(default_factory=dict)
     frame: Callable[[Any, Schema], Any] = lambda data, schema: data
+    query: Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any] = lambda sql, values, frames: None
+    schema_of: Callable[[Any], Schema] = lambda frame: Schema(())
     viewing: Callable[[], Any] = lambda: None
 
     @cached_property

@@ -71,7 +71,7 @@ class Recall:
 
     def written(self, text: Text) -> Written | None:
         """What a statement says; None where it is not known."""
-        key = _of_text(text)
+        key = hash_of_text(text)
         said = self._said(key)
         try:
             return None if said is None else _written(self.shelf.shelf, text, key, **said)
@@ -91,7 +91,7 @@ class Recall:
             "description": one.description,
             "owner": one.owner,
         }
-        self._put(_of_text(one.text), said, lambda: scopes_of(one))
+        self._put(hash_of_text(one.text), said, lambda: scopes_of(one))
 
     def understood(
         self, one: Written, schemas: Mapping[str, Schema], partitions: Mapping[str, Sequence[str]]
@@ -135,12 +135,12 @@ class Recall:
         if one.calls or not all(r in schemas for r in one.reads):
             return None
         faces = [f"{r} {self._face(r, schemas[r], partitions.get(r, ()))}" for r in one.reads]
-        return _hash("dataset", _of_text(one.text).hex(), self._functions, *faces)
+        return hash_of("dataset", hash_of_text(one.text).hex(), self._functions, *faces)
 
     def _face(self, name: str, schema: Schema, columns: Sequence[str]) -> str:
         """What others see of a dataset, which is one and the same as long as this is used."""
         if name not in self._faces:
-            self._faces[name] = _hash(str(schema), *columns).hex()
+            self._faces[name] = hash_of(str(schema), *columns).hex()
         return self._faces[name]
 
     def _said(self, key: bytes) -> dict[str, Any] | None:
@@ -202,12 +202,13 @@ def _query(
     return Query(one.text, tree, one.scans, variables, tuple(names), places, schemas=schemas)
 
 
-def _of_text(text: Text) -> bytes:
-    """The name of the file is that of the dataset, where it says no other."""
-    return _hash("text", Path(text.name).stem, text.sql)
+def hash_of_text(text: Text) -> bytes:
+    """The hash of a statement. The name of the file is that of the dataset, where it says no other."""
+    return hash_of("text", Path(text.name).stem, text.sql)
 
 
-def _hash(*parts: str) -> bytes:
+def hash_of(*parts: str) -> bytes:
+    """The hash of some texts, and of the code that reads statements."""
     made = sha256(_readers())
     for data in (part.encode("utf-8", "surrogatepass") for part in parts):
         made.update(b"%d:" % len(data) + data)

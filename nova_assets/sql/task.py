@@ -9,12 +9,16 @@ from typing import Any, Literal, TypeAlias
 
 from sqlglot import exp
 
-from nova_assets.errors import PartitionError, SettingsError
+from nova_assets.errors import NotSupported, PartitionError, SettingsError
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
+from nova_assets.model.ports import Engine
+from nova_assets.model.schema import Schema
 from nova_assets.model.scoped import Existing
 from nova_assets.model.task import Context, Task
+from nova_assets.sql.agreement import check_columns, refusals_shown_in
 from nova_assets.sql.calling import Calling
+from nova_assets.sql.calls import scalars_of, tables_of
 from nova_assets.sql.dialect import parsed
 from nova_assets.sql.function import SqlFunction
 from nova_assets.sql.graph import Graph, Need
@@ -71,7 +75,7 @@ def sql_task(
     edges = [produces] if isinstance(produces, Produces) else list(produces)
     return Task(
         name=check_name(name, "a task"),
-        function=_Free(runnable_text(text, tree, scans), _inputs(scans)),
+        function=_Free(text, runnable_text(text, tree, scans), _inputs(scans)),
         consumes=consumes_of(scans),
         produces=tuple(edges),
         retries=retries,
@@ -96,21 +100,18 @@ def _name(scan: Scan) -> str:
     return scan.dataset if scan.mode == "all" else f"{scan.mode}_{scan.dataset}"
 
 
-def run_text(ctx: Context, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
-    """What a text gives. Spark takes doubled braces for single ones only where there is a frame."""
-    return ctx.spark.sql(sql if frames else sql.format(), args=dict(values), **frames)
-
-
 class _Free:
     """Runs a query without a scope, with the binding's parameters."""
 
-    def __init__(self, query: Runnable, inputs: Mapping[str, str]) -> None:
+    def __init__(self, text: Text, query: Runnable, inputs: Mapping[str, str]) -> None:
+        self.text = text
         self.query = query
         self.inputs = inputs
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         values = {name: ctx.params[name] for name in self.query.variables}
-        return run_text(ctx, self.query.sql, values, {n: frames[self.inputs[n]] for n in self.query.frames.values()})
+        with refusals_shown_in(self.text):
+            return ctx.query(self.query.sql, values, {n: frames[self.inputs[n]] for n in self.query.frames.values()})
 
 
 class InScope:
@@ -173,18 +174,48 @@ class InScope:
 
     def __call__(self, ctx: Context, **frames: Any) -> Any:
         scope = self.scope(ctx.partition, ctx.started or datetime.now(UTC))
-        columns = {f"partition_{c}": v for c, v in self.head.partition_of(scope).items()}
-        values = {**scope, **columns}
         self._refuse_other_zone(ctx)
         self.calling.register(ctx)
         given = {name: frames[self.names[name]] for name in self.runnable.frames.values()}
-        parameters = {n: values[n] for n in self.runnable.variables}
+        parameters = self._parameters(scope)
 
         def run(sql: str, made: Mapping[str, Any]) -> Any:
             wanted = {name: frame for name, frame in {**given, **made}.items() if f"{{{name}}}" in sql}
-            return run_text(ctx, sql, parameters, wanted)
+            return ctx.query(sql, parameters, wanted)
 
-        return run(self.runnable.sql, self.calling.frames(ctx, scope, self.runnable.calls, run))
+        with refusals_shown_in(self.written.text):
+            frame = run(self.runnable.sql, self.calling.frames(ctx, scope, self.runnable.calls, run))
+        check_columns(self.query, self.schema, ctx.schema_of(frame))
+        return frame
+
+    def analysed(self, engine: Engine) -> Schema:
+        """The columns of the query as Spark's analyser has them, for one of its scopes, over inputs without rows.
+
+        No function of users is called. Those that stand as tables give what they declare.
+
+        Raises:
+            SqlError: Spark's parser or analyser does not take the query.
+            NotSupported: it calls a function of which only the type is known here.
+        """
+        for name in scalars_of(self.graph.functions):
+            if name.lower() in self.written.named and name not in self.bodies:
+                raise NotSupported(f"it calls {name}(...), which only the session of its tasks has")
+        self.calling.register(Context(spark=engine.session))
+        tables = tables_of(self.graph.functions)
+        schemas = {frame: self.query.schemas[scan.dataset] for frame, scan in self._frames()}
+        schemas |= {f"call_{c.number}": tables[c.function] for c in self.query.calls}
+        frames = {n: engine.frame([], s) for n, s in schemas.items() if f"{{{n}}}" in self.runnable.sql}
+        with refusals_shown_in(self.written.text):
+            found = engine.query(self.runnable.sql, self._parameters(self.head.some_scope), frames)
+        return engine.schema_of(found)
+
+    def _frames(self) -> Iterable[tuple[str, Scan]]:
+        return ((self.runnable.frames[scan.number], scan) for scan in self.written.scans)
+
+    def _parameters(self, scope: Scope) -> dict[str, Any]:
+        """The values of the variables that the query has, and of the partition's columns."""
+        values = {**scope, **{f"partition_{c}": v for c, v in self.head.partition_of(scope).items()}}
+        return {n: values[n] for n in self.runnable.variables}
 
     @cached_property
     def is_repeatable(self) -> bool:

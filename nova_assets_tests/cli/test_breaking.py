@@ -25,6 +25,8 @@ project = nova.Project([*made, *PYTHON])
 DAILY = "SELECT day, customer, SUM(price) AS total, COUNT(*) AS orders FROM orders GROUP BY day, customer\n"
 BEST = "-- owner: crm@example.org\nSELECT customer, MAX(total) AS most\nFROM daily\nGROUP BY customer\n"
 
+NOT_ASKED = "Spark was not asked: columns and types follow from nova's own rules\n"
+
 
 @pytest.fixture
 def project(folder: Path) -> Path:
@@ -44,19 +46,19 @@ def deployed(project: Path, nova_process: Nova) -> Path:
 
 
 def test_before_anything_is_deployed_there_is_nothing_to_compare_with(project: Path, nova_process: Nova) -> None:
-    said = nova_process("check")
-    assert (said.code, said.out) == (0, "no dataset is deployed yet: there is nothing to compare with\n")
+    said = nova_process("check", "--no-spark")
+    assert (said.code, said.out) == (0, f"no dataset is deployed yet: there is nothing to compare with\n{NOT_ASKED}")
     assert not (project / ".nova").exists()
 
 
 def test_nothing_has_changed(deployed: Path, nova_process: Nova) -> None:
-    said = nova_process("check")
-    assert (said.code, said.out) == (0, "no changes\n")
+    said = nova_process("check", "--no-spark")
+    assert (said.code, said.out) == (0, f"no changes\n{NOT_ASKED}")
 
 
 def test_a_dropped_column_is_shown_where_it_is_named_and_whom_to_ask(deployed: Path, nova_process: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price) AS total, ", ""))
-    said = nova_process("check")
+    said = nova_process("check", "--no-spark")
     assert said.code == 1
     assert (
         said.out
@@ -68,8 +70,9 @@ daily.total is dropped, which breaks 1 dataset
 
 1 change, 1 of them breaking
 """
+        + NOT_ASKED
     )
-    found = nova_process("check", "--json").json
+    found = nova_process("check", "--no-spark", "--json").json
     assert found["breaking"] and found["changes"][0]["breaks"] == [
         {
             "dataset": "best",
@@ -86,8 +89,8 @@ def test_what_came_breaks_nothing(deployed: Path, nova_process: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text(
         DAILY.replace("COUNT(*) AS orders", "COUNT(*) AS orders, MIN(id) AS one")
     )
-    said = nova_process("check")
-    assert (said.code, said.out) == (0, "daily.one is added\n1 change, none of them breaking\n")
+    said = nova_process("check", "--no-spark")
+    assert (said.code, said.out) == (0, f"daily.one is added\n1 change, none of them breaking\n{NOT_ASKED}")
 
 
 def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -> None:
@@ -95,7 +98,7 @@ def test_partitions_that_are_cut_otherwise(deployed: Path, nova_process: Nova) -
         "FOR t IN TIMESERIES(last => 3) LET d = DATE(t) INSERT OVERWRITE best PARTITION (d)\n"
         "SELECT customer, MAX(total) AS most FROM daily WHERE daily.day = :d GROUP BY customer"
     )
-    said = nova_process("check")
+    said = nova_process("check", "--no-spark")
     assert said.code == 1
     assert "best is partitioned: (none) → d (daily): its partitions have to be made again\n" in said.out
 
@@ -105,7 +108,7 @@ def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Pa
     (deployed / "shop.py").write_text(PROJECT.replace("PYTHON", bound))
     assert nova_process("init").code == 0, nova_process("init").err
     (deployed / "sql" / "daily.sql").write_text(DAILY.replace("SUM(price)", "CAST(SUM(price) AS STRING)"))
-    said = nova_process("check")
+    said = nova_process("check", "--no-spark")
     assert said.code == 1
     assert "daily.total is retyped: decimal(20,2) → string, which breaks 1 dataset" in said.out
     assert "read in Python, too, where nothing tells what of it: w" in said.out
@@ -113,7 +116,7 @@ def test_tasks_in_python_are_named_for_nothing_tells_what_they_read(deployed: Pa
 
 def test_what_is_wrong_by_itself_is_an_error(deployed: Path, nova_process: Nova) -> None:
     (deployed / "sql" / "daily.sql").write_text("SELECT colour FROM orders")
-    said = nova_process("check")
+    said = nova_process("check", "--no-spark")
     assert said.code == 1 and said.out == ""
     assert "sql/daily.sql:1:8: there is no column 'colour'" in said.err and "^^^^^^" in said.err
 
@@ -123,25 +126,58 @@ def test_a_revision(project: Path, nova_process: Nova) -> None:
     for command in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
         subprocess.run([*git, *command], cwd=project, check=True)
     (project / "sql" / "daily.sql").write_text(DAILY.replace("AS total", "AS revenue"))
-    said = nova_process("check", "--against", "HEAD")
+    said = nova_process("check", "--no-spark", "--against", "HEAD")
     assert said.code == 1, said.err
     assert said.out.startswith("daily.total is renamed: total → revenue, which breaks 1 dataset\n  sql/best.sql:2:22")
-    assert "there is no column 'total'" in nova_process("check").err, "nothing is deployed: it is wrong by itself"
+    assert "there is no column 'total'" in nova_process("check", "--no-spark").err, (
+        "nothing is deployed: it is wrong by itself"
+    )
     (project / "sql" / "best.sql").write_text(BEST.replace("total", "revenue"))
-    said = nova_process("check", "--against", "HEAD")
+    said = nova_process("check", "--no-spark", "--against", "HEAD")
     assert said.code == 0, "it is adapted in the same change"
 
-    said = nova_process("check", "--against", "v9")
+    said = nova_process("check", "--no-spark", "--against", "v9")
     assert said.code == 1 and "git rev-parse does not know it: v9" in said.err
     (project / "shop.py").write_text("raise RuntimeError('half done')")
     subprocess.run([*git, "commit", "-qam", "second"], cwd=project, check=True)
     (project / "shop.py").write_text(PROJECT.replace("PYTHON", "[]"))
-    said = nova_process("check", "--against", "HEAD")
+    said = nova_process("check", "--no-spark", "--against", "HEAD")
     assert said.code == 1
     assert "the project cannot be loaded as it was at HEAD" in said.err and "half done" in said.err
 
 
 def test_a_folder_that_is_no_repository(project: Path, nova_process: Nova) -> None:
-    said = nova_process("check", "--against", "main", GIT_CEILING_DIRECTORIES=str(project.parent))
+    said = nova_process("check", "--no-spark", "--against", "main", GIT_CEILING_DIRECTORIES=str(project.parent))
     assert said.code == 1
     assert "git rev-parse failed in" in said.err
+
+
+@pytest.mark.spark
+def test_spark_confirms_each_dataset_once(project: Path, nova_process: Nova, tmp_path: Path) -> None:
+    kept = {"NOVA_CACHE": str(tmp_path / "cache")}
+    first = nova_process("check", **kept)
+    assert first.code == 0 and "Spark confirms 2 datasets" in first.out, first
+    assert not (project / ".nova" / "catalog.db").exists()
+    assert sorted(nova_process("check", "--json", **kept).json["spark"]["known"]) == ["best", "daily"]
+    (project / "sql" / "best.sql").write_text(BEST.replace("MAX(total)", "MIN(total)"))
+    again = nova_process("check", "--json", **kept).json["spark"]
+    assert (again["asked"], again["known"]) == (["best"], ["daily"]), "what has changed is asked again, and that alone"
+
+
+@pytest.mark.spark
+def test_what_spark_refuses_is_shown_with_its_place(project: Path, nova_process: Nova, tmp_path: Path) -> None:
+    (project / "sql" / "best.sql").write_text("SELECT customer,\n  ARRAY_CONTAINS(total, total) AS most FROM daily\n")
+    said = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
+    assert said.code == 1 and "Spark confirms 1 dataset" in said.out, said
+    assert "best.sql:2:3: Spark does not take the query: [DATATYPE_MISMATCH" in said.out, said.out
+    assert "^^^^" in said.out
+
+
+def test_where_spark_cannot_be_started_the_own_rules_answer_and_say_so(
+    project: Path, nova_process: Nova, tmp_path: Path
+) -> None:
+    with (project / "pyproject.toml").open("a") as settings:
+        settings.write('spark_config = {"spark.driver.memory" = "1k"}\n')
+    said = nova_process("check", NOVA_CACHE=str(tmp_path / "cache"))
+    assert said.code == 0 and "Spark was not asked about daily: " in said.out, said
+    assert "Spark was not asked about best: " in said.out and "Spark confirms" not in said.out

@@ -1,0 +1,48 @@
+"""Queries in Spark's SQL, and the refusals of its parser and analyser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.errors import AnalysisException
+
+from nova_assets.errors import QueryRefused
+
+_NEAR = re.compile(r"near '(?P<token>[^']+)'")
+_PLACE = re.compile(r"[;.]?\s*(SQLSTATE: \w+)?[;.]?\s*(\(?line \d+, pos \d+\)?|line \d+ pos \d+)?;?\s*$")
+
+
+def query(session: Any, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
+    """The frame of a query, analysed and not computed.
+
+    Args:
+        sql: as ``SparkSession.sql`` takes it, with ``{name}`` for each frame and ``:name`` for each value.
+
+    Raises:
+        QueryRefused: Spark's parser or analyser does not take it.
+    """
+    try:
+        # Spark takes doubled braces for single ones only where there is a frame.
+        frame = session.sql(sql if frames else sql.format(), args=dict(values), **frames)
+        _ = frame.schema  # Spark Connect analyses no sooner
+    except AnalysisException as error:
+        raise _refused(error) from error
+    return frame
+
+
+def _refused(error: AnalysisException) -> QueryRefused:
+    said = " ".join(line for line in str(error).strip().split("\n\n")[0].splitlines() if not line.startswith("'"))
+    reason = _PLACE.sub("", said)
+    near = _NEAR.search(said)
+    return QueryRefused(reason, fragment=near["token"] if near else _fragment(error), reason=reason)
+
+
+def _fragment(error: AnalysisException) -> str | None:
+    """The part of the query that the analyser means, where it says one."""
+    for context in error.getQueryContext() or ():
+        fragment: str = context.fragment()
+        if fragment:
+            return fragment
+    return None
