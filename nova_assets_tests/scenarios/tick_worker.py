@@ -20,6 +20,7 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.database import utc_now
 from nova_assets.crash import crash_point
+from nova_assets.model.schema import DataType, Field, Schema
 from nova_assets.settings import load_settings
 from nova_assets.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
@@ -46,6 +47,15 @@ TICKETS = nova.Channel(
 )
 
 
+class Made(list[Row]):
+    """The rows of a query, with the columns that the database says."""
+
+    schema: Schema
+
+
+_TYPES = {"BIGINT": "bigint", "VARCHAR": "string"}
+
+
 class Duck:
     """As much of a Spark session as a query needs."""
 
@@ -64,8 +74,20 @@ class Duck:
             text = text.replace("SUM(revenue)", "CAST(SUM(revenue) AS bigint)")
             used = {name: value for name, value in args.items() if f"${name}" in text}
             made = connection.execute(text, used)
-            names = [column[0] for column in made.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in made.fetchall()]
+            columns = [(column[0], _TYPES[str(column[1])]) for column in made.description or ()]
+            rows = Made(dict(zip([n for n, _ in columns], row, strict=True)) for row in made.fetchall())
+            rows.schema = Schema(tuple(Field(name, DataType(type_)) for name, type_ in columns))
+            return rows
+
+
+class DuckEngine(StubEngine):
+    """The stub engine, with DuckDB for queries in SQL."""
+
+    def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> list[Row]:
+        return Duck().sql(sql, values, **frames)
+
+    def schema_of(self, frame: list[Row]) -> Schema:
+        return frame.schema if isinstance(frame, Made) else super().schema_of(frame)
 
 
 def open_store(
@@ -80,7 +102,7 @@ def open_store(
         Path(folder, f"{name}.sql").write_text(sql)
     settings = load_settings(catalog=catalog, warehouse=warehouse, lease=LEASE, grace=GRACE)
     made = open_catalog(settings.catalog, on_before_commit=lambda: crash_point("commit.inside"), clock=clock)
-    engine = StubEngine(warehouse, "revenue bigint")
+    engine = DuckEngine(warehouse, "revenue bigint")
     engine.session = Duck()
     project = nova.Project(bindings=nova.datasets(folder, channels=channels))
     return Store(settings, project, made, engine)
