@@ -68,7 +68,9 @@ def _asked_of_spark(deployment: Deployment, project: Project) -> Analysis:
     with ExitStack() as opened:
         engine = cache(lambda: opened.enter_context(deployment.scratch(with_project=False)).engine)
         datasets = list(queries_of(project).values())
-        return analyse(datasets, engine, deployment.settings.spark_config, Shelf.default())
+        settings = deployment.settings
+        config = {**settings.spark_config, "spark": settings.spark or ""}  # another session may answer otherwise
+        return analyse(datasets, engine, config, Shelf.default())
 
 
 def _declared(deployment: Deployment) -> tuple[Declared, Project, NovaError | None]:
