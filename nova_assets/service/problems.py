@@ -68,6 +68,7 @@ _INSIDE: dict[type[NovaError], tuple[int, str]] = {
     errors.WarehouseMismatch: (500, "the warehouse is not the one that the catalog belongs to"),
     errors.WarehouseUnavailable: (503, "the warehouse cannot be read or written"),
     errors.FileMissing: (500, "a file of the warehouse is missing, or was changed"),
+    errors.QueryRefused: (500, "Spark does not take a query of the project"),
     errors.SettingsError: (500, "the service is not set up rightly"),
     errors.TaskFailed: (500, "a task failed; its execution keeps its pins, and can be resumed"),
 }
