@@ -25,7 +25,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import NotSupported, SqlError
 from nova_assets.sql import spark_functions
-from nova_assets.sql.spark_syntax import check_tokens, check_tree, unclosed
+from nova_assets.sql.spark_syntax import TYPED_LITERAL, check_tokens, check_tree, unclosed, with_keywords_as_names
 from nova_assets.sql.text import Text
 
 
@@ -68,11 +68,19 @@ def _aggregate(name: str) -> Any:
     return lambda args: exp.AnonymousAggFunc(this=name, expressions=args)
 
 
+_PLAIN_AGGREGATES = frozenset(
+    "APPROX_TOP_K APPROX_TOP_K_ACCUMULATE APPROX_TOP_K_COMBINE BITMAP_OR_AGG GROUPING_ID MEDIAN MODE REGR_AVGX "
+    "REGR_AVGY REGR_COUNT REGR_INTERCEPT REGR_R2 REGR_SLOPE REGR_SXX REGR_SXY REGR_SYY".split()
+)
+"""Aggregates that are known by their names; the parser has classes for them, for which there are no rules."""
+
+
 def _functions() -> dict[str, Any]:
     """What is made of a call that changes rows. Any other call stays what is written: a name with arguments."""
-    found = {name: _aggregate(name) for name in map(str.upper, spark_functions.AGGREGATES)}
+    aggregates = set(map(str.upper, spark_functions.AGGREGATES))
+    found = {name: _aggregate(name) for name in aggregates}
     others = spark_functions.WINDOWS | spark_functions.GENERATORS | spark_functions.TABLES
-    kept = {*map(str.upper, spark_functions.AGGREGATES | others), _ARRAY}
+    kept = {*(aggregates - _PLAIN_AGGREGATES), *map(str.upper, others), _ARRAY}
     return found | {name: make for name, make in SparkParser.FUNCTIONS.items() if name in kept}
 
 
@@ -92,7 +100,12 @@ class _Parser(SparkParser):
 
     UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
         **SparkParser.UNARY_PARSERS,
-        TokenType.PLUS: lambda self: exp.Anonymous(this="positive", expressions=[self._parse_unary()]),
+        TokenType.PLUS: lambda self: self._parse_positive(),
+    }
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
+        token: parse
+        for token, parse in SparkParser.COLUMN_OPERATORS.items()
+        if token in (TokenType.DOT, TokenType.DCOLON)
     }
 
     STATEMENT_PARSERS: ClassVar[dict[Any, Any]] = {
@@ -112,6 +125,29 @@ class _Parser(SparkParser):
         ):
             args[0] = exp.var(args[0].name)
         return args
+
+    def _parse_positive(self) -> exp.Expr:
+        operand = self._parse_unary()
+        if operand is None:
+            self.raise_error("Expected a value after +")
+        return exp.Anonymous(this="positive", expressions=[operand])
+
+    def _parse_string_as_identifier(self) -> None:
+        """A text is no name."""
+
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        low = self._parse_bitwise()
+        if not self._match(TokenType.AND):
+            self.raise_error("Expected AND between the limits of BETWEEN")
+        return self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise()))
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        """Marks what is written as ``DATE '2022-03-31'``, without CAST."""
+        first, second = self._curr, self._next
+        found: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
+        if isinstance(found, exp.Cast) and second and second.token_type in (TokenType.STRING, TokenType.NUMBER):
+            found.meta[TYPED_LITERAL] = first.text.upper()
+        return found
 
     def _parse_placeholder(self) -> exp.Expr | None:
         """With its place, which the parser keeps of names alone."""
@@ -170,10 +206,10 @@ def parsed(text: Text) -> exp.Expr:
     if open_quote is not None:
         raise text.error(f"cannot be read: {text.part(open_quote)} is not closed", open_quote, expected="Spark's SQL")
     with errors_of_parser(text):
-        tokens = DIALECT.tokenize(text.sql)
+        tokens = with_keywords_as_names(DIALECT.tokenize(text.sql))
         check_tokens(text, tokens)
         _refuse_pipes(text, tokens)
-        made = sqlglot.parse(text.sql, dialect=DIALECT)
+        made = DIALECT.parser().parse(tokens, text.sql)
         found = [s for s in made if s is not None and not isinstance(s, exp.Semicolon)]  # which may carry a comment
         for statement in found:
             check_tree(text, statement)
@@ -199,6 +235,18 @@ def _refuse_compiled() -> None:
         )
 
 
+_OF_THE_PARSER = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    TypeError,
+    ValueError,
+)
+"""What the parser raises at some texts, beside errors of its own."""
+
+
 @contextmanager
 def errors_of_parser(text: Text) -> Iterator[None]:
     """A block in which the parser works on a text: whatever it raises names a place in the text, and it logs nothing.
@@ -216,7 +264,7 @@ def errors_of_parser(text: Text) -> Iterator[None]:
         raise text.error(f"cannot be read: {_first_line(error)}", None, expected="Spark's SQL") from None
     except RecursionError:
         raise text.error("is nested too deeply to be read", None, next="take parts of it into WITH") from None
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:  # of the parser
+    except _OF_THE_PARSER as error:
         what = f"cannot be understood: the parser of SQL fails ({type(error).__name__}: {_first_line(error)[:100]})"
         raise text.error(what, None, next="write it in another way") from error
     finally:

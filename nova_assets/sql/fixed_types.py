@@ -22,7 +22,8 @@ FIXED: Mapping[str, str] = {
         array_position bigint bitmap_bit_position bitmap_bucket_number bitmap_count crc32 factorial
         hll_sketch_estimate input_file_block_length input_file_block_start monotonically_increasing_id timestampdiff
         to_unix_timestamp unix_micros unix_millis unix_seconds unix_timestamp width_bucket xpath_long xxhash64
-        approx_count_distinct count count_if grouping_id regr_count
+        approx_count_distinct count count_if grouping_id regr_count kll_sketch_get_n_bigint kll_sketch_get_n_double
+        kll_sketch_get_n_float
         """,
     "float": "float xpath_float",
     "double": """
@@ -30,6 +31,7 @@ FIXED: Mapping[str, str] = {
         log1p log2 months_between pi pow power radians rand random randn rint sec sign signum sin sinh sqrt tan
         tanh xpath_double xpath_number corr covar_pop covar_samp cume_dist kurtosis percent_rank regr_intercept regr_r2
         regr_slope regr_sxx regr_sxy regr_syy skewness std stddev stddev_pop stddev_samp var_pop var_samp variance
+        jaro_winkler_similarity kll_sketch_get_quantile_double
         """,
     "string": """
         array_join base64 bin btrim char chr collation concat_ws conv current_catalog current_database current_schema
@@ -39,11 +41,13 @@ FIXED: Mapping[str, str] = {
         schema_of_json schema_of_xml session_user sha sha1 sha2 soundex space split_part string substring_index
         to_base32
         to_char to_csv to_json to_varchar to_xml translate trim try_parse_url try_reflect try_url_decode
+        kll_sketch_to_string_bigint kll_sketch_to_string_double kll_sketch_to_string_float
         try_validate_utf8 typeof ucase upper url_decode url_encode user uuid validate_utf8 version xpath_string
         """,
     "binary": """
         aes_decrypt aes_encrypt binary encode from_base32 hll_union hmac to_binary try_aes_decrypt try_to_binary
         unbase64 unhex count_min_sketch hll_sketch_agg hll_union_agg bitmap_construct_agg bitmap_or_agg bitmap_and_agg
+        kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float
         """,
     "date": """
         add_months curdate current_date date date_from_unix_date date_sub last_day make_date next_day to_date trunc
@@ -54,7 +58,7 @@ FIXED: Mapping[str, str] = {
         timestamp_millis
         timestamp_seconds to_timestamp_ltz to_utc_timestamp try_make_timestamp_ltz
         """,
-    "timestamp_ntz": "localtimestamp make_timestamp_ntz to_timestamp_ntz try_make_timestamp_ntz",
+    "timestamp_ntz": "convert_timezone localtimestamp make_timestamp_ntz to_timestamp_ntz try_make_timestamp_ntz",
     "array<string>": "json_object_keys regexp_extract_all split xpath",
     "array<array<string>>": "sentences",
     "map<string,string>": "str_to_map",

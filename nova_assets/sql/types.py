@@ -17,6 +17,7 @@ from sqlglot.optimizer.scope import Scope
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, Field, Schema, parse_type
 from nova_assets.sql.calls import scalars_of
+from nova_assets.sql.column_names import spark_name
 from nova_assets.sql.dialect import DIALECT, errors_of_parser
 from nova_assets.sql.function_types import (
     Argument,
@@ -100,7 +101,7 @@ def _output_types(annotator: _Annotator, tree: exp.Query) -> Sequence[exp.DataTy
 
 
 def _field(query: Query, node: exp.Expr, type_: exp.DataType | None, names: Mapping[str, str]) -> Field:
-    name = _auto_name(node) if is_unnamed(node) else node.alias_or_name
+    name = spark_name(_without_tables(node.unalias())) if is_unnamed(node) else node.alias_or_name
     found = None if type_ is None else of_node(type_)
     if found is None:
         raise query.text.error(
@@ -122,12 +123,11 @@ def is_unnamed(node: exp.Expr) -> bool:
     return has_no_name(node.this) or re.fullmatch(r"_col_\d+", node.alias) is not None
 
 
-def _auto_name(node: exp.Expr) -> str:
-    """What Spark calls a column without a name: ``sum(price)``."""
-    plain = node.unalias().copy()
-    for column in plain.find_all(exp.Column):
+def _without_tables(node: exp.Expr) -> exp.Expr:
+    found = node.copy()
+    for column in found.find_all(exp.Column):
         column.set("table", None)
-    return plain.sql("spark").lower()
+    return found
 
 
 def spelled(query: Query, schemas: Mapping[str, Schema]) -> dict[str, str]:
@@ -239,6 +239,16 @@ def _same(node: exp.Expr) -> DataType | None:
     return type_of(node.this)
 
 
+def _distinct(node: exp.Distinct) -> DataType | None:
+    """Of ``SUM(DISTINCT price)``, the argument's."""
+    return type_of(node.expressions[0]) if len(node.expressions) == 1 else None
+
+
+def _row(node: exp.Tuple) -> DataType | None:
+    """``(a, b)`` is a struct."""
+    return type_of_call("struct", [Argument(type_of(e), e) for e in node.expressions])
+
+
 def _greatest_by(node: exp.ArgMax | exp.ArgMin) -> DataType | None:
     """Of ``max_by``; an array of several where it is asked for so many."""
     type_ = type_of(node.this)
@@ -335,7 +345,9 @@ _RULES: dict[type[exp.Expr], dict[str, Any]] = {
     **DIALECT.EXPRESSION_METADATA,
     **{kind: _fixed(name) for name, kinds in _TYPES.items() for kind in kinds},
     **{kind: _by(_same) for kind in (exp.Min, exp.Max, exp.Paren, exp.First, exp.Last, exp.AnyValue)},
-    **{kind: _by(_same) for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.Distinct, exp.IgnoreNulls)},
+    **{kind: _by(_same) for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.IgnoreNulls)},
+    exp.Distinct: _by(_distinct),
+    exp.Tuple: _by(_row),
     **{kind: _by(_greatest_by) for kind in (exp.ArgMax, exp.ArgMin)},
     **{kind: _by(_same) for kind in (exp.Lag, exp.Lead, exp.Filter, exp.RespectNulls)},
     **{kind: _by(_cast) for kind in (exp.Cast, exp.TryCast)},

@@ -1,15 +1,12 @@
 """The 22 queries of TPC-H: what is inferred from each, against what Spark makes of it. (No results of TPC are claimed.)
 
-The queries are those that DuckDB 0.9.2 ships (``tpch_queries()``), installed beside, and not into, the environment of
-the tests. The tables are empty: what is compared is schemas, and which columns are used.
+The tables are empty: what is compared is schemas, and which columns are used.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,7 +17,7 @@ from nova_assets.sql.lineage import lineage
 from nova_assets.sql.query import Query, understood
 from nova_assets.sql.text import Text
 from nova_assets.sql.types import schema_of_query
-from nova_assets_tests.conftest import missing
+from nova_assets_tests.tpc import benchmarks
 
 pytestmark = pytest.mark.spark
 
@@ -46,17 +43,8 @@ SCHEMAS = {name: parse_ddl(ddl) for name, ddl in TABLES.items()}
 
 
 @pytest.fixture(scope="module")
-def queries(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder = tmp_path_factory.mktemp("duckdb")
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), "duckdb==0.9.2"]
-    made = subprocess.run(install, capture_output=True, text=True, check=False)
-    if made.returncode:
-        missing(f"duckdb 0.9.2 cannot be installed: {made.stderr[-300:]}", "let pip reach a package index")
-    all_of_them = "select query from tpch_queries() order by query_nr"
-    ask = f"import duckdb, json; print(json.dumps(duckdb.sql('{all_of_them}').fetchall()))"
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    said = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, env=environment)
-    return [query for (query,) in json.loads(said.stdout)]
+def queries(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+    return benchmarks(tmp_path_factory.mktemp("duckdb"))["tpch"].queries
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +64,17 @@ def inferred(number: int, sql: str) -> tuple[Query, Schema]:
     return query, schema_of_query(query, SCHEMAS)
 
 
-def test_each_schema_is_the_one_that_spark_reports(queries: list[str], tables: Any) -> None:
+def test_each_schema_is_the_one_that_spark_reports(queries: Sequence[str], tables: Any) -> None:
     assert len(queries) == 22
     for number, sql in enumerate(queries, start=1):
         _, schema = inferred(number, sql)
-        of_spark = tables.sql(sql.rstrip().rstrip(";")).schema
+        of_spark = tables.sql(sql).schema
         assert [(f.name, str(f.type)) for f in schema.fields] == [
             (f.name, f.dataType.simpleString()) for f in of_spark.fields
         ], number
 
 
-def test_tables_and_columns_are_those_of_sparks_analysed_plan(queries: list[str], tables: Any) -> None:
+def test_tables_and_columns_are_those_of_sparks_analysed_plan(queries: Sequence[str], tables: Any) -> None:
     for number, sql in enumerate(queries, start=1):
         query, _ = inferred(number, sql)
         used = {(query.scans[u.origin[0]].dataset, u.origin[1]) for u in lineage(query).uses}
@@ -95,7 +83,7 @@ def test_tables_and_columns_are_those_of_sparks_analysed_plan(queries: list[str]
 
 def analysed(spark: Any, sql: str) -> set[tuple[str, str]]:
     """The columns of tables that an analysed plan names: (table, column)."""
-    frame = spark.sql(sql.rstrip().rstrip(";"))
+    frame = spark.sql(sql)
     if not hasattr(frame, "_jdf"):
         pytest.skip("a Connect session keeps its plans to itself")
     nodes = json.loads(frame._jdf.queryExecution().analyzed().toJSON())
