@@ -26,6 +26,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from nova_assets.errors import NotSupported, SqlError
 from nova_assets.sql import spark_functions
 from nova_assets.sql.spark_syntax import TYPED_LITERAL, check_tokens, check_tree, unclosed, with_keywords_as_names
+from nova_assets.sql.table_functions import with_table_functions_as_sources
 from nova_assets.sql.text import Text
 
 
@@ -221,7 +222,7 @@ def parsed(text: Text) -> exp.Expr:
         )
     if isinstance(found[0], exp.Command):
         raise text.error("cannot be read as a query", None, expected="one: SELECT ..., or FOR ... INSERT ...")
-    return found[0]
+    return with_table_functions_as_sources(found[0])
 
 
 def _refuse_compiled() -> None:

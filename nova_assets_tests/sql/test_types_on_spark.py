@@ -165,3 +165,38 @@ def test_types_are_sparks(spark: Any) -> None:
     print(f"{len(expressions)} expressions, {accepted} taken by Spark, the types of {known} known without it")
     assert different == [], f"{len(different)}:\n" + "\n".join(different)
     assert known > accepted * 0.6
+
+
+TABLE_FUNCTIONS = (
+    "SELECT id FROM RANGE(10)",
+    "SELECT r.id, t.s FROM RANGE(1, 3) r JOIN typed t ON t.l = r.id",
+    "SELECT x FROM RANGE(3) AS r(x)",
+    "SELECT i FROM typed WHERE l IN (SELECT id FROM RANGE(5))",
+    "SELECT * FROM EXPLODE(array(1, 2)) AS g(e)",
+    "SELECT g.pos, g.col FROM POSEXPLODE(array('a')) g",
+    "SELECT * FROM EXPLODE(map('a', 1.5)) AS g(k, v)",
+    "SELECT * FROM INLINE(array(struct(1 AS a, 'x' AS b))) AS g(q, r)",
+    "SELECT * FROM STACK(2, 1, 'a', 2, NULL)",
+    "SELECT * FROM JSON_TUPLE('{}', 'a', 'b')",
+    "SELECT t.i, g.e FROM typed t, LATERAL EXPLODE(t.ad) AS g(e)",
+    "SELECT * FROM VALUES (1, 'x'), (2.5, NULL)",
+    "SELECT v.col2 FROM VALUES (1, 'x') v",
+    "SELECT * FROM (VALUES (1, 2)) AS v(a, b)",
+    "SELECT i, POSEXPLODE(ai) AS (p, e) FROM typed",
+    "SELECT p FROM (SELECT POSEXPLODE(al) AS (p, e), i FROM typed)",
+    "SELECT EXPLODE(mi) AS (k, v), i FROM typed",
+    "SELECT INLINE(ast) AS (q, r) FROM typed",
+    "SELECT STACK(2, i, s, i, 'x') AS (a, b) FROM typed",
+    "SELECT i, JSON_TUPLE(s, 'a', 'b') AS (q, r) FROM typed",
+)
+
+
+@pytest.mark.parametrize("sql", TABLE_FUNCTIONS)
+def test_table_functions_give_sparks_columns(spark: Any, sql: str) -> None:
+    spark.createDataFrame([], DDL).createOrReplaceTempView("typed")
+    text = Text("query.sql", sql)
+    tree: Any = parsed(text)
+    fields = schema_of_query(understood(text, tree, {"typed": SCHEMA}), {"typed": SCHEMA}).fields
+    assert [(f.name, str(f.type)) for f in fields] == [
+        (f.name, f.dataType.simpleString()) for f in spark.sql(sql).schema.fields
+    ]
