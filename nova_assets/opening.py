@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import SettingsError
+from nova_assets.errors import ArgumentRefused, SettingsError
 from nova_assets.model.address import parse_address
 from nova_assets.model.project import Project
 from nova_assets.model.way import WAYS
@@ -59,6 +59,12 @@ def open(
     from nova_assets.engine.engine import SparkEngine
     from nova_assets.engine.session import build
 
+    if project is not None and not isinstance(project, Project | str):
+        raise ArgumentRefused(
+            "open() takes no such project=",
+            found=type(project).__name__,
+            expected='a nova.Project, or "package.module:attribute" of one',
+        )
     named = project if isinstance(project, str) else None
     where = spark if isinstance(spark, str) else None
     settings = settings or load_settings(
@@ -106,14 +112,35 @@ def load_project(settings: Settings) -> Project | None:
     if root not in sys.path:
         sys.path.insert(0, root)
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise SettingsError(
-            f"the project {settings.project} cannot be loaded",
-            found=str(error),
-            expected="package.module:attribute, importable from " + root,
-            next="nova doctor",
-        ) from error
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
+            raise  # the project is there, and something that it imports is not
+        raise _cannot_be_loaded(settings, error) from error
+    try:
+        found = getattr(imported, attribute)
+    except AttributeError as error:
+        if getattr(imported.__spec__, "_initializing", False):
+            raise _opens_itself(settings, module) from error
+        raise _cannot_be_loaded(settings, error) from error
     if not isinstance(found, Project):
         raise SettingsError(f"{settings.project} is no nova.Project", found=type(found).__name__)
     return found
+
+
+def _cannot_be_loaded(settings: Settings, error: Exception) -> SettingsError:
+    return SettingsError(
+        f"the project {settings.project} cannot be loaded",
+        found=str(error),
+        expected=f"package.module:attribute, importable from {settings.root}",
+        next="nova doctor",
+    )
+
+
+def _opens_itself(settings: Settings, module: str) -> SettingsError:
+    return SettingsError(
+        f"the project {settings.project} cannot be loaded while {module} is imported",
+        found=f"{module} opens a store when it is imported, before the project is defined",
+        expected="definitions alone",
+        next='put nova.open() and all that uses the store behind: if __name__ == "__main__":',
+    )

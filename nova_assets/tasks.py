@@ -226,7 +226,9 @@ class TaskRun:
         for port, frame in given.items():
             if frame is None:
                 raise self._wrong_output(task, f"None for port {port!r}", "a frame; for no rows, one without rows")
-            if self.engine.is_frame(frame) and not self.engine.column_names(frame):  # its rows would be lost
+            if not self.engine.is_frame(frame):
+                raise self._wrong_output(task, f"{type(frame).__name__} for port {port!r}", "a Spark DataFrame")
+            if not self.engine.column_names(frame):  # its rows would be lost
                 raise self._wrong_output(task, f"a frame without a column for port {port!r}", "a frame with columns")
         return given
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -83,7 +84,8 @@ def _failed(name: str, error: Exception, next: str | None = None) -> Finding:
             error.what,
             *(f"{k}: {v}" for k, v in (("found", error.found), ("expected", error.expected)) if v is not None),
         ]
-        return Finding(name, "wrong", "\n".join(parts), error.next or next, {"error": error.as_dict()})
+        advice = (error.next or "").removesuffix("nova doctor").removesuffix("; then: ")
+        return Finding(name, "wrong", "\n".join(parts), advice or next, {"error": error.as_dict()})
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return Finding(name, "wrong", what, next, {"error": {"code": "NOVA-UNEXPECTED", "what": what}})
 
@@ -231,6 +233,7 @@ def warehouse(settings: Settings) -> Iterator[Finding]:
     from nova_assets.engine.remote import open_warehouse
 
     place = open_warehouse(settings.warehouse)
+    _check_it_is_the_catalogs(settings)
     if "://" in place.address:
         facts: dict[str, Any] = {"address": place.address, "exists": place.exists}
         yield Finding("warehouse", "ok", place.check(), None, facts | {"writable": True})
@@ -256,6 +259,22 @@ def warehouse(settings: Settings) -> Iterator[Finding]:
         yield Finding("warehouse", "warning", says, "make room: less than 1 GiB is free", facts)
     else:
         yield Finding("warehouse", "ok", says, None, facts)
+
+
+def _check_it_is_the_catalogs(settings: Settings) -> None:
+    """See that the catalog's blocks are in this warehouse, where there is a catalog. Raises WarehouseMismatch."""
+    from nova_assets.catalog import schema_version
+    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.engine.engine import SparkEngine
+    from nova_assets.warehouse import check_warehouse
+
+    try:
+        if catalog_version(settings.catalog) != schema_version.HEAD:
+            return
+    except NovaError:  # which the finding about the catalog says
+        return
+    with contextlib.closing(open_catalog(settings.catalog)) as opened:
+        check_warehouse(opened, SparkEngine(settings.warehouse, None))
 
 
 def project(deployment: Deployment) -> Iterator[Finding]:

@@ -29,7 +29,13 @@ from nova_assets.store import Store
     help="delta adds to the channel; base replaces what it holds.",
 )
 @click.option("--partition", metavar="COL=VALUE[/…]", help="Where all rows belong; by default the data says.")
-@click.option("--key", metavar="KEY", help="Idempotency key: a second insert of the same rows changes nothing.")
+@click.option(
+    "--key",
+    "--idempotency-key",
+    "key",
+    metavar="KEY",
+    help="Idempotency key: a second insert of the same rows changes nothing.",
+)
 @click.option("--launch", is_flag=True, help="Have Dagster launch at once what this makes due, not at its next look.")
 @click.option("--dry-run", is_flag=True, help="Check the files against the channel; change nothing.")
 @click.pass_obj

@@ -19,6 +19,7 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.render import Grid, in_one_line, is_terminal, plural, progress, size
 from nova_assets.cli.values import plain, text
 from nova_assets.errors import NotSupported, NovaError
+from nova_assets.masking import mask_address
 from nova_assets.model import reads
 from nova_assets.selection import Selection
 from nova_assets.store import Store
@@ -86,6 +87,8 @@ def read(
     with deployment.look(with_project=True) as store:
         selection = store.read(channel, at, since=since, partition=partition, columns=columns)
         head = store.catalog.channel(channel).head
+        if not deployment.catalog_is_there:
+            progress(f"there is no catalog at {mask_address(deployment.settings.catalog)} yet", deployment.quiet)
         progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet)
         found = _rows(store, selection, None if wanted is None else wanted + 1)
     more = wanted is not None and found.num_rows > wanted

@@ -130,7 +130,7 @@ def null_key(where: str, column: str, rows: int, example: Row | None) -> BadKey:
     return BadKey(
         f"{where}: key column {column!r} is null in {rows} rows",
         found=_shown([example]) if example else f"{rows} nulls",
-        expected="a value in every row: the key says which row is meant (R11)",
+        expected="a value in every row: the key says which row is meant",
         next="fill the key, or leave these rows out",
         column=column,
         rows=rows,
@@ -149,7 +149,7 @@ def undecided(where: str, model: MergeModel, keys: int, rows: int, examples: Ite
     return BadKey(
         f"{where} was given {rows} live rows of {of} in one block, and {why}",
         found=_shown(shown),
-        expected="one live row per key in a block (R11)",
+        expected="one live row per key in a block",
         next=way,
         keys=keys,
         rows=rows,

@@ -58,11 +58,20 @@ def take(data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
         return _from_paths([Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema, evolves)
     if data is None or (isinstance(data, Sequence) and not data):
         raise EmptyInput("nothing was given to insert", found=repr(data), expected=_KINDS)
-    if isinstance(data, Sequence) and all(isinstance(r, Mapping) for r in data):
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        _check_dicts(data)
         return given_table(_from_rows(data, schema), schema, DICTS, evolves=evolves)
     if _is_frame_of("pandas", data):
         return given_table(_from_pandas(data, schema), schema, PANDAS, evolves=evolves)
     return given_table(_from_arrow(data), schema, TYPED, evolves=evolves)
+
+
+def _check_dicts(rows: Sequence[Any]) -> None:
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise SchemaMismatch(
+                f"row {number} of the list is no dict", found=type(row).__name__, expected='{"column": value, ...}'
+            )
 
 
 def _is_frame_of(library: str, data: Any) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from nova_assets.errors import ArgumentRefused
+from nova_assets.similar import did_you_mean
 
 C = TypeVar("C", bound=type)
 
@@ -39,7 +40,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not annotations:
             annotations.update({p.name: _resolved(p.annotation, function) for p in signature.parameters.values()})
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        for name, value in _bound(function.__name__, signature, args, kwargs).items():
             kind = signature.parameters[name].kind
             several = kind is inspect.Parameter.VAR_POSITIONAL
             for one in value if several else () if kind is inspect.Parameter.VAR_KEYWORD else (value,):
@@ -47,6 +48,16 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return call
+
+
+def _bound(name: str, signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by their names. Raises TypeError, as Python does, with the method's name."""
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        unknown = [k for k in kwargs if k not in signature.parameters]
+        near = did_you_mean(unknown[0], signature.parameters) if unknown else ""
+        raise TypeError(f"{name}() {error}{near}") from None
 
 
 def _check(value: Any, annotation: Any, name: str, method: str) -> None:

@@ -261,7 +261,7 @@ def _combiner(column: str, function: str | Callable[..., Any]) -> str:
         if function in COMBINERS:
             return function
         raise DefinitionError(
-            f"combine of column {column!r} is not known",
+            f"combine of column {column!r} is not known{did_you_mean(function, COMBINERS)}",
             found=function,
             expected=f"one of {', '.join(COMBINERS)}, or a function marked with nova.associative",
         )

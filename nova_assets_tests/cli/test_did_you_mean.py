@@ -55,6 +55,7 @@ def test_of_a_setting(nova: Nova, folder: Path) -> None:
         (lambda: nova_assets.Channel("c", schema="day date", partitions=nova_assets.daily("dya", "2024-01-01")), "day"),
         (lambda: nova_assets.Channel("c", nova_assets.Keyed("k", {"totl": "sum"}), schema="k int, total int"), "total"),
         (lambda: nova_assets.Channel("c", on_schema_change="evolv"), "evolve"),
+        (lambda: nova_assets.Keyed("k", {"total": "summ"}), "sum"),
         (lambda: nova_assets.static("kind", ["login", "logout"]).parse("logni"), "login"),
         (lambda: reconcile("c", schema_of("id int, amount int"), schema_of("id int, amont int"), "freeze"), "amount"),
     ],

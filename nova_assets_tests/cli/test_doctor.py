@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import nova_assets
 from nova_assets.catalog.schema_version import HEAD
 from nova_assets_tests.cli.conftest import SHOP, Nova, Said
 
@@ -135,6 +136,21 @@ def test_a_warehouse_that_is_no_local_folder_is_reported(nova: Nova) -> None:
     assert said.code == 1 and "is of a kind that is not known" in check(said, "warehouse")["says"]
 
 
+def test_the_warehouse_of_another_catalog_is_reported(nova: Nova, folder: Path) -> None:
+    with nova_assets.open() as store:
+        store.register(nova_assets.Channel("c", schema="id int"))
+        store.insert("c", [{"id": 1}])
+    said = nova("--warehouse", str(folder / "other"), "doctor", "--json")
+    assert said.code == 1 and "is not the warehouse of this catalog" in check(said, "warehouse")["says"]
+    assert str(folder) in check(said, "warehouse")["next"]
+    assert check(nova("doctor", "--json"), "warehouse")["status"] == "ok"
+
+
+def test_doctor_does_not_send_to_itself(nova: Nova) -> None:
+    said = nova("--project", "no_such_module:project", "doctor", "--json")
+    assert check(said, "project")["status"] == "wrong" and check(said, "project")["next"] is None
+
+
 @pytest.mark.parametrize(
     ("project", "message"),
     [
@@ -144,11 +160,15 @@ def test_a_warehouse_that_is_no_local_folder_is_reported(nova: Nova) -> None:
         ("nova_assets_tests.cli.shop", "package.module:attribute"),
         ("broken_at_import:project", "its code raises ZeroDivisionError"),
         ("broken_syntax:project", "its code raises SyntaxError"),
+        ("broken_import:project", "its code raises ModuleNotFoundError"),
+        ("opens_itself:project", "opens a store when it is imported"),
     ],
 )
 def test_a_project_that_cannot_be_loaded_is_reported(nova: Nova, folder: Path, project: str, message: str) -> None:
     (folder / "broken_at_import.py").write_text("1 / 0\n")
     (folder / "broken_syntax.py").write_text("def\n")
+    (folder / "broken_import.py").write_text("import no_such_package\n")
+    (folder / "opens_itself.py").write_text("import nova_assets as nova\nnova.open('opens_itself:project')\n")
     said = nova("--project", project, "doctor", "--json")
     assert said.code == 1 and message in check(said, "project")["says"]
     assert check(said, "warehouse")["status"] == "ok"

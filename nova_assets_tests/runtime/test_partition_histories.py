@@ -195,7 +195,7 @@ class PartitionHistories(RuleBasedStateMachine):
         cursor, head = self.cursors.get(who, 0), len(self.states) - 1
         before = self.states[cursor] if p is None else part(self.states[cursor], p)
         assert bag(old) == before and bag(everything) == (self.now if p is None else part(self.now, p))
-        expected = bag(everything) if cursor == 0 else self.told(cursor, head, p)
+        expected = self.told(cursor, head, p) if who in self.cursors else bag(everything)  # 0 is a cursor, too
         assert apply(self.model, before, new) == expected
         self.copies[who] = apply(self.model, self.copies[who], new)
         if not any(kind == "drop" for kind, _, _ in self.events[:head]):

@@ -142,3 +142,32 @@ def test_what_is_said_of_a_wrong_argument(store: nova.Store) -> None:
         store.read("bag", keys=[{"id": 1}])
     with pytest.raises(nova.DefinitionError, match=r"order_by column 's' is struct<a:int>"):
         nova.Channel("o", merge=nova.Upsert(key="id", order_by="s"), schema="id int, s struct<a:int>")
+
+
+@pytest.mark.parametrize("project", [5, [1], nova.Channel("c")])
+def test_what_is_opened_is_a_project(project: Any) -> None:
+    with pytest.raises(nova.NovaError, match=r"open\(\) takes no such project="):
+        nova.open(project)
+
+
+def test_a_misspelt_argument_is_said_with_the_method(store: nova.Store) -> None:
+    with pytest.raises(TypeError, match=r"insert\(\) got .*'idempotencykey'; did you mean 'idempotency_key'\?"):
+        store.insert("bag", [{"id": 1}], idempotencykey="a")  # type: ignore[call-arg]
+
+
+def test_a_row_that_is_no_dict_is_named(store: nova.Store) -> None:
+    with pytest.raises(nova.NovaError, match="row 2 of the list is no dict"):
+        store.insert("bag", [{"id": 1}, (2, 1.0)])
+
+
+def test_what_a_task_returns_is_said_with_the_task(tmp_path: Path) -> None:
+    @nova.task(consumes=nova.new("bag"), produces=nova.delta("copy"))
+    def as_text(bag: Any) -> Any:
+        return "text"
+
+    bag, copy = nova.Channel("bag", schema="id bigint"), nova.Channel("copy", schema="id bigint")
+    project = nova.Project([nova.bind(nova.Workflowette("w", [as_text]), channels={"bag": bag, "copy": copy})])
+    with nova.open(project, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh") as store:
+        store.insert("bag", [{"id": 1}])
+        with pytest.raises(nova.NovaError, match=r"(?s)as_text.*str for port 'copy'"):
+            store.run("w")
