@@ -111,18 +111,60 @@ def _after(before: _Joined, joins: Sequence[exp.Join], firm: frozenset[str]) -> 
     return before
 
 
-def needed_sources(node: exp.Select) -> frozenset[str]:
-    """Sources of FROM and of plain joins: where one of them has no row and may not be null, there is no row at all.
+def sources_without_effect(node: exp.Select, empty: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
+    """Sources whose rows reach no row of the result, since the other side of a join has none.
 
-    Joins in parentheses, and all after SEMI, ANTI and LATERAL, are left out.
+    Args:
+        empty: sources that have no row.
+        firm: as for ``conditions``.
     """
     first = node.args.get("from_")
-    parts = [] if first is None else [first.this]
-    for join in node.args.get("joins") or ():
-        if join.kind.upper() in ("SEMI", "ANTI"):
-            continue
-        parts.append(join.this)
-    return frozenset(p.alias_or_name for p in parts if isinstance(p, exp.Table) and not p.args.get("joins"))
+    if first is None or not empty:
+        return frozenset()
+    start = _emptied_part(first.this, empty, firm)
+    return _emptied_after(start, node.args.get("joins") or (), empty, firm).lost
+
+
+@dataclass(frozen=True)
+class _Emptied:
+    """What some joins make of sources without rows.
+
+    Args:
+        names: of all sources.
+        is_empty: whether the joins give no row.
+        lost: sources whose rows reach none of the rows that the joins give.
+    """
+
+    names: frozenset[str]
+    is_empty: bool
+    lost: frozenset[str] = frozenset()
+
+
+def _emptied_part(part: exp.Expr, empty: frozenset[str], firm: frozenset[str]) -> _Emptied:
+    """One thing that is read, or joins in parentheses."""
+    found = _Emptied(frozenset({part.alias_or_name}), part.alias_or_name in empty)
+    if isinstance(part, exp.Paren | exp.Subquery) and isinstance(part.this, exp.Table | exp.Paren | exp.Subquery):
+        found = _emptied_part(part.this, empty, firm)
+    return _emptied_after(found, part.args.get("joins") or (), empty, firm)
+
+
+def _emptied_after(left: _Emptied, joins: Sequence[exp.Join], empty: frozenset[str], firm: frozenset[str]) -> _Emptied:
+    """What further joins make of sources without rows."""
+    for join in joins:
+        right = _emptied_part(join.this, empty, firm)
+        kind, side = join.kind.upper(), _side(join, left.names, right.names, firm)
+        lost = left.lost | right.lost
+        if kind == "ANTI" or side == "LEFT":
+            is_empty = left.is_empty
+        elif side == "RIGHT":
+            is_empty = right.is_empty
+        elif side == "FULL":
+            is_empty = left.is_empty and right.is_empty
+        else:
+            is_empty = left.is_empty or right.is_empty
+        names = left.names | right.names
+        left = _Emptied(names, is_empty, lost | names if is_empty else lost)
+    return left
 
 
 def optional_sources(node: exp.Select, sources: Sequence[str], firm: frozenset[str]) -> frozenset[str]:

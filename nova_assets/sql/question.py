@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
@@ -110,9 +110,7 @@ class Question:
     def bears(self, scope: Scope) -> bool:
         """Whether a part of the query has the target within it."""
         target = self.target
-        return target is not None and self.memory.kept(
-            ("bears", id(scope), target), lambda: _bears(scope, target, set())
-        )
+        return target is not None and target in self._scans_within(scope)
 
     def record(self, number: int, rows: Mapping[int, Row], scopes: Mapping[int, Row], *, whole: bool) -> None:
         """A scan was come by, in a place where these of its partitions are read, in these scopes."""
@@ -124,18 +122,31 @@ class Question:
             if whole or rows:
                 self.readers |= (self.scopes.rows if whole else scopes).keys()
 
+    def record_nothing(self, scope: Scope) -> None:
+        """The scans within a part of the query were come by, in a place where none of their partitions is read."""
+        for number in self._scans_within(scope):
+            self.record(number, {}, {}, whole=self.query.scans[number].mode == "whole")
+
+    def _scans_within(self, scope: Scope) -> frozenset[int]:
+        return self.memory.kept(("scans", id(scope)), lambda: frozenset(_scans(scope, set())))
+
 
 _NOTHING = Listing([])
 
 
-def _bears(scope: Scope, target: int, seen: set[int]) -> bool:
+def _scans(scope: Scope, seen: set[int]) -> Iterator[int]:
+    """The scans within a part of the query."""
     if id(scope) in seen:
-        return False
+        return
     seen.add(id(scope))
-    inner: list[Scope] = [*scope.subquery_scopes, *scope.derived_table_scopes, *(scope.set_operation_scopes or ())]
     for source in scope.sources.values():
-        if isinstance(source, Scope):
-            inner.append(source)
-        elif scan_number(source) == target:
-            return True
-    return any(_bears(one, target, seen) for one in inner)
+        number = None if isinstance(source, Scope) else scan_number(source)
+        if number is not None:
+            yield number
+    for inner in _inner(scope):
+        yield from _scans(inner, seen)
+
+
+def _inner(scope: Scope) -> list[Scope]:
+    sources = [s for s in scope.sources.values() if isinstance(s, Scope)]
+    return [*scope.subquery_scopes, *scope.derived_table_scopes, *(scope.set_operation_scopes or ()), *sources]

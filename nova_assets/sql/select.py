@@ -19,9 +19,9 @@ from nova_assets.model.schema import DataType
 from nova_assets.sql.conditions import (
     Condition,
     conditions,
-    needed_sources,
     optional_sources,
     said_apart,
+    sources_without_effect,
     without_source,
 )
 from nova_assets.sql.evaluation.casting import BOOLEAN, Cast
@@ -66,7 +66,7 @@ class Select:
         self.bearing = {n: call.scopes for n, s in self.sources.items() if self._bears(s)}
         self.evaluator = Evaluator(self._known, question.zone)
         self.told = self._what_is_told()
-        firm = self._firm(self._conditions(frozenset()))
+        firm = self.firm = self._firm(self._conditions(frozenset()))
         self.conditions = self._conditions(firm)
         names = list(self.sources)
         self.optional = self.memory.kept(("optional", id(node), firm), lambda: optional_sources(node, names, firm))
@@ -85,9 +85,7 @@ class Select:
                 self._apply(condition, how)
             if self._left() == before:
                 break
-        if self._gives_no_row():
-            for source in self.sources.values():
-                source.empty()
+        self._empty_what_has_no_effect()
         if self.call.record:
             self._record()
         return self._output() if self.call.gives else {}
@@ -189,11 +187,15 @@ class Select:
         left = [len(s.rows) + sum(map(len, s.output.values())) for s in self.sources.values()]
         return [*left, *map(len, self.bearing.values())]
 
-    def _gives_no_row(self) -> bool:
-        """Whether nothing is left of a source without whose rows the joins give none. Then no other is read."""
-        names = self.memory.kept(("needed", id(self.node)), lambda: needed_sources(self.node))
-        needed = [s for n, s in self.sources.items() if n in names and n not in self.optional and not s.sampled]
-        return any(s.listing is not None and len(s.listing) > 0 and not s.rows for s in needed)
+    def _empty_what_has_no_effect(self) -> None:
+        """Nothing is read that is joined with what has no row."""
+        empty = frozenset(n for n, s in self.sources.items() if s.is_empty)
+        of = ("no effect", id(self.node), empty, self.firm)
+        lost = self.memory.kept(of, lambda: sources_without_effect(self.node, empty, self.firm))
+        for name in lost & self.sources.keys():
+            source = self.sources[name]
+            source.empty()
+            source.has_no_effect = not source.sampled
 
     def _apply(self, condition: Condition, how: Evaluable) -> None:
         """Take away what cannot meet a condition, whatever else there is."""
@@ -402,6 +404,8 @@ class Select:
             if source.scan is not None:
                 whole = source.scan.mode == "whole"
                 self.question.record(source.scan.number, source.rows, scopes, whole=whole)
+            elif source.inner is not None and source.has_no_effect and not _is_recursive(source.inner):
+                self.question.record_nothing(source.inner)
             elif source.inner is not None:
                 self.visit_inner(source.inner, self._call_of(source, alone=False))
         for inner in self.scope.subquery_scopes:

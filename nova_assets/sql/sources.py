@@ -63,6 +63,7 @@ class Source:
         listing: of a dataset, all partitions that it should have; of variables, all scopes.
         rows: those of the listing that are left, by position.
         output: of a subquery, the values that its columns can have.
+        has_no_effect: whether none of its rows reaches the result, so that none is read.
     """
 
     name: str
@@ -73,6 +74,16 @@ class Source:
     listing: Listing | None = None
     rows: Mapping[int, Row] = field(default_factory=dict)
     output: dict[str, Among] = field(default_factory=dict)
+    has_no_effect: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no row, whatever its data. One of which only a sample is read may have some."""
+        if self.sampled:
+            return False
+        if self.listing is not None:
+            return len(self.listing) > 0 and not self.rows
+        return any(not among.values for among in self.output.values())
 
     @property
     def all_of(self) -> Listing | None:
