@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sqlglot import exp
 
 from nova_assets.sql.passing import asked_within, by_whole_groups
 from nova_assets.sql.query import conjuncts, is_by_name
 from nova_assets.sql.values import Key
+
+LAST = 10**6
+"""The place of conditions that are put to the rows that all joins have made."""
+
+NullRejecting: TypeAlias = frozenset[tuple[str, int]]
+"""(source, place): by a condition at that place, rows with nulls in place of the source are dropped. So an outer join
+before that place, which makes such rows, might as well be an inner one."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +27,13 @@ class Condition:
     Args:
         against: names of the sources that do.
         optional: names of the sources in whose place there may be nulls when it is put.
-        is_last: whether it is put to the rows that all joins have made.
+        place: the join of the SELECT that puts it, counted from 0; LAST behind all joins; None within parentheses.
     """
 
     node: exp.Expr
     against: frozenset[str]
     optional: frozenset[str]
-    is_last: bool = False
+    place: int | None = None
 
 
 def conditions(
@@ -33,7 +41,7 @@ def conditions(
     sources: Sequence[str],
     asked: Sequence[exp.Expr] = (),
     source: str = "",
-    firm: frozenset[str] = frozenset(),
+    rejecting: NullRejecting = frozenset(),
 ) -> Iterator[Condition]:
     """All conditions of a SELECT.
 
@@ -41,21 +49,19 @@ def conditions(
         sources: the names of what it reads.
         asked: conditions on its output, put by whoever reads it.
         source: what it is called there.
-        firm: sources of which rows with nulls in their place are dropped in the end, so that an outer join that makes
-            such rows might as well be an inner one.
     """
-    joined = _joined(node, firm)
+    joined = _joined(node, rejecting)
     if joined is None:
         return  # whose rows are kept, and whose may be null, is not known
     yield from joined.conditions
     everything, nulls = frozenset(sources), joined.optional
     for part in conjuncts(_inner(node, "where")):
-        yield Condition(part, everything, nulls, True)
+        yield Condition(part, everything, nulls, LAST)
     for part in conjuncts(_inner(node, "having")):
         if by_whole_groups(node, part):
-            yield Condition(part, everything, nulls, True)
+            yield Condition(part, everything, nulls, LAST)
     for part in asked_within(node, asked, source):
-        yield Condition(part, everything, nulls, True)
+        yield Condition(part, everything, nulls, LAST)
 
 
 @dataclass(frozen=True)
@@ -75,33 +81,40 @@ class _Joined:
     keeps_right: bool = False
 
 
-def _joined(node: exp.Select, firm: frozenset[str]) -> _Joined | None:
+def _joined(node: exp.Select, rejecting: NullRejecting) -> _Joined | None:
     """What comes of all joins of a SELECT; None where that is not understood."""
     first = node.args.get("from_")
-    before = _Joined() if first is None else _part(first.this, firm)
-    return None if before is None else _after(before, node.args.get("joins") or (), firm)
+    before = _Joined() if first is None else _part(first.this, _within(rejecting, 0))
+    return None if before is None else _after(before, node.args.get("joins") or (), rejecting, is_nested=False)
 
 
-def _part(part: exp.Expr, firm: frozenset[str]) -> _Joined | None:
+def _within(rejecting: NullRejecting, place: int) -> NullRejecting:
+    """For joins in parentheses, which stand in some place: those that are rejected there, or later."""
+    return frozenset((name, LAST) for name, at in rejecting if at >= place)
+
+
+def _part(part: exp.Expr, rejecting: NullRejecting) -> _Joined | None:
     """One thing that is read, or joins in parentheses: ``a LEFT JOIN (b JOIN c ON ...) ON ...``."""
     found: _Joined | None = _Joined(frozenset({part.alias_or_name}))
     if isinstance(part, exp.Paren | exp.Subquery) and isinstance(part.this, exp.Table | exp.Paren | exp.Subquery):
         known = not part.alias and part.args.get("sample") is None  # else all of it has another name
-        found = _part(part.this, firm) if known else None
-    return None if found is None else _after(found, part.args.get("joins") or (), firm)
+        found = _part(part.this, rejecting) if known else None
+    joins = part.args.get("joins") or ()
+    return None if found is None else _after(found, joins, rejecting, is_nested=True)
 
 
-def _after(before: _Joined, joins: Sequence[exp.Join], firm: frozenset[str]) -> _Joined | None:
+def _after(before: _Joined, joins: Sequence[exp.Join], rejecting: NullRejecting, *, is_nested: bool) -> _Joined | None:
     """What comes of further joins."""
-    for join in joins:
-        right = _part(join.this, firm)
+    for place, join in enumerate(joins):
+        right = _part(join.this, _within(rejecting, place))
         if right is None:
             return None
+        firm = _after_place(rejecting, place)
         nulls = before.optional | right.optional
         keeps_right = before.keeps_right or right.keeps_right
         # USING after RIGHT or FULL means the column of either side, which the parser does not tell.
         unknown = keeps_right and is_by_name(join)
-        own = () if unknown else tuple(_of_join(join, before.names, right.names, nulls, firm))
+        own = () if unknown else _of_join(join, before.names, right.names, nulls, firm, None if is_nested else place)
         before = _Joined(
             before.names | right.names,
             nulls | _made_optional(join, before.names, right.names, firm),
@@ -111,18 +124,22 @@ def _after(before: _Joined, joins: Sequence[exp.Join], firm: frozenset[str]) -> 
     return before
 
 
-def sources_without_effect(node: exp.Select, empty: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
+def _after_place(rejecting: NullRejecting, place: int) -> frozenset[str]:
+    """The sources whose nulls are rejected after a join."""
+    return frozenset(name for name, at in rejecting if at > place)
+
+
+def sources_without_effect(node: exp.Select, empty: frozenset[str], rejecting: NullRejecting) -> frozenset[str]:
     """Sources whose rows reach no row of the result, since the other side of a join has none.
 
     Args:
         empty: sources that have no row.
-        firm: as for ``conditions``.
     """
     first = node.args.get("from_")
     if first is None or not empty:
         return frozenset()
-    start = _emptied_part(first.this, empty, firm)
-    return _emptied_after(start, node.args.get("joins") or (), empty, firm).lost
+    start = _emptied_part(first.this, empty, _within(rejecting, 0))
+    return _emptied_after(start, node.args.get("joins") or (), empty, rejecting).lost
 
 
 @dataclass(frozen=True)
@@ -140,19 +157,21 @@ class _Emptied:
     lost: frozenset[str] = frozenset()
 
 
-def _emptied_part(part: exp.Expr, empty: frozenset[str], firm: frozenset[str]) -> _Emptied:
+def _emptied_part(part: exp.Expr, empty: frozenset[str], rejecting: NullRejecting) -> _Emptied:
     """One thing that is read, or joins in parentheses."""
     found = _Emptied(frozenset({part.alias_or_name}), part.alias_or_name in empty)
     if isinstance(part, exp.Paren | exp.Subquery) and isinstance(part.this, exp.Table | exp.Paren | exp.Subquery):
-        found = _emptied_part(part.this, empty, firm)
-    return _emptied_after(found, part.args.get("joins") or (), empty, firm)
+        found = _emptied_part(part.this, empty, rejecting)
+    return _emptied_after(found, part.args.get("joins") or (), empty, rejecting)
 
 
-def _emptied_after(left: _Emptied, joins: Sequence[exp.Join], empty: frozenset[str], firm: frozenset[str]) -> _Emptied:
+def _emptied_after(
+    left: _Emptied, joins: Sequence[exp.Join], empty: frozenset[str], rejecting: NullRejecting
+) -> _Emptied:
     """What further joins make of sources without rows."""
-    for join in joins:
-        right = _emptied_part(join.this, empty, firm)
-        kind, side = join.kind.upper(), _side(join, left.names, right.names, firm)
+    for place, join in enumerate(joins):
+        right = _emptied_part(join.this, empty, _within(rejecting, place))
+        kind, side = join.kind.upper(), _side(join, left.names, right.names, _after_place(rejecting, place))
         lost = left.lost | right.lost
         if kind == "ANTI" or side == "LEFT":
             is_empty = left.is_empty
@@ -167,23 +186,28 @@ def _emptied_after(left: _Emptied, joins: Sequence[exp.Join], empty: frozenset[s
     return left
 
 
-def optional_sources(node: exp.Select, sources: Sequence[str], firm: frozenset[str]) -> frozenset[str]:
+def optional_sources(node: exp.Select, sources: Sequence[str], rejecting: NullRejecting) -> frozenset[str]:
     """In whose place there may be nulls when all is joined."""
-    joined = _joined(node, firm)
+    joined = _joined(node, rejecting)
     return frozenset(sources) if joined is None else joined.optional
 
 
 def _of_join(
-    join: exp.Join, left: frozenset[str], right: frozenset[str], optional: frozenset[str], firm: frozenset[str]
-) -> Iterator[Condition]:
+    join: exp.Join,
+    left: frozenset[str],
+    right: frozenset[str],
+    optional: frozenset[str],
+    firm: frozenset[str],
+    place: int | None,
+) -> tuple[Condition, ...]:
     """Each part of a join's condition. Where one side keeps all of its rows, what is said of these counts only together
     with the rest."""
     parts = list(conjuncts(join.args.get("on")))
     losers = _losers(join, left, right, firm)
-    for part in parts:
-        yield Condition(part, losers, optional)
+    found = [Condition(part, losers, optional, place) for part in parts]
     if len(parts) > 1 and losers and not losers >= left | right:
-        yield Condition(exp.and_(*parts), losers, optional)
+        found.append(Condition(exp.and_(*parts), losers, optional, place))
+    return tuple(found)
 
 
 def _inner(node: exp.Select, clause: str) -> exp.Expr | None:
@@ -192,7 +216,11 @@ def _inner(node: exp.Select, clause: str) -> exp.Expr | None:
 
 
 def _side(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> str:
-    """Which side's rows come with nulls where the other has none: LEFT, RIGHT, FULL or neither."""
+    """Which side's rows come with nulls where the other has none: LEFT, RIGHT, FULL or neither.
+
+    Args:
+        firm: sources whose nulls are rejected afterwards.
+    """
     side = join.side.upper()
     keeps_left = side in ("LEFT", "FULL") and not firm & right
     keeps_right = side in ("RIGHT", "FULL") and not firm & left

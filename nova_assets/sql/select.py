@@ -18,6 +18,7 @@ from sqlglot.optimizer.scope import Scope
 from nova_assets.model.schema import DataType
 from nova_assets.sql.conditions import (
     Condition,
+    NullRejecting,
     conditions,
     optional_sources,
     said_apart,
@@ -66,10 +67,12 @@ class Select:
         self.bearing = {n: call.scopes for n, s in self.sources.items() if self._bears(s)}
         self.evaluator = Evaluator(self._known, question.zone)
         self.told = self._what_is_told()
-        firm = self.firm = self._firm(self._conditions(frozenset()))
-        self.conditions = self._conditions(firm)
+        rejecting = self.rejecting = self._null_rejecting()
+        self.conditions = self._conditions(rejecting)
         names = list(self.sources)
-        self.optional = self.memory.kept(("optional", id(node), firm), lambda: optional_sources(node, names, firm))
+        self.optional = self.memory.kept(
+            ("optional", id(node), rejecting), lambda: optional_sources(node, names, rejecting)
+        )
 
     def visit(self) -> dict[str, Among]:
         for source in self.sources.values():
@@ -138,16 +141,29 @@ class Select:
 
     # what it asks
 
-    def _conditions(self, firm: frozenset[str]) -> list[Condition]:
+    def _conditions(self, rejecting: NullRejecting) -> list[Condition]:
         asked, source, names = self.call.asked, self.call.source, list(self.sources)
         return self.memory.kept(
-            ("conditions", id(self.node), source, firm, *map(id, asked)),
-            lambda: list(conditions(self.node, names, asked, source, firm)),
+            ("conditions", id(self.node), source, rejecting, *map(id, asked)),
+            lambda: list(conditions(self.node, names, asked, source, rejecting)),
         )
 
-    def _firm(self, found: Sequence[Condition]) -> frozenset[str]:
-        """The sources of which rows with nulls in their place are dropped in the end."""
-        return frozenset(n for c in found if c.is_last for n in c.optional if self._refuses_nulls(c, n))
+    def _null_rejecting(self) -> NullRejecting:
+        """The sources of which rows with nulls in their place are dropped, and where. What is dropped in one place
+        makes conditions of joins before it drop more."""
+        found: NullRejecting = frozenset()
+        for _ in range(_ROUNDS):
+            more = frozenset(
+                (name, c.place)
+                for c in self._conditions(found)
+                if c.place is not None
+                for name in c.optional & c.against
+                if self._refuses_nulls(c, name)
+            )
+            if more <= found:
+                break
+            found |= more
+        return found
 
     def _how(self, node: exp.Expr) -> Evaluable:
         """How an expression is computed that the query's memory keeps."""
@@ -190,8 +206,8 @@ class Select:
     def _empty_what_has_no_effect(self) -> None:
         """Nothing is read that is joined with what has no row."""
         empty = frozenset(n for n, s in self.sources.items() if s.is_empty)
-        of = ("no effect", id(self.node), empty, self.firm)
-        lost = self.memory.kept(of, lambda: sources_without_effect(self.node, empty, self.firm))
+        of = ("no effect", id(self.node), empty, self.rejecting)
+        lost = self.memory.kept(of, lambda: sources_without_effect(self.node, empty, self.rejecting))
         for name in lost & self.sources.keys():
             source = self.sources[name]
             source.empty()
@@ -201,7 +217,7 @@ class Select:
         """Take away what cannot meet a condition, whatever else there is."""
         of = how.keys_by_source
         self._apply_to_scopes(condition, how)
-        if not of.keys() & self.sources.keys():
+        if not of.keys() & condition.against:  # it says of no row which one it drops: it drops all, or none
             others = self._others(condition, of, None)
             if others is not None and not any(is_true_or_unknown(how.value(other)) for other in others):
                 for name in condition.against:

@@ -67,7 +67,7 @@ def among(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
     A date among texts is compared as text in some settings of Spark. So only texts that are written as Spark writes
     dates are decided.
     """
-    if a != b and STRING in (a, b):
+    if a != b and STRING in (a, b) and VOID not in (a, b):
         other = a if b == STRING else b
         found = comparison(a, b, zone) if other in (DATE, TIMESTAMP) else None
         if found is None:
