@@ -25,7 +25,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import NotSupported, SqlError
 from nova_assets.sql import spark_functions
-from nova_assets.sql.spark_syntax import TYPED_LITERAL, check_tokens, check_tree, unclosed, with_keywords_as_names
+from nova_assets.sql.spark_syntax import TYPED_LITERAL, check_tree
+from nova_assets.sql.spark_tokens import check_tokens, unclosed, with_keywords_as_names
 from nova_assets.sql.table_functions import with_table_functions_as_sources
 from nova_assets.sql.text import Text
 

@@ -182,7 +182,7 @@ def test_a_call_keeps_its_name_and_arguments() -> None:
         "SELECT a FROM t LIMIT 10 OFFSET 2",
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY a) AS x FROM t",
         "SELECT sum(a) OVER w AS x FROM t WINDOW w AS (ORDER BY b)",
-        "SELECT a AS `b c` FROM t",
+        "SELECT a AS `b c`, b AS `%` FROM t",
         "SELECT a FROM t TABLESAMPLE (10 PERCENT) LIMIT 5",
         "SELECT INTERVAL 5 days + a AS x, INTERVAL -5 seconds + a AS y FROM t",
         "SELECT a + INTERVAL '1-2' YEAR TO MONTH AS x FROM t",

@@ -1,0 +1,303 @@
+"""What Spark's parser refuses by its tokens alone, and the parser of SQL takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from nova_assets.sql.text import Span, Text
+
+_ENDS_A_LIST = (
+    TokenType.COMMA,
+    TokenType.R_PAREN,
+    TokenType.FROM,
+    TokenType.WHERE,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.ORDER_BY,
+    TokenType.LIMIT,
+    TokenType.UNION,
+    TokenType.SEMICOLON,
+)
+_BEGINS_A_LIST = (
+    TokenType.FROM,
+    TokenType.GROUP_BY,
+    TokenType.L_PAREN,
+    TokenType.ORDER_BY,
+    TokenType.PARTITION_BY,
+    TokenType.SELECT,
+)
+
+
+def unclosed(sql: str) -> Span | None:
+    """Where a quote or comment opens that is not closed."""
+    at = 0
+    while at < len(sql):
+        opening = next((o for o in ("--", "/*", "'", '"', "`") if sql.startswith(o, at)), None)
+        if opening is None:
+            at += 1
+            continue
+        end = _end_of(sql, at, opening)
+        if end is None:
+            return at, at + len(opening)
+        at = end
+    return None
+
+
+def _end_of(sql: str, begin: int, opening: str) -> int | None:
+    """Where a quote or comment ends; None where it does not."""
+    at = begin + len(opening)
+    if opening == "--":
+        return next((n for n in (sql.find("\n", at),) if n >= 0), len(sql))
+    closing = "*/" if opening == "/*" else opening
+    while at < len(sql):
+        if sql.startswith(closing, at):
+            return at + len(closing)
+        at += 2 if opening in ("'", '"') and sql[at] == "\\" else 1
+    return None
+
+
+def check_tokens(text: Text, tokens: list[Token]) -> None:
+    """Refuse what Spark's parser refuses, as far as tokens tell. Raises SqlError."""
+    _check_brackets(text, tokens)
+    _check_lists(text, tokens)
+    _check_case(text, tokens)
+    _check_pairs(text, tokens)
+    _check_literals(text, tokens)
+
+
+_CLOSING = {
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+    TokenType.L_BRACE: TokenType.R_BRACE,
+}
+
+
+def _check_brackets(text: Text, tokens: list[Token]) -> None:
+    """Refuse brackets that do not match; the parser forgives some that are not closed. Raises SqlError."""
+    opened: list[Token] = []
+    for token in tokens:
+        if token.token_type in _CLOSING:
+            opened.append(token)
+        elif token.token_type in _CLOSING.values() and (
+            not opened or _CLOSING[opened.pop().token_type] != token.token_type
+        ):
+            raise text.error(f"cannot be read: nothing is open that {token.text} closes", _place(token))
+    if opened:
+        raise text.error(f"cannot be read: {opened[-1].text} is not closed", _place(opened[-1]))
+
+
+def _check_lists(text: Text, tokens: list[Token]) -> None:
+    """Refuse lists with nothing between two commas, and names in double quotes. Raises SqlError."""
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        empty = token.token_type == TokenType.COMMA and (before is None or before.token_type in _BEGINS_A_LIST)
+        if before is not None and before.token_type == TokenType.COMMA and token.token_type in _ENDS_A_LIST:
+            empty = True
+        if before is not None and before.token_type == TokenType.PARTITION_BY and token.token_type in _ENDS_A_LIST:
+            raise text.error("cannot be read: PARTITION BY nothing", _place(before), expected="PARTITION BY column")
+        if empty:
+            raise text.error("cannot be read: nothing stands beside a comma", _place(token), expected="Spark's SQL")
+        if before is not None and before.token_type == TokenType.ALIAS and token.token_type == TokenType.STRING:
+            raise text.error(
+                "cannot be read: a text is no name", _place(token), expected=f"AS `{token.text}`", next="use backquotes"
+            )
+    if tokens and tokens[-1].token_type == TokenType.COMMA:
+        raise text.error("cannot be read: nothing stands beside a comma", _place(tokens[-1]), expected="Spark's SQL")
+
+
+def _check_case(text: Text, tokens: list[Token]) -> None:
+    """Refuse a WHEN of a CASE without its THEN. Raises SqlError."""
+    open_whens: list[bool] = []
+    """For each CASE that is open, the inner ones last: whether a WHEN waits for its THEN."""
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        kind = token.token_type
+        if kind == TokenType.CASE and (before is None or before.token_type != TokenType.DOT):
+            open_whens.append(False)
+        elif open_whens and kind in (TokenType.WHEN, TokenType.ELSE, TokenType.END):
+            if open_whens[-1]:
+                raise text.error("cannot be read: WHEN has no THEN", _place(token), expected="WHEN ... THEN ...")
+            open_whens[-1] = kind == TokenType.WHEN
+            if kind == TokenType.END:
+                open_whens.pop()
+        elif open_whens and kind == TokenType.THEN:
+            open_whens[-1] = False
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two tokens, one behind the other.
+
+    Args:
+        before: all tokens before the two.
+        gap: the text between them.
+    """
+
+    before: list[Token]
+    first: Token
+    second: Token
+    gap: str
+
+    def is_of(self, first: TokenType, *seconds: TokenType) -> bool:
+        return self.first.token_type == first and self.second.token_type in seconds
+
+
+def _check_pairs(text: Text, tokens: list[Token]) -> None:
+    """Refuse signs that Spark does not have, and neighbours that the parser forgives. Raises SqlError."""
+    for token in tokens:
+        if token.token_type in _NO_SIGNS:
+            raise text.error(f"cannot be read: {token.text} is no sign of SQL", _place(token), expected="Spark's SQL")
+    declares = any(t.token_type == TokenType.CREATE for t in tokens)  # price INT NOT NULL
+    for n, (first, second) in enumerate(pairwise(tokens)):
+        pair = _Pair(tokens[:n], first, second, text.sql[first.end + 1 : second.start])
+        for what, expected, is_refused in _REFUSED_PAIRS:
+            if is_refused(pair) and not (declares and expected == "IS NOT NULL"):
+                raise text.error(f"cannot be read: {what}", (_place(first)[0], _place(second)[1]), expected=expected)
+
+
+_NO_SIGNS = (TokenType.PARAMETER, TokenType.SESSION_PARAMETER, TokenType.PLACEHOLDER)
+_WINDOWS = (TokenType.L_PAREN, TokenType.VAR, TokenType.IDENTIFIER)
+
+_NEGATED = (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.LIKE, TokenType.NULL, TokenType.RLIKE)
+
+
+def _ends_a_value(tokens: list[Token]) -> bool:
+    ends = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN)
+    return bool(tokens) and tokens[-1].token_type in ends
+
+
+def _opens_no_window(pair: _Pair) -> bool:
+    """``ABS(ORDER BY x)``: ORDER BY stands first in the parentheses of OVER, WITHIN GROUP and WINDOW ... AS alone."""
+    opening = pair.before[-1].text.upper() if pair.before else ""
+    return pair.is_of(TokenType.L_PAREN, TokenType.ORDER_BY) and opening not in ("OVER", "GROUP", "AS")
+
+
+def _is_apart(pair: _Pair) -> bool:
+    """``< <`` for ``<<``, ``. 5`` for ``.5``."""
+    twice = pair.is_of(TokenType.LT, TokenType.LT) or pair.is_of(TokenType.GT, TokenType.GT)
+    return bool(pair.gap) and (twice or pair.is_of(TokenType.DOT, TokenType.NUMBER))
+
+
+_REFUSED_PAIRS: tuple[tuple[str, str, Callable[[_Pair], bool]], ...] = (
+    (
+        "! stands before a condition",
+        "NOT",
+        lambda pair: pair.first.text == "!" and pair.is_of(TokenType.NOT, *_NEGATED),
+    ),
+    (
+        "NOT NULL without IS",
+        "IS NOT NULL",
+        lambda pair: pair.is_of(TokenType.NOT, TokenType.NULL) and _ends_a_value(pair.before),
+    ),
+    (
+        "nothing stands before FROM",
+        "value FROM ...",
+        lambda pair: pair.is_of(TokenType.L_PAREN, TokenType.FROM, TokenType.FOR),
+    ),
+    (
+        "OVER without a window",
+        "OVER (...)",
+        lambda pair: pair.first.token_type == TokenType.OVER and pair.second.token_type not in _WINDOWS,
+    ),
+    (
+        "an operator without a value",
+        "value * value",
+        lambda pair: pair.is_of(TokenType.STAR, *_ENDS_A_LIST) and _ends_a_value(pair.before),
+    ),
+    ("nothing stands before ORDER BY", "Spark's SQL", _opens_no_window),
+    (
+        "AS without a name",
+        "AS name",
+        lambda pair: (
+            pair.first.token_type == TokenType.ALIAS
+            and pair.second.token_type != TokenType.IDENTIFIER
+            and not re.match(r"[\w(]", pair.second.text)
+        ),
+    ),
+    ("a text is no field", "value.field", lambda pair: pair.is_of(TokenType.DOT, TokenType.STRING)),
+    ("an operator without a value", "Spark's SQL", _is_apart),
+)
+"""What is said of two tokens, what is expected, and of which it is said."""
+
+
+_UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND".split())
+
+
+def _check_literals(text: Text, tokens: list[Token]) -> None:
+    """Refuse ``INTERVAL 5`` without a unit. Raises SqlError."""
+    for n, token in enumerate(tokens):
+        following = tokens[n + 1 : n + 4]
+        if token.token_type != TokenType.INTERVAL or not following:
+            continue
+        number = following[1:] if following[0].token_type in (TokenType.DASH, TokenType.PLUS) else following
+        if (
+            number
+            and number[0].token_type == TokenType.NUMBER
+            and not (number[1:] and number[1].text.upper().rstrip("S") in _UNITS)
+        ):
+            raise text.error("cannot be read: an interval has no unit", _place(number[0]), expected="INTERVAL 5 DAYS")
+
+
+_CLAUSE_KEYWORDS = (
+    TokenType.ALIAS,
+    TokenType.AND,
+    TokenType.DISTINCT,
+    TokenType.ELSE,
+    TokenType.FROM,
+    TokenType.HAVING,
+    TokenType.IN,
+    TokenType.LIKE,
+    TokenType.LIMIT,
+    TokenType.NOT,
+    TokenType.OR,
+    TokenType.SELECT,
+    TokenType.THEN,
+    TokenType.WHEN,
+    TokenType.WHERE,
+    TokenType.WITH,
+)
+_BEGINS_NO_OPERAND = (
+    TokenType.COMMA,
+    TokenType.FROM,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.ON,
+    TokenType.ORDER_BY,
+    TokenType.R_PAREN,
+    TokenType.WHERE,
+)
+_TOGETHER = (
+    (TokenType.DISTINCT, TokenType.FROM),  # IS DISTINCT FROM
+    (TokenType.ALIAS, TokenType.FROM),  # a keyword behind AS is the name
+    (TokenType.ALIAS, TokenType.HAVING),
+    (TokenType.ALIAS, TokenType.WHERE),
+)
+
+
+def with_keywords_as_names(tokens: list[Token]) -> list[Token]:
+    """The tokens, in which a keyword that begins no clause is a name, as Spark takes it: ``FROM sales having, stores``.
+
+    No word is reserved in Spark's SQL. A keyword that is followed by the next clause, a comma or a closing parenthesis
+    begins no clause itself.
+    """
+    found = list(tokens)
+    for n, (token, following) in enumerate(pairwise(tokens)):
+        if token.token_type not in _CLAUSE_KEYWORDS or following.token_type not in _BEGINS_NO_OPERAND:
+            continue
+        if (token.token_type, following.token_type) in _TOGETHER and not _is_as_before_from(tokens[n : n + 3]):
+            continue
+        found[n] = Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments)
+    return found
+
+
+def _is_as_before_from(tokens: list[Token]) -> bool:
+    """Whether AS is a name: ``SELECT 1 AS FROM sales``."""
+    kinds = [t.token_type for t in tokens]
+    return kinds[:2] == [TokenType.ALIAS, TokenType.FROM] and kinds[2:] not in ([TokenType.FROM], [TokenType.COMMA])
+
+
+def _place(token: Token) -> Span:
+    return int(token.start), int(token.end) + 1
