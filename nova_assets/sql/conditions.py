@@ -55,13 +55,43 @@ def conditions(
         return  # whose rows are kept, and whose may be null, is not known
     yield from joined.conditions
     everything, nulls = frozenset(sources), joined.optional
-    for part in conjuncts(_inner(node, "where")):
+    matches = dict(_matches_of_full_joins(node, rejecting))
+    for part in _last_parts(node, asked, source):
         yield Condition(part, everything, nulls, LAST)
-    for part in conjuncts(_inner(node, "having")):
-        if by_whole_groups(node, part):
-            yield Condition(part, everything, nulls, LAST)
-    for part in asked_within(node, asked, source):
-        yield Condition(part, everything, nulls, LAST)
+        for name in matches.keys() & nulls:
+            yield Condition(exp.or_(matches[name], part), frozenset({name}), nulls - {name})
+
+
+def _last_parts(node: exp.Select, asked: Sequence[exp.Expr], source: str) -> Iterator[exp.Expr]:
+    """The parts of conditions that are put to the rows that all joins have made."""
+    yield from conjuncts(_inner(node, "where"))
+    yield from (part for part in conjuncts(_inner(node, "having")) if by_whole_groups(node, part))
+    yield from asked_within(node, asked, source)
+
+
+def _matches_of_full_joins(node: exp.Select, rejecting: NullRejecting) -> Iterator[tuple[str, exp.Expr]]:
+    """Sources that are a whole side of a FULL JOIN, and its condition.
+
+    A row of such a source matters where it meets the condition of the join, since the row that it matches has no nulls
+    beside it then; or where it meets what is asked of all rows. Later joins must not keep rows of their right side, for
+    it might match these, too.
+    """
+    first, joins = node.args.get("from_"), node.args.get("joins") or ()
+    left = frozenset({first.this.alias_or_name}) if first is not None else frozenset[str]()
+    for place, join in enumerate(joins):
+        right = frozenset({join.this.alias_or_name})
+        later = [_side(j, left, frozenset(), frozenset()) for j in joins[place + 1 :]]
+        side, on = _side(join, left, right, _after_place(rejecting, place)), join.args.get("on")
+        is_plain = not any(part.args.get("joins") for part in (join.this, *([first.this] if first else [])))
+        if (
+            side == "FULL"
+            and on is not None
+            and is_plain
+            and not is_by_name(join)
+            and {"RIGHT", "FULL"}.isdisjoint(later)
+        ):
+            yield from ((name, on) for name in (*right, *(left if place == 0 else ())))
+        left |= right
 
 
 @dataclass(frozen=True)
@@ -171,9 +201,9 @@ def _emptied_after(
     """What further joins make of sources without rows."""
     for place, join in enumerate(joins):
         right = _emptied_part(join.this, empty, _within(rejecting, place))
-        kind, side = join.kind.upper(), _side(join, left.names, right.names, _after_place(rejecting, place))
+        side = _side(join, left.names, right.names, _after_place(rejecting, place))
         lost = left.lost | right.lost
-        if kind == "ANTI" or side == "LEFT":
+        if side == "LEFT":
             is_empty = left.is_empty
         elif side == "RIGHT":
             is_empty = right.is_empty
@@ -216,12 +246,14 @@ def _inner(node: exp.Select, clause: str) -> exp.Expr | None:
 
 
 def _side(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> str:
-    """Which side's rows come with nulls where the other has none: LEFT, RIGHT, FULL or neither.
+    """Which side keeps its rows where the other has none for them: LEFT, RIGHT, FULL or neither.
 
     Args:
         firm: sources whose nulls are rejected afterwards.
     """
-    side = join.side.upper()
+    kind, side = join.kind.upper(), join.side.upper()
+    if kind in ("SEMI", "ANTI"):
+        return "LEFT" if kind == "ANTI" else ""
     keeps_left = side in ("LEFT", "FULL") and not firm & right
     keeps_right = side in ("RIGHT", "FULL") and not firm & left
     return "FULL" if keeps_left and keeps_right else "LEFT" if keeps_left else "RIGHT" if keeps_right else ""
@@ -229,11 +261,7 @@ def _side(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: fro
 
 def _losers(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
     """Which sources lose rows by the condition of a join."""
-    kind = join.kind.upper()
-    if kind == "ANTI":  # a row of the left that matches nothing is what is wanted
-        return right
-    side = "" if kind == "SEMI" else _side(join, left, right, firm)
-    return {"FULL": frozenset(), "LEFT": right, "RIGHT": left}.get(side, left | right)
+    return {"FULL": frozenset(), "LEFT": right, "RIGHT": left}.get(_side(join, left, right, firm), left | right)
 
 
 def _made_optional(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
