@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from nova_assets.sql.passing import asked_within, by_whole_groups
+from nova_assets.sql.passing import asked_within, by_whole_groups, what_aggregates_take
 from nova_assets.sql.query import conjuncts, is_by_name
 from nova_assets.sql.values import Key
 
@@ -67,6 +67,9 @@ def _last_parts(node: exp.Select, asked: Sequence[exp.Expr], source: str) -> Ite
     yield from conjuncts(_inner(node, "where"))
     yield from (part for part in conjuncts(_inner(node, "having")) if by_whole_groups(node, part))
     yield from asked_within(node, asked, source)
+    taken = what_aggregates_take(node)
+    if taken is not None:
+        yield taken
 
 
 def _matches_of_full_joins(node: exp.Select, rejecting: NullRejecting) -> Iterator[tuple[str, exp.Expr]]:

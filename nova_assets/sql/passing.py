@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
+from nova_assets.sql import spark_functions
+
 _NOT_BY_ROW = (exp.AggFunc, exp.Query, exp.Subquery, exp.UDTF, exp.Explode, exp.Rand, exp.Randn, exp.Uuid)
 
 
@@ -70,6 +72,28 @@ def by_whole_groups(node: exp.Select, condition: exp.Expr) -> bool:
     if is_spread(node) or any(group.args.get(k) for k in ("totals", "all")):
         return False
     return _is_made_of(condition, group.expressions)
+
+
+def what_aggregates_take(node: exp.Select) -> exp.Expr | None:
+    """Of a SELECT that aggregates all rows, each time with ``FILTER (WHERE ...)``: the condition that a row meets which
+    one of the aggregates takes. None where others might take more."""
+    if node.args.get("group") is not None or node.args.get("laterals") or node.find(exp.Window):
+        return None
+    filters: list[exp.Expr] = []
+    for part in (*node.selects, *(p for c in ("having", "order") if (p := node.args.get(c)) is not None)):
+        for inner in part.walk(prune=lambda n: isinstance(n, exp.Filter)):
+            if isinstance(inner, exp.Filter):
+                filters.append(inner.expression.this)
+            elif not _takes_no_rows(inner):
+                return None
+    return exp.or_(*filters) if filters else None
+
+
+def _takes_no_rows(part: exp.Expr) -> bool:
+    """Whether a part of an expression, without what is inside it, is the same whatever rows there are."""
+    if isinstance(part, exp.Anonymous):
+        return part.name.lower() in spark_functions.SCALARS
+    return not isinstance(part, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Explode | exp.UDTF)
 
 
 def _is_grouped(node: exp.Select) -> bool:

@@ -323,3 +323,37 @@ def test_several_columns_of_one_source_are_put_to_another() -> None:
         "AND day = '2022-03-31') b ON CONCAT(s.store, s.day) = CONCAT(b.store, b.day)"
     )
     assert reads(sql) == [days(31, 31, "Paris"), days(31, 31, "Paris")]
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("SELECT SUM(pieces) FILTER (WHERE day = '2022-03-31') AS n FROM sales", 2),
+        ("SELECT SUM(pieces) FILTER (WHERE day = '2022-03-31') AS n, COUNT(*) AS m FROM sales", 10),
+        ("SELECT store, SUM(pieces) FILTER (WHERE day = '2022-03-31') AS n FROM sales GROUP BY store", 10),
+        (
+            "SELECT ROUND(SUM(pieces) FILTER (WHERE day = '2022-03-31'), 1) AS n, "
+            "COUNT(*) FILTER (WHERE day = '2022-03-30' AND pieces > 1) AS m FROM sales WHERE store = 'Paris'",
+            2,
+        ),
+    ],
+)
+def test_filters_of_all_aggregates_prune(sql: str, read: int) -> None:
+    assert [len(partitions) for partitions in reads(sql)] == [read]
+
+
+@pytest.mark.parametrize(
+    ("join", "where", "read"),
+    [
+        ("LEFT SEMI JOIN visits v ON v.visitors = s.pieces AND v.day IS NULL", "TRUE", (0, 0)),
+        ("LEFT ANTI JOIN visits v ON v.visitors = s.pieces AND v.day IS NULL", "TRUE", (10, 0)),
+        ("LEFT ANTI JOIN visits v ON v.visitors = s.pieces", "s.day IS NULL", (0, 0)),
+        ("RIGHT JOIN visits v ON v.visitors = s.pieces", "v.day IS NULL", (0, 0)),
+        ("FULL JOIN visits v ON v.visitors = s.pieces AND s.day IS NULL", "s.day IN ('2022-03-30')", (2, 0)),
+        ("FULL JOIN visits v ON v.day = CAST(s.day AS DATE)", "s.day = '2022-03-30' OR s.day IS NULL", (10, 5)),
+        ("FULL JOIN visits v ON v.day < DATE '2022-01-01'", "s.day = '2022-03-30' OR s.day IS NULL", (2, 5)),
+    ],
+)
+def test_a_side_without_rows_empties_the_other_where_it_is_needed(join: str, where: str, read: tuple[int, ...]) -> None:
+    sql = f"SELECT s.day FROM (SELECT * FROM sales) s {join} WHERE {where}"
+    assert tuple(len(partitions) for partitions in reads(sql)) == read

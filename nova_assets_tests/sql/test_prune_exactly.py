@@ -173,6 +173,9 @@ def other_query(rng: random.Random) -> str:
             f"(SELECT 1 FROM visits v WHERE v.day = {s.date} AND {condition(rng, v)})",
             f"SELECT s.day FROM sales s WHERE {where} s.pieces >= "
             f"(SELECT MAX(r.pieces) FROM returned r WHERE r.day {rng.choice(SIGNS)} s.day)",
+            f"SELECT SUM(s.pieces) FILTER (WHERE {condition(rng, s)}) AS n, ROUND(1 + COUNT(*) FILTER "
+            f"(WHERE {condition(rng, s)} AND s.pieces > 0), 1) AS m FROM sales s {rng.choice(JOINS[:4])} visits v "
+            f"ON v.day = {s.date}",
             f"SELECT s.store, SUM(s.pieces) AS n FROM sales s WHERE {condition(rng, s)} GROUP BY s.store "
             f"HAVING SUM(s.pieces) > 2 AND {condition(rng, Joined('s', store='s.store'))}",
         )
