@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import resource
 import time
 from collections.abc import Iterator
 
@@ -163,6 +164,7 @@ def statements() -> Iterator[str]:
 @pytest.mark.timeout(max(300, COUNT))
 def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     refused, wrong = 0, []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for sql in statements():
         begun = time.process_time()
         try:
@@ -180,6 +182,7 @@ def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixtu
             wrong.append(f"{sql[:200]!r}: took {time.process_time() - begun:.1f} s")
     assert wrong == [], f"{len(wrong)}:\n" + "\n".join(wrong)
     assert refused > COUNT / 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024, "KiB more than before"
     assert caplog.records == []
 
 
