@@ -132,11 +132,11 @@ class _Pair:
     """Two tokens, one behind the other.
 
     Args:
-        before: all tokens before the two.
+        before: the token before the two.
         gap: the text between them.
     """
 
-    before: list[Token]
+    before: Token | None
     first: Token
     second: Token
     gap: str
@@ -151,12 +151,30 @@ def _check_pairs(text: Text, tokens: list[Token]) -> None:
         if token.token_type in _NO_SIGNS:
             raise text.error(f"cannot be read: {token.text} is no sign of SQL", _place(token), expected="Spark's SQL")
     declares = any(t.token_type == TokenType.CREATE for t in tokens)  # price INT NOT NULL
-    for n, (first, second) in enumerate(pairwise(tokens)):
-        pair = _Pair(tokens[:n], first, second, text.sql[first.end + 1 : second.start])
+    for before, (first, second) in zip([None, *tokens], pairwise(tokens), strict=False):
+        if first.token_type not in _FIRSTS:
+            continue
+        pair = _Pair(before, first, second, text.sql[first.end + 1 : second.start])
         for what, expected, is_refused in _REFUSED_PAIRS:
             if is_refused(pair) and not (declares and expected == "IS NOT NULL"):
                 raise text.error(f"cannot be read: {what}", (_place(first)[0], _place(second)[1]), expected=expected)
 
+
+_FIRSTS = frozenset(
+    {
+        TokenType.ALIAS,
+        TokenType.COMMA,
+        TokenType.DOT,
+        TokenType.FROM,
+        TokenType.GT,
+        TokenType.L_PAREN,
+        TokenType.LT,
+        TokenType.NOT,
+        TokenType.OVER,
+        TokenType.STAR,
+    }
+)
+"""What a pair that is refused begins with."""
 
 _NO_SIGNS = (TokenType.PARAMETER, TokenType.SESSION_PARAMETER, TokenType.PLACEHOLDER)
 _WINDOWS = (TokenType.L_PAREN, TokenType.VAR, TokenType.IDENTIFIER)
@@ -164,14 +182,14 @@ _WINDOWS = (TokenType.L_PAREN, TokenType.VAR, TokenType.IDENTIFIER)
 _NEGATED = (TokenType.BETWEEN, TokenType.ILIKE, TokenType.IN, TokenType.LIKE, TokenType.NULL, TokenType.RLIKE)
 
 
-def _ends_a_value(tokens: list[Token]) -> bool:
+def _ends_a_value(token: Token | None) -> bool:
     ends = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN)
-    return bool(tokens) and tokens[-1].token_type in ends
+    return token is not None and token.token_type in ends
 
 
 def _opens_no_window(pair: _Pair) -> bool:
     """``ABS(ORDER BY x)``: ORDER BY stands first in the parentheses of OVER, WITHIN GROUP and WINDOW ... AS alone."""
-    opening = pair.before[-1].text.upper() if pair.before else ""
+    opening = pair.before.text.upper() if pair.before is not None else ""
     return pair.is_of(TokenType.L_PAREN, TokenType.ORDER_BY) and opening not in ("OVER", "GROUP", "AS")
 
 
@@ -197,6 +215,8 @@ _REFUSED_PAIRS: tuple[tuple[str, str, Callable[[_Pair], bool]], ...] = (
         "value FROM ...",
         lambda pair: pair.is_of(TokenType.L_PAREN, TokenType.FROM, TokenType.FOR),
     ),
+    ("nothing stands before FOR", "value FROM n FOR m", lambda pair: pair.is_of(TokenType.FROM, TokenType.FOR)),
+    ("DISTINCT stands behind a comma", "DISTINCT a, b", lambda pair: pair.is_of(TokenType.COMMA, TokenType.DISTINCT)),
     (
         "OVER without a window",
         "OVER (...)",
@@ -232,6 +252,8 @@ def _check_literals(text: Text, tokens: list[Token]) -> None:
         following = tokens[n + 1 : n + 4]
         if token.token_type != TokenType.INTERVAL or not following:
             continue
+        if following[0].token_type == TokenType.STRING and not any(c.isdigit() for c in following[0].text):
+            raise text.error("cannot be read: an interval has no number", _place(following[0]), expected="'5 days'")
         number = following[1:] if following[0].token_type in (TokenType.DASH, TokenType.PLUS) else following
         if (
             number
@@ -286,6 +308,8 @@ def with_keywords_as_names(tokens: list[Token]) -> list[Token]:
     found = list(tokens)
     for n, (token, following) in enumerate(pairwise(tokens)):
         if token.token_type not in _CLAUSE_KEYWORDS or following.token_type not in _BEGINS_NO_OPERAND:
+            continue
+        if not token.text.isalpha():  # ! for NOT
             continue
         if (token.token_type, following.token_type) in _TOGETHER and not _is_as_before_from(tokens[n : n + 3]):
             continue

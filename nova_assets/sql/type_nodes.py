@@ -26,7 +26,15 @@ def of_node(node: exp.DataType) -> DataType | None:
         return VOID
     if node.this == exp.DType.UNKNOWN:
         return None
+    if not any(value for key, value in node.args.items() if key not in ("this", "nested")):
+        return _plain(node.this)
     return _parsed(node.sql("spark"))
+
+
+@lru_cache(maxsize=4096)
+def _plain(kind: exp.DType) -> DataType | None:
+    """A type without parameters. Writing it with the parser takes as long as reading a short query."""
+    return _parsed(exp.DataType(this=kind).sql("spark"))
 
 
 @lru_cache(maxsize=4096)

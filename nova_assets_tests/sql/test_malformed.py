@@ -126,6 +126,10 @@ BY_NAME = (
     "SELECT day FROM sales WHERE pieces > ALL (SELECT 1)",
     "SELECT ABS(ORDER BY pieces) AS n FROM sales",
     "SELECT pieces FROM sales WHERE pieces (SELECT 1)",
+    "SELECT SUBSTRING(day FROM FOR 2) AS d FROM sales",
+    "SELECT day FROM sales ! WHERE pieces = 1",
+    "SELECT COALESCE(day, DISTINCT '') AS d FROM sales",
+    "SELECT day FROM sales WHERE sold_at > INTERVAL 'soon'",
 )
 
 
