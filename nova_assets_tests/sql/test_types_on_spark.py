@@ -149,6 +149,7 @@ def sparks(spark: Any, expression: str) -> str | None:
         return None
 
 
+@pytest.mark.timeout(max(300, 60 * EACH))
 def test_types_are_sparks(spark: Any) -> None:
     spark.createDataFrame([], DDL).createOrReplaceTempView("typed")
     expressions = dict.fromkeys(calls(random.Random(SEED)))
