@@ -84,7 +84,7 @@ def _failed(name: str, error: Exception, next: str | None = None) -> Finding:
             error.what,
             *(f"{k}: {v}" for k, v in (("found", error.found), ("expected", error.expected)) if v is not None),
         ]
-        advice = (error.next or "").removesuffix("nova doctor").removesuffix("; then: ")
+        advice = (error.next or "").removesuffix("nova doctor").removesuffix("; then: ")  # which this is
         return Finding(name, "wrong", "\n".join(parts), advice or next, {"error": error.as_dict()})
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return Finding(name, "wrong", what, next, {"error": {"code": "NOVA-UNEXPECTED", "what": what}})
@@ -274,7 +274,7 @@ def _check_it_is_the_catalogs(settings: Settings) -> None:
     except NovaError:  # which the finding about the catalog says
         return
     with contextlib.closing(open_catalog(settings.catalog)) as opened:
-        check_warehouse(opened, SparkEngine(settings.warehouse, None))
+        check_warehouse(opened, SparkEngine(settings.warehouse))
 
 
 def project(deployment: Deployment) -> Iterator[Finding]:

@@ -32,17 +32,19 @@ def spark_name(node: exp.Expr) -> str:
     Where a kind of expression has no rule, this is the expression as it is written, in small letters. Spark may then
     have another name, which is seen where its columns are compared with those of the rules.
     """
-    inner = {name: spark_name(node.args[name]) for name in ("this", "expression") if _is_part(node.args.get(name))}
+    inner = {
+        name: spark_name(node.args[name])
+        for name in ("this", "expression")
+        if isinstance(node.args.get(name), exp.Expr)
+    }
     if isinstance(node, exp.Paren | exp.Distinct):
         return inner.get("this") or "DISTINCT " + ", ".join(map(spark_name, node.expressions))
-    if isinstance(node, exp.Column):
+    if isinstance(node, exp.Column | exp.Literal):
         return node.name
     if isinstance(node, exp.Dot):
         return f"{inner['this']}.{node.expression.name}"
-    if isinstance(node, exp.Literal):
-        return node.name
-    if isinstance(node, exp.Null | exp.Boolean):
-        return node.sql("spark").lower() if isinstance(node, exp.Boolean) else "NULL"
+    if isinstance(node, exp.Null):
+        return "NULL"
     if isinstance(node, exp.Star):
         return "1"
     if type(node) in _SIGNS:
@@ -84,7 +86,3 @@ def spark_name(node: exp.Expr) -> str:
         others = map(spark_name, node.expressions)
         return f"{node.key}({', '.join([inner['this'], *others])})"
     return node.sql("spark").lower()
-
-
-def _is_part(part: object) -> bool:
-    return isinstance(part, exp.Expr)

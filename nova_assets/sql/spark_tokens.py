@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -134,15 +134,17 @@ class _Pair:
     Args:
         before: the token before the two.
         gap: the text between them.
+        declares: whether the statement declares columns.
     """
 
     before: Token | None
     first: Token
     second: Token
     gap: str
+    declares: bool
 
-    def is_of(self, first: TokenType, *seconds: TokenType) -> bool:
-        return self.first.token_type == first and self.second.token_type in seconds
+    def ends_in(self, *kinds: TokenType) -> bool:
+        return self.second.token_type in kinds
 
 
 def _check_pairs(text: Text, tokens: list[Token]) -> None:
@@ -152,29 +154,10 @@ def _check_pairs(text: Text, tokens: list[Token]) -> None:
             raise text.error(f"cannot be read: {token.text} is no sign of SQL", _place(token), expected="Spark's SQL")
     declares = any(t.token_type == TokenType.CREATE for t in tokens)  # price INT NOT NULL
     for before, (first, second) in zip([None, *tokens], pairwise(tokens), strict=False):
-        if first.token_type not in _FIRSTS:
-            continue
-        pair = _Pair(before, first, second, text.sql[first.end + 1 : second.start])
-        for what, expected, is_refused in _REFUSED_PAIRS:
-            if is_refused(pair) and not (declares and expected == "IS NOT NULL"):
+        for what, expected, is_refused in _REFUSED_PAIRS.get(first.token_type, ()):
+            if is_refused(_Pair(before, first, second, text.sql[first.end + 1 : second.start], declares)):
                 raise text.error(f"cannot be read: {what}", (_place(first)[0], _place(second)[1]), expected=expected)
 
-
-_FIRSTS = frozenset(
-    {
-        TokenType.ALIAS,
-        TokenType.COMMA,
-        TokenType.DOT,
-        TokenType.FROM,
-        TokenType.GT,
-        TokenType.L_PAREN,
-        TokenType.LT,
-        TokenType.NOT,
-        TokenType.OVER,
-        TokenType.STAR,
-    }
-)
-"""What a pair that is refused begins with."""
 
 _NO_SIGNS = (TokenType.PARAMETER, TokenType.SESSION_PARAMETER, TokenType.PLACEHOLDER)
 _WINDOWS = (TokenType.L_PAREN, TokenType.VAR, TokenType.IDENTIFIER)
@@ -190,57 +173,49 @@ def _ends_a_value(token: Token | None) -> bool:
 def _opens_no_window(pair: _Pair) -> bool:
     """``ABS(ORDER BY x)``: ORDER BY stands first in the parentheses of OVER, WITHIN GROUP and WINDOW ... AS alone."""
     opening = pair.before.text.upper() if pair.before is not None else ""
-    return pair.is_of(TokenType.L_PAREN, TokenType.ORDER_BY) and opening not in ("OVER", "GROUP", "AS")
+    return pair.ends_in(TokenType.ORDER_BY) and opening not in ("OVER", "GROUP", "AS")
 
 
-def _is_apart(pair: _Pair) -> bool:
+def _names_nothing(pair: _Pair) -> bool:
+    return not pair.ends_in(TokenType.IDENTIFIER) and re.match(r"[\w(]", pair.second.text) is None
+
+
+def _is_not_null(pair: _Pair) -> bool:
+    """``price NOT NULL``, where no column is declared so."""
+    return pair.ends_in(TokenType.NULL) and _ends_a_value(pair.before) and not pair.declares
+
+
+def _is_apart(*kinds: TokenType) -> Callable[[_Pair], bool]:
     """``< <`` for ``<<``, ``. 5`` for ``.5``."""
-    twice = pair.is_of(TokenType.LT, TokenType.LT) or pair.is_of(TokenType.GT, TokenType.GT)
-    return bool(pair.gap) and (twice or pair.is_of(TokenType.DOT, TokenType.NUMBER))
+    return lambda pair: bool(pair.gap) and pair.ends_in(*kinds)
 
 
-_REFUSED_PAIRS: tuple[tuple[str, str, Callable[[_Pair], bool]], ...] = (
-    (
-        "! stands before a condition",
-        "NOT",
-        lambda pair: pair.first.text == "!" and pair.is_of(TokenType.NOT, *_NEGATED),
-    ),
-    (
-        "NOT NULL without IS",
-        "IS NOT NULL",
-        lambda pair: pair.is_of(TokenType.NOT, TokenType.NULL) and _ends_a_value(pair.before),
-    ),
-    (
-        "nothing stands before FROM",
-        "value FROM ...",
-        lambda pair: pair.is_of(TokenType.L_PAREN, TokenType.FROM, TokenType.FOR),
-    ),
-    ("nothing stands before FOR", "value FROM n FOR m", lambda pair: pair.is_of(TokenType.FROM, TokenType.FOR)),
-    ("DISTINCT stands behind a comma", "DISTINCT a, b", lambda pair: pair.is_of(TokenType.COMMA, TokenType.DISTINCT)),
-    (
-        "OVER without a window",
-        "OVER (...)",
-        lambda pair: pair.first.token_type == TokenType.OVER and pair.second.token_type not in _WINDOWS,
-    ),
-    (
-        "an operator without a value",
-        "value * value",
-        lambda pair: pair.is_of(TokenType.STAR, *_ENDS_A_LIST) and _ends_a_value(pair.before),
-    ),
-    ("nothing stands before ORDER BY", "Spark's SQL", _opens_no_window),
-    (
-        "AS without a name",
-        "AS name",
-        lambda pair: (
-            pair.first.token_type == TokenType.ALIAS
-            and pair.second.token_type != TokenType.IDENTIFIER
-            and not re.match(r"[\w(]", pair.second.text)
-        ),
-    ),
-    ("a text is no field", "value.field", lambda pair: pair.is_of(TokenType.DOT, TokenType.STRING)),
-    ("an operator without a value", "Spark's SQL", _is_apart),
-)
-"""What is said of two tokens, what is expected, and of which it is said."""
+_WITHOUT_A_VALUE = ("an operator without a value", "value + value")
+
+_REFUSED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_Pair], bool]]]] = {
+    TokenType.ALIAS: [("AS without a name", "AS name", _names_nothing)],
+    TokenType.COMMA: [("DISTINCT behind a comma", "DISTINCT a, b", lambda pair: pair.ends_in(TokenType.DISTINCT))],
+    TokenType.DOT: [
+        ("a text is no field", "value.field", lambda pair: pair.ends_in(TokenType.STRING)),
+        (*_WITHOUT_A_VALUE, _is_apart(TokenType.NUMBER)),
+    ],
+    TokenType.FROM: [("nothing stands before FOR", "FROM n FOR m", lambda pair: pair.ends_in(TokenType.FOR))],
+    TokenType.GT: [(*_WITHOUT_A_VALUE, _is_apart(TokenType.GT))],
+    TokenType.L_PAREN: [
+        ("nothing stands before FROM", "(value FROM n)", lambda pair: pair.ends_in(TokenType.FROM, TokenType.FOR)),
+        ("nothing stands before ORDER BY", "OVER (ORDER BY ...)", _opens_no_window),
+    ],
+    TokenType.LT: [(*_WITHOUT_A_VALUE, _is_apart(TokenType.LT))],
+    TokenType.NOT: [
+        ("! before a condition", "NOT", lambda pair: pair.first.text == "!" and pair.ends_in(*_NEGATED)),
+        ("NOT NULL without IS", "IS NOT NULL", _is_not_null),
+    ],
+    TokenType.OVER: [("OVER without a window", "OVER (...)", lambda pair: not pair.ends_in(*_WINDOWS))],
+    TokenType.STAR: [
+        (*_WITHOUT_A_VALUE, lambda pair: pair.ends_in(*_ENDS_A_LIST) and _ends_a_value(pair.before)),
+    ],
+}
+"""By the first of two tokens: what is said of the two, what is expected, and when."""
 
 
 _UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND".split())
@@ -275,6 +250,7 @@ _CLAUSE_KEYWORDS = (
     TokenType.LIMIT,
     TokenType.NOT,
     TokenType.OR,
+    TokenType.OVER,
     TokenType.SELECT,
     TokenType.THEN,
     TokenType.WHEN,

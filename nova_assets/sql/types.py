@@ -73,9 +73,9 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     annotator = _Annotator(known, _RULES)
     with errors_of_parser(query.text):
         annotator.annotate(tree)
-    names = spelled(query, schemas)
-    types = _output_types(annotator, tree)
-    fields = [_field(query, node, type_, names) for node, type_ in zip(tree.selects, types, strict=True)]
+        names = spelled(query, schemas)
+        types = _output_types(annotator, tree)
+        fields = [_field(query, node, type_, names) for node, type_ in zip(tree.selects, types, strict=True)]
     try:
         return Schema(tuple(fields))
     except DefinitionError as error:

@@ -47,7 +47,7 @@ TICKETS = nova.Channel(
 )
 
 
-class Made(list[Row]):
+class QueryResult(list[Row]):
     """The rows of a query, with the columns that the database says."""
 
     schema: Schema
@@ -75,7 +75,7 @@ class Duck:
             used = {name: value for name, value in args.items() if f"${name}" in text}
             made = connection.execute(text, used)
             columns = [(column[0], _TYPES[str(column[1])]) for column in made.description or ()]
-            rows = Made(dict(zip([n for n, _ in columns], row, strict=True)) for row in made.fetchall())
+            rows = QueryResult(dict(zip([n for n, _ in columns], row, strict=True)) for row in made.fetchall())
             rows.schema = Schema(tuple(Field(name, DataType(type_)) for name, type_ in columns))
             return rows
 
@@ -87,7 +87,7 @@ class DuckEngine(StubEngine):
         return Duck().sql(sql, values, **frames)
 
     def schema_of(self, frame: list[Row]) -> Schema:
-        return frame.schema if isinstance(frame, Made) else super().schema_of(frame)
+        return frame.schema if isinstance(frame, QueryResult) else super().schema_of(frame)
 
 
 def open_store(

@@ -72,6 +72,8 @@ BY_NAME = (
     "SELECT " + "NOT " * 5000 + "true AS n",
     "SELECT -" * 50,
     "SELECT 1" + " + 1" * 5000 + " AS n",
+    "SELECT 1" + " + 1" * 3000 + " FROM sales",
+    "SELECT " + "NOT (pieces IS NULL) AND " * 2000 + "true FROM sales",
     "FOR a IN ('x', 'y') INSERT OVERWRITE x PARTITION (p = 'z') SELECT 1 AS n",
     "FOR t IN TIMESERIES(last => 9) INSERT INTO x PARTITION (m = DATE_FORMAT(t, 'yyyy-MM')) SELECT 1 AS n",
     "SELECT CAST(day AS DECIMAL(99,99)) AS n FROM sales",

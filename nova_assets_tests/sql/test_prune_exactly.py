@@ -229,7 +229,7 @@ def contents() -> Iterator[Sequence[Content]]:
         one.con.close()
 
 
-def asked(sql: str) -> Query:
+def query_of(sql: str) -> Query:
     text = Text("query.sql", sql)
     tree: Any = parsed(text)
     return understood(text, tree, SCHEMAS)
@@ -259,7 +259,7 @@ def test_no_partition_that_changes_the_result_is_missing(contents: Sequence[Cont
     judged = 0
     for _ in range(10 * COUNT):
         sql = plain_query(rng) if rng.random() < 0.5 else other_query(rng)
-        query = asked(sql)
+        query = query_of(sql)
         read = needed(query, PARTITIONS, {})
         some, everything = over(query, read), over(query, all_partitions(query))
         for one in rng.sample(list(contents), 4):
@@ -275,7 +275,7 @@ def test_few_queries_read_a_partition_that_changes_no_result(contents: Sequence[
     loose = []
     for _ in range(COUNT):
         sql = plain_query(rng)
-        query = asked(sql)
+        query = query_of(sql)
         read = needed(query, PARTITIONS, {})
         left = {(scan, part) for scan, parts in read.items() for part in parts}
         without = {
