@@ -87,8 +87,8 @@ def read(
     with deployment.look(with_project=True) as store:
         selection = store.read(channel, at, since=since, partition=partition, columns=columns)
         head = store.catalog.channel(channel).head
-        if not deployment.catalog_is_there:
-            progress(f"there is no catalog at {mask_address(deployment.settings.catalog)} yet", deployment.quiet)
+        if not deployment.catalog_is_there and not deployment.quiet:
+            click.echo(f"there is no catalog at {mask_address(deployment.settings.catalog)} yet", err=True)
         progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet)
         found = _rows(store, selection, None if wanted is None else wanted + 1)
     more = wanted is not None and found.num_rows > wanted

@@ -82,3 +82,9 @@ def test_what_cannot_be_read_says_why(nova: Nova, arguments: list[str], code: st
     said = nova("read", *arguments)
     assert said.code == 1 and said.out == ""
     assert said.err.startswith(f"[{code}]") and says in said.err
+
+
+def test_a_catalog_that_is_not_there_is_said(with_shop: None, nova: Nova, folder: Path) -> None:
+    read = nova("--catalog", folder / "misspelt.db", "read", "stock")
+    assert read.code == 0 and "there is no catalog at" in read.err and "misspelt.db" in read.err
+    assert not (folder / "misspelt.db").exists()
