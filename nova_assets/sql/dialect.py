@@ -25,7 +25,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import NotSupported, SqlError
 from nova_assets.sql import spark_functions
-from nova_assets.sql.spark_syntax import TYPED_LITERAL, check_tree
+from nova_assets.sql.spark_syntax import TYPED_LITERAL, WRITTEN, check_tree
 from nova_assets.sql.spark_tokens import check_tokens, unclosed, with_keywords_as_names
 from nova_assets.sql.table_functions import with_table_functions_as_sources
 from nova_assets.sql.text import Text
@@ -149,6 +149,13 @@ class _Parser(SparkParser):
         found: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
         if isinstance(found, exp.Cast) and second and second.token_type in (TokenType.STRING, TokenType.NUMBER):
             found.meta[TYPED_LITERAL] = first.text.upper()
+        return found
+
+    def _parse_paren(self) -> exp.Expr | None:
+        """Marks parentheses that are written."""
+        found: exp.Expr | None = super()._parse_paren()
+        if isinstance(found, exp.Paren):
+            found.meta[WRITTEN] = True
         return found
 
     def _parse_placeholder(self) -> exp.Expr | None:

@@ -15,6 +15,9 @@ from nova_assets.sql.text import Text
 TYPED_LITERAL = "nova_typed_literal"
 """Under this, a cast keeps the type of ``DATE '2022-03-31'``, that it was written as."""
 
+WRITTEN = "nova_written"
+"""Marks parentheses that stand in the statement; the parser adds others around operands."""
+
 
 def check_tree(text: Text, tree: exp.Expr) -> None:
     """Refuse what is no query of Spark's. Raises SqlError."""
@@ -154,17 +157,34 @@ def _fields(node: Any) -> _Refusals:
         yield node, "cannot be read: no field", "value.field"
 
 
-_PREDICATES = (exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Is, exp.Not, exp.Exists)
+_PREDICATES = (
+    exp.In,
+    exp.Between,
+    exp.Like,
+    exp.ILike,
+    exp.RegexpLike,
+    exp.Is,
+    exp.Not,
+    exp.Exists,
+    exp.NullSafeNEQ,  # IS DISTINCT FROM
+)
 
 
 @_checks(exp.Binary, exp.Neg, *_PREDICATES)
 def _predicates_as_values(node: Any) -> _Refusals:
     """``a IN (b) < c``: what an operator takes is a value, and a condition is one in parentheses alone."""
-    if isinstance(node, exp.Connector | exp.Not | exp.Is | exp.Exists | exp.Escape | exp.PropertyEQ | exp.Kwarg):
+    if isinstance(node, exp.Connector | exp.Not | exp.Exists | exp.Escape | exp.PropertyEQ | exp.Kwarg):
         return
-    sides = (node.args.get(key) for key in ("this", "expression", "low", "high"))
+    keys = ("this",) if isinstance(node, exp.Is) else ("this", "expression", "low", "high")  # IS NOT TRUE
+    sides = (_without_added_parentheses(node.args.get(key)) for key in keys)
     if any(isinstance(side, _PREDICATES) for side in sides):
         yield node, "cannot be read: a condition stands where a value does", "(condition) in parentheses"
+
+
+def _without_added_parentheses(node: object) -> object:
+    while isinstance(node, exp.Paren) and WRITTEN not in node.meta:
+        node = node.this
+    return node
 
 
 _LITERALS = frozenset("DATE TIMESTAMP TIMESTAMP_NTZ TIMESTAMP_LTZ TIME".split())

@@ -132,6 +132,19 @@ BY_NAME = (
     "SELECT day FROM sales ! WHERE pieces = 1",
     "SELECT COALESCE(day, DISTINCT '') AS d FROM sales",
     "SELECT day FROM sales WHERE sold_at > INTERVAL 'soon'",
+    "SELECT day FROM sales WHERE pieces IS NOT NULL = store IS NULL",
+    "SELECT day FROM sales WHERE store LIKE 'a' IS NULL",
+    "SELECT day FROM sales WHERE pieces IS NULL IS NULL",
+    "SELECT day FROM sales WHERE pieces IS NULL BETWEEN true AND false",
+    "SELECT day FROM sales WHERE pieces IS DISTINCT FROM 1 IS NULL",
+)
+
+CONDITIONS_AS_VALUES = (
+    "(pieces IS NULL) = (store IS NOT NULL)",
+    "(store LIKE 'a') IS NULL",
+    "pieces = 1 IS NOT NULL",
+    "NOT pieces IS NULL",
+    "pieces IS NOT DISTINCT FROM 1",
 )
 
 
@@ -198,3 +211,8 @@ def test_by_name(sql: str) -> None:
         found = graph([Text("x.sql", sql)], CHANNELS)
         for name in found.datasets:
             found.tasks(name, NOW)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS_AS_VALUES)
+def test_conditions_in_parentheses_are_values(condition: str) -> None:
+    graph([Text("x.sql", f"SELECT day FROM sales WHERE {condition}")], CHANNELS)
