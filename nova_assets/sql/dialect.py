@@ -151,6 +151,15 @@ class _Parser(SparkParser):
             found.meta[TYPED_LITERAL] = first.text.upper()
         return found
 
+    def _parse_table_parts(
+        self, schema: bool = False, is_db_reference: bool = False, wildcard: bool = False, fast: bool = False
+    ) -> exp.Table | exp.Dot | None:
+        """No ``*`` stands behind the name of a table, as it may in PostgreSQL."""
+        found = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
+        if found is not None and self._curr and self._curr.token_type == TokenType.STAR:
+            self.raise_error("* stands behind the name of a table", self._curr)
+        return found
+
     def _parse_paren(self) -> exp.Expr | None:
         """Marks parentheses that are written."""
         found: exp.Expr | None = super()._parse_paren()

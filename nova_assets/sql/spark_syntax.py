@@ -115,6 +115,19 @@ def _types_with_more(node: Any) -> _Refusals:
         yield node, "cannot be read: no type", "CAST(... AS type)"
 
 
+_TYPES = frozenset(
+    "ARRAY BIGINT BINARY BOOLEAN CHAR DATE DECIMAL DOUBLE FLOAT GEOGRAPHY GEOMETRY INT INTERVAL MAP NULL SMALLINT "
+    "STRUCT TEXT TIME TIMESTAMP TIMESTAMPLTZ TIMESTAMPNTZ TIMESTAMPTZ TINYINT VARCHAR VARIANT".split()
+)
+"""Spark's types, by the parser's names of them."""
+
+
+@_checks(exp.DataType)
+def _other_types(node: Any) -> _Refusals:
+    if isinstance(node.this, exp.DType) and node.this.name not in _TYPES:
+        yield node.parent or node, f"cannot be read: {node.this.name} is no type of Spark's", "a type such as INT"
+
+
 @_checks(exp.DataTypeParam)
 def _parameters_of_types(node: Any) -> _Refusals:
     if node.args.get("expression") is not None or not isinstance(node.this, exp.Literal):
@@ -211,6 +224,8 @@ def _literals_of_types(node: Any) -> _Refusals:
 
 @_checks(exp.Interval)
 def _intervals(node: Any) -> _Refusals:
+    if isinstance(node.parent, exp.DataType):  # CAST(... AS INTERVAL DAY)
+        return
     value = node.this.this if isinstance(node.this, exp.Neg) else node.this
     if not isinstance(value, exp.Literal):
         yield node, "cannot be read: an interval is written as a number and a unit", "INTERVAL 5 DAYS"

@@ -185,6 +185,14 @@ def _is_not_null(pair: _Pair) -> bool:
     return pair.ends_in(TokenType.NULL) and _ends_a_value(pair.before) and not pair.declares
 
 
+def _names_no_holder(pair: _Pair) -> bool:
+    """``FROM sales, . stores``: a dot stands behind a name or a value."""
+    return pair.ends_in(TokenType.DOT)
+
+
+_FIELD_OF_NOTHING = ("nothing stands before the dot", "name.field", _names_no_holder)
+
+
 def _is_apart(*kinds: TokenType) -> Callable[[_Pair], bool]:
     """``< <`` for ``<<``, ``. 5`` for ``.5``."""
     return lambda pair: bool(pair.gap) and pair.ends_in(*kinds)
@@ -194,12 +202,18 @@ _WITHOUT_A_VALUE = ("an operator without a value", "value + value")
 
 _REFUSED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_Pair], bool]]]] = {
     TokenType.ALIAS: [("AS without a name", "AS name", _names_nothing)],
-    TokenType.COMMA: [("DISTINCT behind a comma", "DISTINCT a, b", lambda pair: pair.ends_in(TokenType.DISTINCT))],
+    TokenType.COMMA: [
+        ("DISTINCT behind a comma", "DISTINCT a, b", lambda pair: pair.ends_in(TokenType.DISTINCT)),
+        _FIELD_OF_NOTHING,
+    ],
     TokenType.DOT: [
         ("a text is no field", "value.field", lambda pair: pair.ends_in(TokenType.STRING)),
         (*_WITHOUT_A_VALUE, _is_apart(TokenType.NUMBER)),
     ],
-    TokenType.FROM: [("nothing stands before FOR", "FROM n FOR m", lambda pair: pair.ends_in(TokenType.FOR))],
+    TokenType.FROM: [
+        ("nothing stands before FOR", "FROM n FOR m", lambda pair: pair.ends_in(TokenType.FOR)),
+        _FIELD_OF_NOTHING,
+    ],
     TokenType.GT: [(*_WITHOUT_A_VALUE, _is_apart(TokenType.GT))],
     TokenType.L_PAREN: [
         ("nothing stands before FROM", "(value FROM n)", lambda pair: pair.ends_in(TokenType.FROM, TokenType.FOR)),

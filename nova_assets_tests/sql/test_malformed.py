@@ -137,6 +137,10 @@ BY_NAME = (
     "SELECT day FROM sales WHERE pieces IS NULL IS NULL",
     "SELECT day FROM sales WHERE pieces IS NULL BETWEEN true AND false",
     "SELECT day FROM sales WHERE pieces IS DISTINCT FROM 1 IS NULL",
+    "SELECT CAST(day AS UNION) AS n FROM sales",
+    "SELECT CAST(day AS JSON) AS n FROM sales",
+    "SELECT s.day FROM visits, . sales s",
+    "SELECT s.day FROM sales * s",
 )
 
 CONDITIONS_AS_VALUES = (

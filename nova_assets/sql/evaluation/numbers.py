@@ -93,7 +93,8 @@ def remainder(x: Any, y: Any) -> Any:
 def _positive_mod(a: Application, left: Operand, right: Operand) -> Operand:
     def positive(x: Any, y: Any) -> Any:
         rest = remainder(x, y)
-        return remainder(rest + y, y) if rest < 0 else rest
+        # Spark adds the two in their own type, where large negative ones overflow.
+        return remainder(in_range(rest + y, "int") if y < 0 else rest + y, y) if rest < 0 else rest
 
     return calculated(a, "%", positive, left, right)
 
