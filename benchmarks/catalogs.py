@@ -14,8 +14,8 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks.bulk import Bulk
+from nova_assets.model.block_layout import Layout
 from nova_assets.model.channel import fingerprint
-from nova_assets.model.layout import Layout
 
 BASE_EVERY = 50
 """Numbers between two compactions."""

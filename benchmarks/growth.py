@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session import Session
+from nova_assets.engine.session.session import Session
 
 BATCH = 10_000
 SIZES = (250_000, 1_000_000, 2_500_000)

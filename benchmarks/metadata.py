@@ -22,12 +22,12 @@ import nova_assets as nova
 from benchmarks import catalogs, measure
 from benchmarks.bulk import Bulk
 from nova_assets.catalog.catalog import open_catalog
+from nova_assets.execution.warehouse_identity import adopt_warehouse
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
-from nova_assets.warehouse import adopt_warehouse
+from nova_assets.store.store import Store
 from nova_assets_tests import postgres
 from nova_assets_tests.stub_engine import Row, StubEngine
 

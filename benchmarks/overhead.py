@@ -20,8 +20,8 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.data import news_crawls, retail_lines
-from nova_assets.engine.limits import using
-from nova_assets.engine.session import WRITING, Session
+from nova_assets.engine.session.session import WRITING, Session
+from nova_assets.engine.session.shared_settings import using
 
 LINES = 3_000_000
 ROUNDS = 5
@@ -127,7 +127,7 @@ def news_by_hand(spark: Any, files: dict[str, list[str]], folder: str) -> None:
     from nova_assets.examples.news import pipeline as p
 
     def read(channel: nova.Channel, paths: list[str]) -> Any:
-        from nova_assets.engine.types import to_struct
+        from nova_assets.engine.rows.spark_types import to_struct
 
         assert channel.schema is not None
         return spark.read.schema(to_struct(channel.schema)).parquet(*paths)

@@ -31,10 +31,10 @@ from benchmarks.bulk import Bulk
 from benchmarks.metadata import NoFiles
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.model.channel import Channel
+from nova_assets.operations.datasets.tick import Scheduling
 from nova_assets.plan.tick import Policy
-from nova_assets.scheduling import Scheduling
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 FULL, QUICK = (10_000, 1_000), (200, 100)
 CHAIN = 10

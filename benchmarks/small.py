@@ -18,8 +18,8 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine import output as writing
-from nova_assets.engine.session import Session
+from nova_assets.engine.session.session import Session
+from nova_assets.engine.write import files_of_rows as writing
 
 ROWS = 1_000
 

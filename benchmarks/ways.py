@@ -17,14 +17,14 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.rewrite import Rewriter
-from nova_assets.engine.session import Session
-from nova_assets.engine.ways import Ways
+from nova_assets.engine.read.strategies import Ways
+from nova_assets.engine.session.session import Session
+from nova_assets.engine.write.compaction import Rewriter
 from nova_assets.model.block import StagedBlock
+from nova_assets.model.read_strategy import Estimate, Way
 from nova_assets.model.reads import Chain, Diff, Read, Snapshot
-from nova_assets.model.way import Estimate, Way
-from nova_assets.plan.way import Purpose, ways
-from nova_assets.store import Store
+from nova_assets.plan.read_strategy import Purpose, ways
+from nova_assets.store.store import Store
 
 SIZES = (200_000, 5_000_000)
 ROUNDS = 3

@@ -12,16 +12,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from nova_assets.client.connection import Connection as Connection
+    from nova_assets.client.connection import connect as connect
     from nova_assets.errors import *  # noqa: F403
+    from nova_assets.file_views.file_lists import FileView as FileView
+    from nova_assets.file_views.file_lists import Views as Views
     from nova_assets.model.binding import Binding as Binding
     from nova_assets.model.binding import bind as bind
     from nova_assets.model.block import Block as Block
     from nova_assets.model.channel import Channel as Channel
-    from nova_assets.model.check import Check as Check
-    from nova_assets.model.check import CheckResult as CheckResult
-    from nova_assets.model.check import check as check
     from nova_assets.model.commit import Commit as Commit
-    from nova_assets.model.compacting import Compacting as Compacting
+    from nova_assets.model.compaction import Compacting as Compacting
+    from nova_assets.model.data_check import Check as Check
+    from nova_assets.model.data_check import CheckResult as CheckResult
+    from nova_assets.model.data_check import check as check
     from nova_assets.model.edge import all as all
     from nova_assets.model.edge import base as base
     from nova_assets.model.edge import changes as changes
@@ -30,13 +34,14 @@ if TYPE_CHECKING:
     from nova_assets.model.edge import new as new
     from nova_assets.model.edge import old as old
     from nova_assets.model.execution import Execution as Execution
-    from nova_assets.model.external import External as External
-    from nova_assets.model.external import external as external
-    from nova_assets.model.function import associative as associative
+    from nova_assets.model.external_table import External as External
+    from nova_assets.model.external_table import external as external
+    from nova_assets.model.function_reference import associative as associative
     from nova_assets.model.merge import Append as Append
     from nova_assets.model.merge import Custom as Custom
     from nova_assets.model.merge import Keyed as Keyed
     from nova_assets.model.merge import Upsert as Upsert
+    from nova_assets.model.modes_view import View as View
     from nova_assets.model.partitions import daily as daily
     from nova_assets.model.partitions import dynamic as dynamic
     from nova_assets.model.partitions import hourly as hourly
@@ -49,19 +54,14 @@ if TYPE_CHECKING:
     from nova_assets.model.trigger import cron as cron
     from nova_assets.model.trigger import every as every
     from nova_assets.model.trigger import on_data as on_data
-    from nova_assets.model.view import View as View
     from nova_assets.model.workflowette import Workflowette as Workflowette
-    from nova_assets.opening import open as open
     from nova_assets.plan.run import RunPlan as RunPlan
-    from nova_assets.service.connection import Connection as Connection
-    from nova_assets.service.connection import connect as connect
-    from nova_assets.sql.datasets import Datasets as Datasets
-    from nova_assets.sql.datasets import datasets as datasets
-    from nova_assets.sql.function import sql_function as sql_function
-    from nova_assets.sql.task import sql_task as sql_task
-    from nova_assets.store import Store as Store
-    from nova_assets.views.files import FileView as FileView
-    from nova_assets.views.files import Views as Views
+    from nova_assets.sql.datasets.datasets import Datasets as Datasets
+    from nova_assets.sql.datasets.datasets import datasets as datasets
+    from nova_assets.sql.datasets.task import sql_task as sql_task
+    from nova_assets.sql.query.function import sql_function as sql_function
+    from nova_assets.store.store import Store as Store
+    from nova_assets.wiring.open_store import open as open
 
 __version__ = "0.1.0"
 
@@ -69,31 +69,31 @@ _HOMES = {
     "model.binding": ("Binding", "bind"),
     "model.block": ("Block",),
     "model.channel": ("Channel",),
-    "model.check": ("Check", "CheckResult", "check"),
+    "model.data_check": ("Check", "CheckResult", "check"),
     "model.commit": ("Commit",),
-    "model.compacting": ("Compacting",),
+    "model.compaction": ("Compacting",),
     "model.edge": ("all", "base", "changes", "delta", "matching", "new", "old"),
     "model.execution": ("Execution",),
-    "model.external": ("External", "external"),
-    "model.function": ("associative",),
+    "model.external_table": ("External", "external"),
+    "model.function_reference": ("associative",),
     "model.merge": ("Append", "Custom", "Keyed", "Upsert"),
     "model.partitions": ("daily", "dynamic", "hourly", "static"),
     "model.project": ("Project",),
     "model.seal": ("Seal", "Sealing", "seal"),
-    "model.source": ("Files", "files"),
-    "model.table": ("HiveTable", "IcebergTable", "hive", "iceberg"),
+    "model.file_source": ("Files", "files"),
+    "model.publish_table": ("HiveTable", "IcebergTable", "hive", "iceberg"),
     "model.task": ("Context", "Task", "task"),
     "model.trigger": ("after", "cron", "every", "on_data", "on_sealed"),
-    "model.view": ("View",),
+    "model.modes_view": ("View",),
     "model.workflowette": ("Workflowette",),
-    "opening": ("open",),
-    "service.connection": ("Connection", "connect"),
+    "wiring.open_store": ("open",),
+    "client.connection": ("Connection", "connect"),
     "plan.run": ("RunPlan",),
-    "sql.datasets": ("Datasets", "datasets"),
-    "sql.function": ("sql_function",),
-    "sql.task": ("sql_task",),
-    "store": ("Store",),
-    "views.files": ("FileView", "Views"),
+    "sql.datasets.datasets": ("Datasets", "datasets"),
+    "sql.query.function": ("sql_function",),
+    "sql.datasets.task": ("sql_task",),
+    "store.store": ("Store",),
+    "file_views.file_lists": ("FileView", "Views"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

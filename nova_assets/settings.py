@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from nova_assets.errors import SettingsError
 from nova_assets.masking import mask_address, mask_setting, mask_values, remember_secrets
-from nova_assets.similar import did_you_mean
+from nova_assets.suggestions import did_you_mean
 
 CATALOG_PATIENCE = 60.0
 """Seconds for which a catalog that is locked or cannot be reached is waited for."""

@@ -15,20 +15,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nova_assets.engine import outside
-from nova_assets.engine.files import Warehouse
+from nova_assets.engine.storage import external_files
+from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import BadKey, FileMissing, PartitionError, UnrepresentableChange
-from nova_assets.formats.batches import reader_of
+from nova_assets.formats.record_batches import reader_of
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.external import Described, Seen
-from nova_assets.model.function import FunctionRef
+from nova_assets.model.external_table import Described, Seen
+from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.partitions import partition_name, partition_values, within
+from nova_assets.model.read_strategy import Way
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
 from nova_assets.model.schema import DELETED, DataType, Field, Schema, schema_of
-from nova_assets.model.warehouse import Upload
-from nova_assets.model.way import Way
+from nova_assets.model.warehouse_contents import Upload
 
 Row = dict[str, Any]
 Change = tuple[Row | None, Row | None]
@@ -64,10 +64,10 @@ class StubEngine:
     # what others keep
 
     def look(self, location: str) -> list[Seen]:
-        return outside.look(location)
+        return external_files.look(location)
 
     def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
-        return outside.described(channel, partition, files)
+        return external_files.described(channel, partition, files)
 
     # reading
 

@@ -28,11 +28,11 @@ from nova_assets.catalog.catalog import open_catalog
 from nova_assets.cli.main import COMMANDS, cli
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.masking import MASK, mask
-from nova_assets.service.config import ServiceConfig
-from nova_assets.service.observe import log_as_json
-from nova_assets.service.serving import server, service_of
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.metrics import log_as_json
+from nova_assets.service.run_service import server, service_of
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets.testing import World
 from nova_assets_tests import patient
 from nova_assets_tests.stub_engine import StubEngine

@@ -15,10 +15,10 @@ import griffe
 
 from nova_assets import _HOMES
 from nova_assets.model.conversion import KINDS, NOTATIONS, RULES
-from nova_assets.sql import spark_functions
 from nova_assets.sql.evaluation.evaluator import RULES as EVALUATED
 from nova_assets.sql.evaluation.rules import evaluated_functions
-from nova_assets.sql.function_types import described_types
+from nova_assets.sql.parse import spark_functions
+from nova_assets.sql.types.function_types import described_types
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
@@ -29,25 +29,29 @@ FUNCTIONS, END_OF_FUNCTIONS = "<!-- functions: made by tools/reference.py -->\n"
 CHAPTERS = {
     "Data": (
         "model.channel",
-        "model.compacting",
+        "model.compaction",
         "model.merge",
-        "model.function",
+        "model.function_reference",
         "model.partitions",
         "model.block",
         "model.commit",
-        "model.source",
-        "model.external",
+        "model.file_source",
+        "model.external_table",
         "model.seal",
-        "model.table",
+        "model.publish_table",
     ),
-    "Tasks and bindings": ("model.edge", "model.task", "model.view", "model.check", "model.workflowette"),
-    "SQL": ("sql.datasets", "sql.function", "sql.task"),
+    "Tasks and bindings": ("model.edge", "model.task", "model.modes_view", "model.data_check", "model.workflowette"),
+    "SQL": ("sql.datasets.datasets", "sql.query.function", "sql.datasets.task"),
     "Bindings, triggers, projects": ("model.binding", "model.trigger", "model.project"),
-    "Running": ("opening", "store", "model.execution", "plan.run"),
-    "Views and the service": ("views.files", "service.connection"),
+    "Running": ("wiring.open_store", "store.store", "model.execution", "plan.run"),
+    "Views and the service": ("file_views.file_lists", "client.connection"),
 }
 FURTHER = {
-    "What is read": {"selection": ("Selection",), "reading": ("Pinned",), "service.rows": ("RemoteSelection",)},
+    "What is read": {
+        "operations.selection": ("Selection",),
+        "operations.read": ("Pinned",),
+        "client.rows": ("RemoteSelection",),
+    },
     "Under Dagster (`nova_assets.dagster_bridge`)": {
         "dagster_bridge.definitions": ("build_definitions",),
         "dagster_bridge.resources": ("NovaResource",),

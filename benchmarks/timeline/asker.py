@@ -54,11 +54,11 @@ def in_catalog(job: dict[str, Any]) -> Look:
 def in_process(job: dict[str, Any]) -> Look:
     """Views in this process, without HTTP."""
     from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.file_views.query_handler import Desk
+    from nova_assets.file_views.sqlite_storage import OnDisk
+    from nova_assets.file_views.storage import InMemory, Storage
+    from nova_assets.file_views.timeline_follower import Follower
     from nova_assets.model.timeline import Position
-    from nova_assets.views.desk import Desk
-    from nova_assets.views.follower import Follower
-    from nova_assets.views.on_disk import OnDisk
-    from nova_assets.views.storage import InMemory, Storage
 
     catalog = open_catalog(job["catalog"])
     kept = OnDisk(Path(job["at"]), catalog.identity())

@@ -12,7 +12,7 @@ import nova_assets as nova
 from benchmarks.bulk import Bulk
 from benchmarks.catalogs import Maker
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
-from nova_assets.engine.files import Warehouse
+from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.commit import CommitRequest, Publish
 from nova_assets.model.execution import Begin

@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, and_, func, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.marks import marked, withdrawn
+from nova_assets.catalog.scheduler_state import marked, withdrawn
 from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
 from nova_assets.errors import NovaError
 from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Part, State

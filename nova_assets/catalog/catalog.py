@@ -11,25 +11,25 @@ from sqlalchemy import text
 from nova_assets.catalog import schema_version
 from nova_assets.catalog.arrivals import Arrivals
 from nova_assets.catalog.backfills import Backfills
+from nova_assets.catalog.channel_outlines import Outlines
 from nova_assets.catalog.commits import Commits
-from nova_assets.catalog.damage import damage_of
+from nova_assets.catalog.cursor_switch import Switching
+from nova_assets.catalog.dagster_publishers import Publishers
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.editions import Editions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
-from nova_assets.catalog.following import Following
 from nova_assets.catalog.history import Histories
-from nova_assets.catalog.marks import Marks
-from nova_assets.catalog.outlines import Outlines
-from nova_assets.catalog.publishers import Publishers
-from nova_assets.catalog.readers import Readers
+from nova_assets.catalog.maintenance import Upkeep
+from nova_assets.catalog.published_versions import Editions
+from nova_assets.catalog.read_pins import Readers
+from nova_assets.catalog.readability import damage_of
 from nova_assets.catalog.repair import Repairs
+from nova_assets.catalog.scheduler_state import Marks
 from nova_assets.catalog.seals import Seals
-from nova_assets.catalog.staging import StagingArea
-from nova_assets.catalog.switching import Switching
+from nova_assets.catalog.staged_blocks import StagingArea
+from nova_assets.catalog.timeline_reads import Following
 from nova_assets.catalog.tokens import Tokens
-from nova_assets.catalog.upkeep import Upkeep
 from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
 
 

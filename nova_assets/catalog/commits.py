@@ -8,14 +8,13 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.arrivals import take
-from nova_assets.catalog.blocks import read_blocks
+from nova_assets.catalog.block_rows import read_blocks
 from nova_assets.catalog.database import Database, pairs
-from nova_assets.catalog.editions import show_editions
 from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution, printable
 from nova_assets.catalog.history import consumers
-from nova_assets.catalog.marks import forget_marks
+from nova_assets.catalog.published_versions import show_editions
+from nova_assets.catalog.scheduler_state import forget_marks
 from nova_assets.catalog.seals import put_seals, reopen_or_refuse
-from nova_assets.catalog.steps import put_steps
 from nova_assets.catalog.tables import (
     blocks,
     channels,
@@ -29,12 +28,13 @@ from nova_assets.catalog.tables import (
     seals,
     staged,
 )
+from nova_assets.catalog.timeline_steps import put_steps
 from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError, ValueRefused
 from nova_assets.model.block import DataFile
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, KeyedCommit, MoveCursor, Publish
 from nova_assets.model.partitions import within
 from nova_assets.model.schema import Schema
-from nova_assets.model.sums import SumRoom, bound
+from nova_assets.model.sum_bounds import SumRoom, bound
 from nova_assets.model.timeline import Action, action_of
 
 KEY_LENGTH: int = keys.c.key.type.length  # type: ignore[attr-defined]

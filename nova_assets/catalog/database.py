@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from nova_assets.catalog.database_errors import FAILURES, Failure, Trouble, reason_of, trouble_of
 from nova_assets.catalog.postgres import PostgresBackend
 from nova_assets.catalog.sqlite import SqliteBackend
 from nova_assets.catalog.transaction import Backend, Began
-from nova_assets.catalog.troubles import FAILURES, Failure, Trouble, reason_of, trouble_of
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
 from nova_assets.masking import get_logger, mask_address, remember_secrets
 from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT

@@ -12,18 +12,18 @@ from sqlalchemy import Connection, RowMapping, and_, func, insert, select, true,
 from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.database import Database, pairs
-from nova_assets.catalog.steps import put_step
 from nova_assets.catalog.tables import bindings, blocks, channels, commits, numbers
+from nova_assets.catalog.timeline_steps import put_step
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel, fingerprint, upkeep_after
-from nova_assets.model.evolution import redeclare
 from nova_assets.model.period import retention_of
 from nova_assets.model.ports import ChannelState
 from nova_assets.model.schema import Schema
+from nova_assets.model.schema_evolution import redeclare
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import Position
-from nova_assets.similar import did_you_mean, known_names
+from nova_assets.suggestions import did_you_mean, known_names
 
 
 class Definitions:

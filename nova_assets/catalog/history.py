@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
-from nova_assets.catalog.blocks import with_files
+from nova_assets.catalog.block_rows import with_files
 from nova_assets.catalog.database import Database, batched, pairs
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.excerpts import Excerpt, Part, after, back_to, narrowed, newest, whole
+from nova_assets.catalog.history_excerpts import Excerpt, Part, after, back_to, narrowed, newest, whole
 from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, numbers, pins, staged, steps
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block

@@ -19,9 +19,9 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from nova_assets.catalog.database_errors import OptionIgnored, Standby, trouble_of
 from nova_assets.catalog.tables import EPOCH
 from nova_assets.catalog.transaction import Began
-from nova_assets.catalog.troubles import OptionIgnored, Standby, trouble_of
 from nova_assets.errors import CatalogUnavailable
 
 IDLE = 300.0

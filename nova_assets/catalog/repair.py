@@ -8,11 +8,11 @@ from sqlalchemy import Connection, select, update
 
 from nova_assets.catalog.database import Database, pairs
 from nova_assets.catalog.executions import SKIPPED
+from nova_assets.catalog.maintenance import Upkeep, mark_collected
 from nova_assets.catalog.tables import blocks, channels, commits, files, identity, numbers, staged
-from nova_assets.catalog.upkeep import Upkeep, mark_collected
-from nova_assets.model.upkeep import Collection
-from nova_assets.model.warehouse import Known
-from nova_assets.plan.lost import given_up
+from nova_assets.model.maintenance import Collection
+from nova_assets.model.warehouse_contents import Known
+from nova_assets.plan.lost_files import given_up
 
 
 class Repairs:

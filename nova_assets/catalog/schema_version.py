@@ -8,11 +8,11 @@ from threading import Lock
 from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
 
-from nova_assets.catalog.blocks import with_files
+from nova_assets.catalog.block_rows import with_files
 from nova_assets.catalog.database import Database
+from nova_assets.catalog.database_errors import reason_of, trouble_of
 from nova_assets.catalog.definitions import state_of
 from nova_assets.catalog.tables import VERSION_TABLE, blocks, channels, metadata
-from nova_assets.catalog.troubles import reason_of, trouble_of
 from nova_assets.errors import CatalogVersion
 
 HEAD = "0019"

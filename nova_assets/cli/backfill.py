@@ -11,12 +11,12 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, iso, moment, number, plural, seconds, size
+from nova_assets.cli.rendering import Grid, iso, moment, number, plural, seconds, size
 from nova_assets.model.backfill import PRIORITIES, Backfill, Part, Priority
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 if TYPE_CHECKING:
-    from nova_assets.backfilling import Preview
+    from nova_assets.operations.datasets.backfill import Preview
 
 FEW = 40
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, iso, moment, plural, summarised
-from nova_assets.due import BindingState
+from nova_assets.cli.rendering import Grid, iso, moment, plural, summarised
+from nova_assets.execution.trigger_state import BindingState
 
 
 @click.command(cls=NovaCommand)

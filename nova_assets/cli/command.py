@@ -23,7 +23,7 @@ from rich.console import Console
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.json_streams import streams_of_json
 from nova_assets.cli.options import DEPLOYMENT, deployment_options
-from nova_assets.cli.render import is_terminal, on_stdout
+from nova_assets.cli.rendering import is_terminal, on_stdout
 from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError, TaskFailed
 from nova_assets.masking import mask
 

@@ -13,17 +13,17 @@ from rich.console import Console
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.refresh import lines
-from nova_assets.cli.render import Grid, progress
+from nova_assets.cli.rendering import Grid, progress
 from nova_assets.errors import DefinitionError
 from nova_assets.model.project import Project
+from nova_assets.operations.datasets.tick import Ran
 from nova_assets.plan.tick import Tick
-from nova_assets.scheduling import Ran
-from nova_assets.similar import did_you_mean
-from nova_assets.sql.datasets import queries_of
-from nova_assets.sql.graph import Need
-from nova_assets.sql.head import Scope, value_shown
-from nova_assets.sql.task import InScope
-from nova_assets.store import Store
+from nova_assets.sql.datasets.datasets import queries_of
+from nova_assets.sql.datasets.graph import Need
+from nova_assets.sql.datasets.task import InScope
+from nova_assets.sql.statement.header import Scope, value_shown
+from nova_assets.store.store import Store
+from nova_assets.suggestions import did_you_mean
 
 FEW = 40
 """So many scopes are listed for a person, the latest."""

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nova_assets import opening
 from nova_assets.errors import NovaError, SettingsError
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
+from nova_assets.wiring import open_store
 
 IN_MEMORY = "sqlite://"
 
@@ -51,7 +51,7 @@ class Deployment:
 
     def open_as(self, settings: Settings, storage: Callable[[str], Any]) -> Store:
         """The same, by other settings, with views that are kept."""
-        return opening.open(project=self.load_project() or Project(), settings=settings, storage=storage)
+        return open_store.open(project=self.load_project() or Project(), settings=settings, storage=storage)
 
     def look(self, with_project: bool = False) -> Store:
         """The store, for commands that change nothing. Where no catalog is, it looks at an empty one and makes none."""
@@ -85,7 +85,7 @@ class Deployment:
         """
 
         try:
-            return opening.load_project(self.settings)
+            return open_store.load_project(self.settings)
         except NovaError:
             raise
         except Exception as error:  # the project is the user's code
@@ -96,7 +96,7 @@ class Deployment:
             ) from error
 
     def _open(self, settings: Settings, with_project: bool) -> Store:
-        return opening.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
+        return open_store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
 
     def require_project(self, command: str) -> None:
         """Raises SettingsError where no project is configured, without which there are no bindings."""

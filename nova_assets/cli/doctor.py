@@ -7,10 +7,10 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.checks import Finding, Status, look_at_everything
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import progress
+from nova_assets.cli.doctor_checks import Finding, Status, look_at_everything
+from nova_assets.cli.rendering import progress
 
 _MARKS: dict[Status, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -60,11 +60,11 @@ def doctor(
     if sample is not None and not verifies:
         raise click.UsageError("--sample belongs to --verify")
     if verifies:
-        from nova_assets.cli.repair import verify
+        from nova_assets.cli.doctor_repair import verify
 
         return verify(deployment, sample)
     if mend:
-        from nova_assets.cli.repair import repair
+        from nova_assets.cli.doctor_repair import repair
 
         return repair(deployment, dry_run)
     if start_spark:

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, iso, moment
+from nova_assets.cli.rendering import Grid, iso, moment
 from nova_assets.model.execution import Execution
-from nova_assets.release import OpenExecution
+from nova_assets.operations.release import OpenExecution
 
 _HOLDERS = {
     "alive": "a process of this host",

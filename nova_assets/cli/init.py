@@ -10,11 +10,11 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, model, plural
-from nova_assets.engine.remote import open_warehouse
+from nova_assets.cli.rendering import Grid, model, plural
+from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.masking import mask_address
 from nova_assets.model.channel import Channel
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 Action = Literal["register", "keep", "replace", "conflict"]
 

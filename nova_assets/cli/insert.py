@@ -9,13 +9,13 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, block_json, name_of, plural, progress, size
+from nova_assets.cli.rendering import Grid, block_json, name_of, plural, progress, size
 from nova_assets.errors import DagsterUnavailable
-from nova_assets.insert import InsertCheck
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import quoted
-from nova_assets.store import Store
+from nova_assets.operations.insert import InsertCheck
+from nova_assets.store.store import Store
 
 
 @click.command(cls=NovaCommand)

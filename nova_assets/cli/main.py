@@ -12,7 +12,7 @@ import click
 
 from nova_assets import __version__
 from nova_assets.cli.options import deployment_options
-from nova_assets.similar import did_you_mean
+from nova_assets.suggestions import did_you_mean
 
 COMMANDS = {
     "init": ("init", "Make the catalog and register the project's channels."),

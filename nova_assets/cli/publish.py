@@ -9,8 +9,8 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, iso, moment, number, plural, size
-from nova_assets.model.edition import Edition, Publishable
+from nova_assets.cli.rendering import Grid, iso, moment, number, plural, size
+from nova_assets.model.published_version import Edition, Publishable
 
 
 @click.command(cls=NovaCommand)

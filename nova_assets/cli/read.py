@@ -16,13 +16,13 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, in_one_line, is_terminal, plural, progress, size
-from nova_assets.cli.values import plain, text
+from nova_assets.cli.rendering import Grid, in_one_line, is_terminal, plural, progress, size
+from nova_assets.cli.row_values import plain, text
 from nova_assets.errors import NotSupported, NovaError
 from nova_assets.masking import mask_address
 from nova_assets.model import reads
-from nova_assets.selection import Selection
-from nova_assets.store import Store
+from nova_assets.operations.selection import Selection
+from nova_assets.store.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

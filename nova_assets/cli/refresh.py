@@ -10,9 +10,9 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import plural
+from nova_assets.cli.rendering import plural
 from nova_assets.errors import DefinitionError
-from nova_assets.model.external import Refreshed
+from nova_assets.model.external_table import Refreshed
 
 FEW = 10
 """So many partitions or folders are named for a person."""

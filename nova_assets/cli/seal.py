@@ -9,9 +9,9 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, iso, moment, number, plural, size
+from nova_assets.cli.rendering import Grid, iso, moment, number, plural, size
 from nova_assets.model.seal import Seal
-from nova_assets.plan.sealing import Due, Open
+from nova_assets.plan.seal import Due, Open
 
 
 @click.command(cls=NovaCommand)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import progress, seconds
+from nova_assets.cli.rendering import progress, seconds
 
 
 @click.command(cls=NovaCommand, checks_project=False)
@@ -26,7 +26,7 @@ def spark(deployment: Deployment, action: str) -> Answer:
     \b
     JSON: {"running", "address", "pid", "version", "logs", "used": whether the setting names it}
     """
-    from nova_assets.engine import server
+    from nova_assets.engine.session import connect_server
 
     home = deployment.settings.home
     says = ""
@@ -36,8 +36,8 @@ def spark(deployment: Deployment, action: str) -> Answer:
         _start(deployment)
         says = f"ready in {seconds(time.monotonic() - began)}"
     elif action == "stop":
-        says = "stopped" if server.stop(home) else "there was none to stop"
-    found = server.recorded(home)
+        says = "stopped" if connect_server.stop(home) else "there was none to stop"
+    found = connect_server.recorded(home)
     used = deployment.settings.spark == "server"
     data: dict[str, Any] = {"running": False, "address": None, "pid": None, "version": None, "logs": None}
     if found is not None and found.alive:
@@ -52,7 +52,7 @@ def spark(deployment: Deployment, action: str) -> Answer:
 
 
 def _start(deployment: Deployment) -> None:
-    from nova_assets.engine.session import build
+    from nova_assets.engine.session.session import build
 
     build("server", deployment.settings.home, deployment.settings.spark_config).stop()
 

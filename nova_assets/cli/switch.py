@@ -9,8 +9,8 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, summarised
-from nova_assets.model.switch import CursorAt, Switch
+from nova_assets.cli.rendering import Grid, summarised
+from nova_assets.model.cursor_switch import CursorAt, Switch
 
 
 @click.command(cls=NovaCommand)

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.render import Grid, in_one_line, iso, moment
+from nova_assets.cli.rendering import Grid, in_one_line, iso, moment
 from nova_assets.errors import DefinitionError
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.token import RIGHTS, Grants, Token, mint, name_taken, names_unknown
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 

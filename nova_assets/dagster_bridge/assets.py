@@ -20,11 +20,11 @@ from dagster import (
     PartitionMapping,
 )
 
-from nova_assets.dagster_bridge.checks import check_specs
+from nova_assets.dagster_bridge.asset_checks import check_specs
 from nova_assets.dagster_bridge.materializations import table_schema
 from nova_assets.dagster_bridge.ops import EXECUTION, begin_op, checks_op, commit_op, task_op
+from nova_assets.dagster_bridge.partition_mappings import told_mapping
 from nova_assets.dagster_bridge.partitions import HasData, dimensions_shown, mapping, partitions_def
-from nova_assets.dagster_bridge.relations import told_mapping
 from nova_assets.dagster_bridge.resources import IO_MANAGER
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
@@ -32,7 +32,7 @@ from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import seconds_of
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
-from nova_assets.sql.task import InScope
+from nova_assets.sql.datasets.task import InScope
 
 KINDS = {"spark", "parquet"}
 

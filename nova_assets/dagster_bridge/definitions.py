@@ -16,17 +16,17 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from nova_assets.dagster_bridge.arrivals import receiving_job, receiving_sensor
 from nova_assets.dagster_bridge.assets import bound_asset, external_assets, sink_job
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
 from nova_assets.dagster_bridge.janitor import janitor
 from nova_assets.dagster_bridge.jobs import binding_job
+from nova_assets.dagster_bridge.maintenance import upkeep_job, upkeep_sensor
+from nova_assets.dagster_bridge.published_tables import tables_job, tables_sensor
 from nova_assets.dagster_bridge.publisher import publisher
-from nova_assets.dagster_bridge.receiving import receiving_job, receiving_sensor
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
 from nova_assets.dagster_bridge.scheduler import tick_job, tick_sensor
-from nova_assets.dagster_bridge.tables import tables_job, tables_sensor
 from nova_assets.dagster_bridge.triggers import trigger_of
-from nova_assets.dagster_bridge.upkeep import upkeep_job, upkeep_sensor
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project

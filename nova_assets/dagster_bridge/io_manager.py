@@ -12,15 +12,15 @@ from typing import Any
 
 from dagster import ConfigurableIOManager, InputContext, OutputContext
 
-from nova_assets.dagster_bridge.consumers import channel_of, consumer_of, mode_of, pinned, scope_of_input
+from nova_assets.dagster_bridge.asset_consumers import channel_of, consumer_of, mode_of, pinned, scope_of_input
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.execution import Pin
+from nova_assets.model.modes_view import View
 from nova_assets.model.reads import Read
-from nova_assets.model.view import View
 from nova_assets.plan import modes
 from nova_assets.plan.run import oldest_needed
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 
 class NovaIOManager(ConfigurableIOManager):

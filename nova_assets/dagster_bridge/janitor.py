@@ -28,16 +28,16 @@ from dagster import (
 from dagster._core.events.log import EventLogEntry
 from dagster._core.launcher.base import WorkerStatus
 
-from nova_assets.dagster_bridge.consumers import is_consumer
+from nova_assets.dagster_bridge.asset_consumers import is_consumer
+from nova_assets.dagster_bridge.maintenance import JOB as UPKEEP
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
 from nova_assets.dagster_bridge.publisher import location_of
 from nova_assets.dagster_bridge.resources import NovaResource
-from nova_assets.dagster_bridge.upkeep import JOB as UPKEEP
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.masking import get_logger
 from nova_assets.model.execution import Execution
 from nova_assets.model.project import Project
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.janitor")
 

@@ -22,7 +22,7 @@ from nova_assets.dagster_bridge.triggers import evaluate, sensor_name
 from nova_assets.errors import DagsterUnavailable
 from nova_assets.model.binding import Binding
 from nova_assets.model.trigger import OnData
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 
 def launch_due(

@@ -23,11 +23,11 @@ from dagster import (
 )
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION as NO_EVENT
 
-from nova_assets.dagster_bridge.events import COMMIT, Event
+from nova_assets.dagster_bridge.recorded_events import COMMIT, Event
 from nova_assets.model.block import Block
+from nova_assets.model.column_lineage import column_lineage
 from nova_assets.model.commit import Commit
-from nova_assets.model.external import is_outside
-from nova_assets.model.lineage import column_lineage
+from nova_assets.model.external_table import is_outside
 from nova_assets.model.project import Project
 from nova_assets.model.schema import Schema
 

@@ -25,23 +25,23 @@ from dagster import (
 )
 from dagster._core.storage.tags import BACKFILL_ID_TAG
 
-from nova_assets.checks import refusal
-from nova_assets.crash import crash_point
-from nova_assets.dagster_bridge.checks import check_specs, evaluation_of, result_of
+from nova_assets.crash_points import crash_point
+from nova_assets.dagster_bridge.asset_checks import check_specs, evaluation_of, result_of
 from nova_assets.dagster_bridge.logs import forwarded
 from nova_assets.dagster_bridge.materializations import describe, output_of, unchanged_output
-from nova_assets.dagster_bridge.owners import is_gone, owner_of
 from nova_assets.dagster_bridge.partitions import announce, paired_columns, partition_of
 from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE
-from nova_assets.dagster_bridge.timeline import timelines
+from nova_assets.dagster_bridge.run_liveness import is_gone, owner_of
+from nova_assets.dagster_bridge.timeline_metadata import timelines
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
+from nova_assets.execution.data_checks import refusal
+from nova_assets.execution.runtime import Runtime
 from nova_assets.model.binding import Binding
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, scope_of
 from nova_assets.model.task import Task
-from nova_assets.runtime import Runtime
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 FIRING_TAG = "nova/firing"
 ATTEMPT_TAG = "nova/attempt"

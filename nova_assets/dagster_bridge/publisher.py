@@ -24,18 +24,18 @@ from dagster import (
     SensorResult,
 )
 
-from nova_assets.dagster_bridge.consumers import settle_all
-from nova_assets.dagster_bridge.events import Event, commit_of, told
+from nova_assets.dagster_bridge.asset_consumers import settle_all
 from nova_assets.dagster_bridge.materializations import event_of, seal_of
 from nova_assets.dagster_bridge.partitions import announce, dimensions_shown, key_of, paired_columns
+from nova_assets.dagster_bridge.recorded_events import Event, commit_of, told
 from nova_assets.dagster_bridge.resources import NovaResource
-from nova_assets.dagster_bridge.timeline import timelines
+from nova_assets.dagster_bridge.timeline_metadata import timelines
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.partitions import partition_values, scope_of
 from nova_assets.model.quarantine import quarantine_of
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 LEAVE_TO_RUN = timedelta(seconds=60)
 """For how long a commit is left to the run that made it."""

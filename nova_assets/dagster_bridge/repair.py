@@ -14,16 +14,16 @@ from pathlib import Path
 from dagster import AssetKey, AssetMaterialization, AssetObservation, DagsterInstance, RunsFilter
 from dagster._core.storage.tags import RUN_KEY_TAG
 
-from nova_assets.crash import crash_point
-from nova_assets.dagster_bridge.consumers import settle_all
-from nova_assets.dagster_bridge.events import Event, commit_of, told
+from nova_assets.crash_points import crash_point
+from nova_assets.dagster_bridge.asset_consumers import settle_all
 from nova_assets.dagster_bridge.ops import FIRING_TAG
 from nova_assets.dagster_bridge.publisher import own_channels, publish
+from nova_assets.dagster_bridge.recorded_events import Event, commit_of, told
 from nova_assets.errors import NotSupported
 from nova_assets.model.damage import Damage, Examination, Outcome
+from nova_assets.operations.repair import Tell
 from nova_assets.plan.repair import differing, unheard, waiting
-from nova_assets.repair import Tell
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 Told = tuple[str, str, str | None]
 """Channel, commit and Dagster's partition: what tells one event from another."""

@@ -11,9 +11,9 @@ from dagster import ConfigurableResource
 
 from nova_assets.model.channel import fingerprint
 from nova_assets.model.project import Project
-from nova_assets.opening import open as open_store
 from nova_assets.settings import Settings, load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
+from nova_assets.wiring.open_store import open as open_store
 
 RESOURCE = "nova"
 """The key of the ``NovaResource`` in the definitions."""
@@ -73,7 +73,7 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
     def _session(self, settings: Settings) -> Any:
         from dagster_pyspark import LazyPySparkResource
 
-        from nova_assets.engine.session import made
+        from nova_assets.engine.session.session import made
 
         def make(config: Mapping[str, str]) -> Any:
             return LazyPySparkResource(spark_config=dict(config)).spark_session

@@ -24,17 +24,17 @@ from dagster import (
     op,
 )
 
-from nova_assets.crash import crash_point
+from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.logs import forwarded
+from nova_assets.dagster_bridge.maintenance_runs import is_busy, saying
 from nova_assets.dagster_bridge.partitions import announce, paired_columns
 from nova_assets.dagster_bridge.publisher import events_of
 from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
-from nova_assets.dagster_bridge.runs import is_busy, saying
-from nova_assets.dagster_bridge.timeline import timelines
+from nova_assets.dagster_bridge.timeline_metadata import timelines
 from nova_assets.model.channel import Channel
+from nova_assets.operations.datasets.tick import Ran
 from nova_assets.plan.tick import Tick
-from nova_assets.scheduling import Ran
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 JOB = "nova_tick"
 INTERVAL = 10  # seconds

@@ -26,12 +26,12 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.storage.tags import MAX_RETRIES_TAG, RUN_KEY_TAG
 
-from nova_assets.crash import crash_point
+from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
-from nova_assets.dagster_bridge.owners import live_execution
 from nova_assets.dagster_bridge.partitions import announce_partitions, key_of, paired_columns, partitions_def
 from nova_assets.dagster_bridge.resources import NovaResource
-from nova_assets.due import facts_of, partition_facts, runs_whole
+from nova_assets.dagster_bridge.run_liveness import live_execution
+from nova_assets.execution.trigger_state import facts_of, partition_facts, runs_whole
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
@@ -40,7 +40,7 @@ from nova_assets.model.ports import Firing
 from nova_assets.model.project import Project
 from nova_assets.model.trigger import Trigger
 from nova_assets.plan.due import Facts, decide, retry_at
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.triggers")
 

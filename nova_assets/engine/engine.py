@@ -10,34 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.engine import limits, outside
-from nova_assets.engine.digest import digest_of, digest_of_frame
-from nova_assets.engine.large_parquet import LargeParquet
-from nova_assets.engine.limits import using
-from nova_assets.engine.matched import matched
-from nova_assets.engine.partition import derived, value_of
-from nova_assets.engine.remote import open_warehouse
-from nova_assets.engine.rewrite import Rewriter
-from nova_assets.engine.session import READING, Session
-from nova_assets.engine.shipping import ship_by_value
-from nova_assets.engine.streaming import Streaming
-from nova_assets.engine.sums import check_sums
-from nova_assets.engine.take import take
-from nova_assets.engine.ways import Ways
-from nova_assets.engine.write import Writer
+from nova_assets.engine.buckets.partitioning import derived, value_of
+from nova_assets.engine.inputs.inputs import take
+from nova_assets.engine.inputs.large_parquet import LargeParquet
+from nova_assets.engine.read.matching_keys import matched
+from nova_assets.engine.read.strategies import Ways
+from nova_assets.engine.read.streaming import Streaming
+from nova_assets.engine.read.sum_checks import check_sums
+from nova_assets.engine.session import shared_settings
+from nova_assets.engine.session.session import READING, Session
+from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.storage import external_files
+from nova_assets.engine.storage.remote_warehouse import open_warehouse
+from nova_assets.engine.tasks.function_shipping import ship_by_value
+from nova_assets.engine.write.compaction import Rewriter
+from nova_assets.engine.write.row_digest import digest_of, digest_of_frame
+from nova_assets.engine.write.write import Writer
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats import arrow
+from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.external import Described, Seen
+from nova_assets.model.external_table import Described, Seen
 from nova_assets.model.partitions import partition_values
+from nova_assets.model.read_strategy import Way
 from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.sums import explained_overflow
-from nova_assets.model.warehouse import Entry, Upload
-from nova_assets.model.way import Way
-from nova_assets.similar import did_you_mean
+from nova_assets.model.sum_bounds import explained_overflow
+from nova_assets.model.warehouse_contents import Entry, Upload
+from nova_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +87,7 @@ class SparkEngine:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        with self._session.guarded(), limits.scope():
+        with self._session.guarded(), shared_settings.scope():
             yield
 
     def read(self, read: Read) -> Any:
@@ -119,7 +120,7 @@ class SparkEngine:
         both = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
         if both and (table := matched(snapshot, keys, on)) is not None:
             return table
-        from nova_assets.engine.columns import col
+        from nova_assets.engine.rows.columns import col
 
         snapshot, keys = self._frame(snapshot), self._frame(keys)
         wanted = keys.select(*map(col, on))
@@ -144,7 +145,7 @@ class SparkEngine:
             else:
                 from pyspark.sql import functions as F
 
-                from nova_assets.engine.types import to_spark
+                from nova_assets.engine.rows.spark_types import to_spark
 
                 frame = frame.withColumn(column, F.lit(value).cast(to_spark(type_)))
         return derived(frame, channel.partitions, schema)
@@ -160,7 +161,7 @@ class SparkEngine:
             )
         if isinstance(frame, pa.Table):
             return frame.select(list(columns))
-        from nova_assets.engine.columns import col
+        from nova_assets.engine.rows.columns import col
 
         return frame.select(*map(col, columns))
 
@@ -189,23 +190,23 @@ class SparkEngine:
 
     def schema_of(self, frame: Any) -> Schema:
         if isinstance(frame, pa.Table):
-            return arrow.schema_of(frame)
+            return schema_fit.schema_of(frame)
         if not self.is_frame(frame):
             raise SchemaMismatch(
                 "a task gave something that is no frame", found=type(frame).__name__, expected="a Spark DataFrame"
             )
-        from nova_assets.engine.types import from_struct
+        from nova_assets.engine.rows.spark_types import from_struct
 
         return from_struct(frame.schema)
 
     def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
-        from nova_assets.engine.query import query
+        from nova_assets.engine.tasks.sql_query import query
 
         return query(self.session, sql, values, frames)
 
     @contextmanager
     def one_evaluation(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        from nova_assets.engine.once import one_evaluation
+        from nova_assets.engine.tasks.single_evaluation import one_evaluation
 
         lazy = {p: f for p, f in frames.items() if not isinstance(f, pa.Table)}
         if len(lazy) < 2:
@@ -234,7 +235,7 @@ class SparkEngine:
 
     @contextmanager
     def computing(self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]) -> Iterator[None]:
-        from nova_assets.engine.progress import computing
+        from nova_assets.engine.tasks.progress import computing
 
         ship_by_value(function)
         with self.working(), computing(self.session, name, tell, PROGRESS_EVERY):
@@ -244,10 +245,10 @@ class SparkEngine:
         rows = take(data, schema, evolves=evolves)
         if isinstance(rows, pa.Table):
             return rows
-        from nova_assets.engine.convert import convert_frame
+        from nova_assets.engine.rows.conversion import convert_frame
 
         if isinstance(rows, LargeParquet):
-            limits.current(self._ways.handed_out).fit(self._session.get, rows.width)
+            shared_settings.current(self._ways.handed_out).fit(self._session.get, rows.width)
             if self._session.has_workers:
                 return rows.frame(self.session)
             # Spark's own reader refuses files that have one column in different types.
@@ -259,8 +260,8 @@ class SparkEngine:
         return self._frame(to_arrow(schema).empty_table() if nothing else self.take(data, schema))
 
     def take_folder(self, folder: Path, channel: Channel) -> Any:
-        from nova_assets.engine.columns import col
-        from nova_assets.engine.types import to_spark
+        from nova_assets.engine.rows.columns import col
+        from nova_assets.engine.rows.spark_types import to_spark
 
         with using(self.session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
             frame = self.session.read.option("mergeSchema", "true").parquet(str(folder))
@@ -271,7 +272,7 @@ class SparkEngine:
         return frame
 
     def dropped(self, old: Snapshot, new: Manifest) -> int:
-        from nova_assets.engine.diff import dropped
+        from nova_assets.engine.read.spark_diff import dropped
 
         block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
         rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
@@ -292,10 +293,10 @@ class SparkEngine:
         self.warehouse.delete(folder)
 
     def look(self, location: str) -> list[Seen]:
-        return outside.look(location)
+        return external_files.look(location)
 
     def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
-        return outside.described(channel, partition, files)
+        return external_files.described(channel, partition, files)
 
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, NovaError
 from nova_assets.formats import readers
-from nova_assets.formats.columnar import columnar
-from nova_assets.formats.file import File, bad
-from nova_assets.formats.outcome import REFUSED, Parsed
+from nova_assets.formats.input_file import File, bad
+from nova_assets.formats.parquet_and_orc import columnar
+from nova_assets.formats.read_outcome import REFUSED, Parsed
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 

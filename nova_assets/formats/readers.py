@@ -8,14 +8,14 @@ from pathlib import PurePosixPath
 import pyarrow as pa
 
 from nova_assets.errors import NovaError
-from nova_assets.formats import avro, columnar, csv_rows, json_lines, text_lines
-from nova_assets.formats.arrow import fit, schema_of
-from nova_assets.formats.convert import convert_table
-from nova_assets.formats.file import BROKEN, COMPRESSIONS, File, bad, cut_short
-from nova_assets.formats.outcome import Parsed
-from nova_assets.model.evolution import reconcile
-from nova_assets.model.format import Format
+from nova_assets.formats import avro_file, csv_file, json_file, parquet_and_orc, text_file
+from nova_assets.formats.conversion import convert_table
+from nova_assets.formats.input_file import BROKEN, COMPRESSIONS, File, bad, cut_short
+from nova_assets.formats.read_outcome import Parsed
+from nova_assets.formats.schema_fit import fit, schema_of
+from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.schema_evolution import reconcile
 
 SUFFIXES: Mapping[str, Format] = {
     ".parquet": "parquet",
@@ -33,18 +33,18 @@ _COMPRESSED_WITHIN = ("parquet", "orc", "avro")
 """Nothing is around these."""
 
 _WHOLE: Mapping[Format, Callable[[File, Schema | None], pa.Table]] = {
-    "json": json_lines.read_json,
-    "csv": csv_rows.read_csv,
-    "avro": avro.read_avro,
-    "parquet": lambda file, _: columnar.read_parquet(file),
-    "orc": lambda file, _: columnar.read_orc(file),
+    "json": json_file.read_json,
+    "csv": csv_file.read_csv,
+    "avro": avro_file.read_avro,
+    "parquet": lambda file, _: parquet_and_orc.read_parquet(file),
+    "orc": lambda file, _: parquet_and_orc.read_orc(file),
 }
 
 _BY_RECORD: Mapping[Format, Callable[[File, Schema, bool], Parsed]] = {
-    "json": json_lines.what_is_right,
-    "csv": csv_rows.what_is_right,
-    "avro": avro.what_is_right,
-    "text": text_lines.what_is_right,
+    "json": json_file.what_is_right,
+    "csv": csv_file.what_is_right,
+    "avro": avro_file.what_is_right,
+    "text": text_file.what_is_right,
 }
 
 

@@ -7,19 +7,19 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
-from nova_assets.model.check import Check
+from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
-from nova_assets.model.typed import typed
+from nova_assets.model.type_checks import typed
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.similar import did_you_mean
+from nova_assets.short_repr import short_repr
+from nova_assets.suggestions import did_you_mean
 
 ATTEMPTS = 3
 """Runs that a firing is worth, unless a binding says otherwise."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from nova_assets.briefly import short_repr
-from nova_assets.model.external import Outside
-from nova_assets.model.layout import Layout, Place, place_from_json
+from nova_assets.model.block_layout import Layout, Place, place_from_json
+from nova_assets.model.external_table import Outside
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
+from nova_assets.short_repr import short_repr
 
 Kind = Literal["base", "delta"]
 Origin = Literal["task", "insert", "compact", "restore", "drop"]

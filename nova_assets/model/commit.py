@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import IdempotencyConflict
 from nova_assets.model.arrival import Taken
 from nova_assets.model.block import Block, Kind, Manifest, Origin
-from nova_assets.model.edition import ShowEdition
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.published_version import ShowEdition
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import PutSeal
-from nova_assets.model.sums import SumRoom
+from nova_assets.model.sum_bounds import SumRoom
+from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.names import check_name
-from nova_assets.model.typed import typed
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
 
 Lineage = Mapping[str, str | Sequence[str]]
 

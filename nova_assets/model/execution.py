@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from nova_assets.briefly import short_repr
 from nova_assets.model.commit import Commit
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.way import Estimate
+from nova_assets.model.read_strategy import Estimate
+from nova_assets.short_repr import short_repr
 
 State = Literal["running", "failed", "committed", "aborted"]
 """``running`` holds a lease; ``failed`` keeps pins and staged files until resumed, expired or superseded (R4)."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
 from nova_assets.model.equality import can_be_key
-from nova_assets.model.function import FunctionRef, is_associative
+from nova_assets.model.function_reference import FunctionRef, is_associative
 from nova_assets.model.schema import DELETED, DataType, Schema
-from nova_assets.model.typed import typed
-from nova_assets.similar import did_you_mean
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
+from nova_assets.suggestions import did_you_mean
 
 _NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
 

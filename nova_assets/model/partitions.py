@@ -16,13 +16,13 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.model.clock import next_clock_hour
+from nova_assets.model.local_hours import next_clock_hour
 from nova_assets.model.period import EXPECTED, seconds_of
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.typed import typed
-from nova_assets.similar import did_you_mean
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
+from nova_assets.suggestions import did_you_mean
 
 WHOLE = ""
 """The partition of a channel or binding that has none."""

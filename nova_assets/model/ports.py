@@ -13,27 +13,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nova_assets.briefly import short_repr
 from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus
 from nova_assets.model.backfill import Backfill, Cost, Part
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_outline import Outline
 from nova_assets.model.commit import Commit, CommitRequest, KeyedCommit
-from nova_assets.model.edition import Content, Edition
+from nova_assets.model.cursor_switch import Switch
 from nova_assets.model.execution import Begin, Execution, Pin, State
-from nova_assets.model.external import Described, Seen
-from nova_assets.model.mark import Failure, Made, Mark
-from nova_assets.model.outline import Outline
+from nova_assets.model.external_table import Described, Seen
+from nova_assets.model.maintenance import Collection, Facts
+from nova_assets.model.partition_state import Failure, Made, Mark
 from nova_assets.model.partitions import WHOLE
+from nova_assets.model.published_version import Content, Edition
+from nova_assets.model.read_strategy import Way
 from nova_assets.model.schema import DataType, Schema
 from nova_assets.model.seal import Seal, Sealing
-from nova_assets.model.switch import Switch
 from nova_assets.model.timeline import History, Instant, Position, Standing, Step
 from nova_assets.model.token import Token
-from nova_assets.model.upkeep import Collection, Facts
-from nova_assets.model.warehouse import Entry, Known, Upload
-from nova_assets.model.way import Way
+from nova_assets.model.warehouse_contents import Entry, Known, Upload
+from nova_assets.short_repr import short_repr
 
 if TYPE_CHECKING:
     from nova_assets.model.reads import Chain, Read, Snapshot

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
 from nova_assets.model.names import twice
 from nova_assets.model.quarantine import quarantine_of
 from nova_assets.model.trigger import After, OnData, OnSealed, Trigger
-from nova_assets.model.typed import typed
-from nova_assets.similar import did_you_mean, known_names
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
+from nova_assets.suggestions import did_you_mean, known_names
 
 
 @dataclass(frozen=True, init=False)

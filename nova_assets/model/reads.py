@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
-from nova_assets.briefly import short_repr
 from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
+from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
-from nova_assets.similar import did_you_mean
+from nova_assets.short_repr import short_repr
+from nova_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa

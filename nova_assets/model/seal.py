@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.typed import typed
+from nova_assets.model.type_checks import typed
 
 Late = Literal["reopen", "quarantine"]
 

@@ -10,15 +10,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from nova_assets.briefly import short_repr
 from nova_assets.masking import get_logger
+from nova_assets.model.column_lineage import lineage_problems
 from nova_assets.model.edge import Consumes, Produces
-from nova_assets.model.lineage import lineage_problems
+from nova_assets.model.function_parameters import parameter_problems, twice, wants_context
 from nova_assets.model.names import check_name
-from nova_assets.model.parameters import parameter_problems, twice, wants_context
 from nova_assets.model.schema import Schema
-from nova_assets.model.scoped import Scoped
-from nova_assets.model.typed import typed
+from nova_assets.model.scoped_reads import Scoped
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from nova_assets.briefly import short_repr
 from nova_assets.model.block import Block
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import Schema
+from nova_assets.short_repr import short_repr
 
 Action = Literal["commit", "compact", "collect", "drop", "restore", "define"]
 """What happens to a channel; ``define`` is another definition of it, and the only one that touches no block."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import DefinitionError
 from nova_assets.model.channel import Channel
 from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.typed import typed
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
 
 Status = Literal["launched", "succeeded", "failed"]
 

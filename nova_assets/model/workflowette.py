@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from nova_assets.briefly import short_repr
 from nova_assets.model.channel import Channel
-from nova_assets.model.check import Check
+from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.function_parameters import twice
 from nova_assets.model.names import check_name
-from nova_assets.model.parameters import twice
 from nova_assets.model.task import Task
-from nova_assets.model.typed import typed
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
 
 STEPS = ("begin", "checks", "commit")
 """What every execution does besides its tasks, by the names under which Dagster shows it."""

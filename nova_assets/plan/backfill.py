@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.partitions import partition_name, partition_values
-from nova_assets.plan.judge import Needs
+from nova_assets.plan.staleness import Needs
 
 Key: TypeAlias = tuple[str, str]
 """A dataset and one of its partitions."""

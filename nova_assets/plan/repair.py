@@ -14,7 +14,7 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.damage import Damage, DamageKind
 from nova_assets.model.execution import Execution
 from nova_assets.model.ports import Firing
-from nova_assets.model.warehouse import Entry, Known, Upload
+from nova_assets.model.warehouse_contents import Entry, Known, Upload
 
 UNHEARD = timedelta(minutes=1)
 """For how long a commit is left to the run, or the sensor, that tells Dagster of it."""

@@ -10,23 +10,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from nova_assets.briefly import short_repr
 from nova_assets.errors import ModelChanged
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
-from nova_assets.model.check import Check
 from nova_assets.model.commit import HeadAt, MoveCursor
+from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of
 from nova_assets.model.reads import Change, FromPort, Port, Read, Snapshot
-from nova_assets.model.scoped import Existing, common_scope
+from nova_assets.model.scoped_reads import Existing, common_scope
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.way import ways
+from nova_assets.plan.read_strategy import ways
+from nova_assets.short_repr import short_repr
 
 Handover = Literal["stage", "pass"]
 """How an output reaches its readers: written to staging, or handed on as a frame that is not evaluated yet."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nova_assets.model.mark import Failure, Made
-from nova_assets.plan.judge import Needs, Verdict, Why, judged
+from nova_assets.model.partition_state import Failure, Made
+from nova_assets.plan.staleness import Needs, Verdict, Why, judged
 
 
 @dataclass(frozen=True)

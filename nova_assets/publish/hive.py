@@ -24,11 +24,11 @@ from zoneinfo import ZoneInfo
 
 import pyarrow.parquet as pq
 
-from nova_assets.crash import crash_point
+from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
 from nova_assets.model.arrow_types import to_arrow
-from nova_assets.model.edition import Content
 from nova_assets.model.partitions import partition_values
+from nova_assets.model.published_version import Content
 
 DONE = "_SUCCESS"
 _MINE = ".nova.json"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.crash import crash_point
+from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
 from nova_assets.model.arrow_types import to_arrow
-from nova_assets.model.edition import Content
+from nova_assets.model.published_version import Content
 from nova_assets.settings import s3_place
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
-from nova_assets.service import problems
 from nova_assets.service.deployment import Service, described
-from nova_assets.service.routes import data, health, looking, upkeep, views
+from nova_assets.service.http import problems
+from nova_assets.service.routes import data, health, maintenance, status, views
 
 _ABOUT = """Channels of one deployment: their files from views that follow their timelines, their rows as Arrow streams,
 and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives one is told
@@ -51,7 +51,7 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     problems.install(app)
     app.include_router(health.router)
     bearer = Security(HTTPBearer(auto_error=False, description="A token, as nova token add has printed it."))
-    shown = (views,) if views_only else (views, looking, data, upkeep)
+    shown = (views,) if views_only else (views, status, data, maintenance)
     for router in (health.counted, *(module.router for module in shown)):
         app.include_router(router, dependencies=[bearer, Depends(described)])
     return app

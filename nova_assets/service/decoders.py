@@ -16,7 +16,7 @@ from nova_assets.errors import BadRecord, RequestRefused, ServiceBusy
 from nova_assets.formats.worker_pool import WorkerDied, WorkerLate, WorkerPool, WorkersBusy
 from nova_assets.masking import get_logger
 from nova_assets.model.schema import Schema
-from nova_assets.service.problems import error_of
+from nova_assets.service.http.problems import error_of
 
 log = get_logger("nova_assets.service")
 
@@ -32,7 +32,7 @@ class Decoders:
     """
 
     def __init__(self, at_once: int = min(4, max(2, (os.cpu_count() or 2) // 2))) -> None:
-        self._workers = WorkerPool("nova_assets.service.decoding", at_once)
+        self._workers = WorkerPool("nova_assets.service.decode_worker", at_once)
 
     def table(self, body: Path, kind: str, schema: Schema | None, most: int, seconds: float) -> pa.Table:
         """The rows of a body. They lie in a file beside it, which may be deleted as long as the table is there.

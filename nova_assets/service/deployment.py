@@ -13,20 +13,20 @@ from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.responses import Response
 
 from nova_assets.errors import RequestRefused, ServiceUnavailable
+from nova_assets.file_views.query_handler import Desk
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import Position
 from nova_assets.model.token import Right
-from nova_assets.service.caller import Caller
-from nova_assets.service.config import ServiceConfig
 from nova_assets.service.decoders import Decoders
-from nova_assets.service.media import JSON
-from nova_assets.service.observe import Observed
+from nova_assets.service.http.active_requests import Work
+from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.media_types import JSON
+from nova_assets.service.http.metrics import Observed
 from nova_assets.service.shapes.shape import Problem
 from nova_assets.service.uploads import Spool
-from nova_assets.service.work import Work
-from nova_assets.store import Store
-from nova_assets.views.desk import Desk
+from nova_assets.store.store import Store
 
 _DEFINED = 5.0
 """Seconds for which a channel's definition is not looked up again."""

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from nova_assets.errors import RequestRefused
-from nova_assets.service.media import ARROW, LINES, PARQUET
+from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 
 _TYPES = {
     ARROW: "arrow",

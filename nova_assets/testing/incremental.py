@@ -13,7 +13,7 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.block import Kind
 from nova_assets.model.project import Project
 from nova_assets.model.schema import DELETED
-from nova_assets.testing.shrink import Lists, shrink
+from nova_assets.testing.shrinking import Lists, shrink
 from nova_assets.testing.world import Rows, World, difference, for_tiny_queries, rows_of
 
 _MOST_ROWS = 12

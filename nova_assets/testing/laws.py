@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.model.channel import Channel
-from nova_assets.model.function import FunctionRef
+from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import COMBINERS, Custom, Keyed, MergeModel
-from nova_assets.store import Store
-from nova_assets.testing.shrink import shrink
+from nova_assets.store.store import Store
+from nova_assets.testing.shrinking import shrink
 from nova_assets.testing.world import (
     Rows,
     World,

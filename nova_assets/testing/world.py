@@ -9,11 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nova_assets.engine.limits import using
+from nova_assets.engine.session.shared_settings import using
 from nova_assets.model.project import Project
 from nova_assets.model.schema import DELETED
-from nova_assets.opening import open as open_store
-from nova_assets.store import Store
+from nova_assets.store.store import Store
+from nova_assets.wiring.open_store import open as open_store
 
 Rows = list[dict[str, Any]]
 

@@ -19,10 +19,10 @@ from sqlalchemy.engine import make_url
 import nova_assets as nova
 from nova_assets.catalog import database as database_module
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
+from nova_assets.execution.warehouse_identity import adopt_warehouse
 from nova_assets.model.execution import Begin
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
-from nova_assets.warehouse import adopt_warehouse
+from nova_assets.store.store import Store
 from nova_assets_tests import postgres
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.faulty_line import AtCommit, Fault, FaultyLine

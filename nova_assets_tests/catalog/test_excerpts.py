@@ -18,11 +18,11 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.tables import blocks, channels, commits, files
 from nova_assets.errors import BlockCollected
+from nova_assets.file_views.storage import InMemory
+from nova_assets.file_views.timeline_follower import Follower
 from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.views.follower import Follower
-from nova_assets.views.storage import InMemory
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 PLAIN, ONE, TWO = ("",), ("p=a", "p=b", "p=c"), ("p=a/q=x", "p=a/q=y", "p=b/q=x")

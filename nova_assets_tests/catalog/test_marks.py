@@ -16,8 +16,8 @@ from nova_assets.model.backfill import Backfill
 from nova_assets.model.block import Kind, Manifest
 from nova_assets.model.commit import CommitRequest, Publish
 from nova_assets.model.execution import Begin, Execution
-from nova_assets.model.mark import Made
 from nova_assets.model.merge import Append
+from nova_assets.model.partition_state import Made
 from nova_assets.model.schema import parse_ddl
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)

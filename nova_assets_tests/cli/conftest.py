@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.cli.main import cli
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cli import shop
 from nova_assets_tests.stub_engine import StubEngine
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import nova_assets
-from nova_assets.model.evolution import reconcile
 from nova_assets.model.schema import schema_of
-from nova_assets.similar import similar
-from nova_assets.store import Store
+from nova_assets.model.schema_evolution import reconcile
+from nova_assets.store.store import Store
+from nova_assets.suggestions import similar
 from nova_assets_tests.cli.conftest import Nova
 
 pytestmark = pytest.mark.usefixtures("with_shop")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
 ORDERS = [{"id": 1, "item": "tea", "price": 2.5}]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nova_assets.cli import look
+from nova_assets.cli import channels
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import dynamic
-from nova_assets.plan.picture import picture
-from nova_assets.store import Store
+from nova_assets.plan.timeline_chart import picture
+from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
 ORDERS = [{"id": 1, "item": "tea", "price": 2.5}, {"id": 2, "item": "jam", "price": 4.0}]
@@ -151,7 +151,7 @@ def test_timeline_on_a_narrow_terminal_keeps_its_lines(nova: Nova, stub_store: S
     whole = picture(stub_store.catalog.outlines(["orders"])["orders"])
     for width in (40, 80):
         console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO(), markup=False)
-        look._show_timeline(console, whole, stub_store.timeline("orders")[:1])
+        channels._show_timeline(console, whole, stub_store.timeline("orders")[:1])
         shown = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert max(map(len, shown)) <= width
         assert sum(line.startswith("sell") for line in shown) == 1

@@ -7,9 +7,9 @@ from textwrap import dedent
 
 import pytest
 
-from nova_assets.cli.picture import drawn
-from nova_assets.model.outline import Outline, Span
-from nova_assets.plan.picture import picture
+from nova_assets.cli.timeline_chart import drawn
+from nova_assets.model.channel_outline import Outline, Span
+from nova_assets.plan.timeline_chart import picture
 from nova_assets_tests.plan.outlines import of_day, outline
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nova_assets.model.channel import Channel
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
 ROOT = Path(__file__).resolve().parents[2]

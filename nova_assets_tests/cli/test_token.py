@@ -9,7 +9,7 @@ import pytest
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.model.token import parse
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
 

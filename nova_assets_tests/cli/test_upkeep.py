@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nova_assets
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
 

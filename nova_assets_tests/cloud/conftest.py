@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from nova_assets.engine import disk
+from nova_assets.engine.storage import file_io
 from nova_assets_tests.cloud.faulty_s3 import FaultyS3
 
 CREDENTIALS = {
@@ -42,16 +42,16 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
         for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.endpoint}.items():
             monkeypatch.setenv(name, value)
         urlopen(Request(f"{server.endpoint}/moto-api/reset", method="POST")).close()
-        disk._s3.cache_clear()
+        file_io._s3.cache_clear()
         boto3.client("s3", endpoint_url=server.endpoint).create_bucket(Bucket="lake")
         server.counted()
         yield server
-        disk._s3.cache_clear()
+        file_io._s3.cache_clear()
 
 
 @pytest.fixture
 def s3(endpoint: str) -> Iterator[Any]:
     """A client of it, while no other is remembered."""
-    disk._s3.cache_clear()
+    file_io._s3.cache_clear()
     yield boto3.client("s3", endpoint_url=endpoint)
-    disk._s3.cache_clear()
+    file_io._s3.cache_clear()

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import nova_assets as nova
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 channel = nova.Channel("c", merge=nova.Upsert(key="k"), schema="k bigint NOT NULL, v string")
 

@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 import nova_assets as nova
-from nova_assets_tests.ingest.landing import DDL, row
+from nova_assets_tests.sources.landing import DDL, row
 
 LOCATION = "s3://logs/raw"
 

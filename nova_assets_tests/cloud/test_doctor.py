@@ -8,8 +8,8 @@ import boto3
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.remote import open_warehouse
-from nova_assets.repair import Repair
+from nova_assets.engine.storage.remote_warehouse import open_warehouse
+from nova_assets.operations.repair import Repair
 from nova_assets_tests.cloud.faulty_s3 import FaultyS3, Kind
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SourceUnavailable
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cloud.faulty_s3 import Fault, FaultyS3
 
 pytestmark = pytest.mark.slow

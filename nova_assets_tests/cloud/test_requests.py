@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.cloud.faulty_s3 import FaultyS3
 
 pytestmark = pytest.mark.slow

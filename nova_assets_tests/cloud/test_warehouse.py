@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.slow
 

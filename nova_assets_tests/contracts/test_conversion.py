@@ -23,10 +23,10 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
-from nova_assets.engine.large_parquet import LargeParquet, read_part
-from nova_assets.formats import arrow
-from nova_assets.model.evolution import reconcile
+from nova_assets.engine.inputs.large_parquet import LargeParquet, read_part
+from nova_assets.formats import schema_fit
 from nova_assets.model.schema import Schema, parse_ddl
+from nova_assets.model.schema_evolution import reconcile
 
 
 class _Mark:
@@ -336,7 +336,7 @@ def taken(store: nova.Store, data: Any, declared: str) -> Any:
     except (nova.SchemaMismatch, nova.BadRecord) as error:
         assert "'v'" in str(error) or "column v " in str(error), error
         return REFUSED
-    return arrow.fit(table, schema).column("v").to_pylist()[0]
+    return schema_fit.fit(table, schema).column("v").to_pylist()[0]
 
 
 def same(result: Any, expected: Any) -> bool:
@@ -374,7 +374,7 @@ def test_parquet_that_is_too_big_for_memory_is_read_by_the_same_rules(tmp_path: 
         except nova.SchemaMismatch as error:
             assert "'v'" in str(error) or "column v " in str(error), error
             return REFUSED
-        return arrow.fit(table, schema).column("v").to_pylist()[0]
+        return schema_fit.fit(table, schema).column("v").to_pylist()[0]
 
     wrong = []
     for case in cases():
@@ -422,9 +422,9 @@ def test_a_refusal_names_column_row_and_value_and_changes_nothing(name: str, tmp
 @pytest.mark.spark
 def test_spark_frames_follow_the_same_rules(tmp_path: Path, spark: Any) -> None:
     """All values that arrive in one insert, as one column each; each that is refused in a frame of its own."""
-    from nova_assets.engine.convert import convert_frame, refusal_of
-    from nova_assets.engine.limits import using
-    from nova_assets.engine.session import WRITING
+    from nova_assets.engine.rows.conversion import convert_frame, refusal_of
+    from nova_assets.engine.session.session import WRITING
+    from nova_assets.engine.session.shared_settings import using
 
     sayable = []
     for case in cases():

@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.engine.versions import frame_of
-from nova_assets.store import Store
-from nova_assets_tests.runtime.test_histories import MODELS, apply, naive
+from nova_assets.engine.rows.spark_versions import frame_of
+from nova_assets.store.store import Store
+from nova_assets_tests.execution.test_histories import MODELS, apply, naive
 from nova_assets_tests.stub_engine import Row
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.take import take
+from nova_assets.engine.inputs.inputs import take
 
 VALUES: tuple[Any, ...] = (
     True,

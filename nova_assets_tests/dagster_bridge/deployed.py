@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 
 DEFINITIONS = """

@@ -13,11 +13,11 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.catalog.publishers import EXPIRY
+from nova_assets.catalog.dagster_publishers import EXPIRY
 from nova_assets.dagster_bridge.publisher import claimed_channels, publish
 from nova_assets.dagster_bridge.repair import DagsterRepair
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]

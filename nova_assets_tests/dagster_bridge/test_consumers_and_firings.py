@@ -25,7 +25,7 @@ from nova_assets.dagster_bridge import build_definitions, publisher, resources
 from nova_assets.dagster_bridge.triggers import evaluate
 from nova_assets.model.execution import Begin
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]

@@ -12,10 +12,10 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions
+from nova_assets.dagster_bridge.partition_mappings import told_mapping
 from nova_assets.dagster_bridge.partitions import key_of, partitions_def
-from nova_assets.dagster_bridge.relations import told_mapping
-from nova_assets.model.lineage import column_lineage
-from nova_assets.sql.datasets import queries_of
+from nova_assets.model.column_lineage import column_lineage
+from nova_assets.sql.datasets.datasets import queries_of
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 

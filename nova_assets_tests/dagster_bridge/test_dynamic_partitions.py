@@ -14,7 +14,7 @@ from dagster._cli.asset import asset_cli
 
 from nova_assets.dagster_bridge import resources
 from nova_assets.dagster_bridge.triggers import evaluate
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import opened
 

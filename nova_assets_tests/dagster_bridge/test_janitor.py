@@ -12,9 +12,9 @@ from dagster._core.launcher.sync_in_memory_run_launcher import SyncInMemoryRunLa
 from dagster._core.utils import make_new_run_id
 
 from nova_assets.dagster_bridge.janitor import INTERVAL, Suspected, report_lost
+from nova_assets.execution.runtime import Runtime
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.execution import Begin
-from nova_assets.runtime import Runtime
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, opened
 

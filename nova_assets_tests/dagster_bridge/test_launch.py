@@ -10,7 +10,7 @@ from dagster._core.scheduler.instigation import InstigatorStatus
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import launch_due
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, comes_to_rest, firings, insert, keys, opened
 

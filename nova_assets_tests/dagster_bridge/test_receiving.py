@@ -14,9 +14,9 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.dagster_bridge import build_definitions, receiving
+from nova_assets.dagster_bridge import arrivals, build_definitions
+from nova_assets.dagster_bridge.arrivals import Inboxes, due
 from nova_assets.dagster_bridge.publisher import publish
-from nova_assets.dagster_bridge.receiving import Inboxes, due
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
@@ -74,7 +74,7 @@ def test_the_sensor_sees_what_arrives(it: Deployment, monkeypatch: pytest.Monkey
     assert it.tick(busy=True) is None
     assert it.store.receive("actions", look=False).rows == 1, "the run finds what the sensor was told of"
     assert it.tick() is None
-    monkeypatch.setattr(receiving, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(arrivals, "LOOK_EVERY", 0.0)
     assert it.tick() == {"channels": ["actions"], "look": True}, "now and then all is looked through again"
 
 
@@ -104,7 +104,7 @@ def test_a_source_that_does_not_answer_fails_the_run_and_says_so(it: Deployment)
 
 
 def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "LOOK_EVERY", 10.0**7)
+    monkeypatch.setattr(arrivals, "LOOK_EVERY", 10.0**7)
     start = datetime(2024, 1, 1, 12, tzinfo=UTC)
     landing = tmp_path / "landing"
     landing.mkdir()

@@ -12,13 +12,13 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.crash import crash_point
+from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.dagster_bridge.publisher import publish
 from nova_assets.dagster_bridge.repair import DagsterRepair, opened
 from nova_assets.model.damage import Damage
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]

@@ -11,8 +11,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.dagster_bridge.triggers import evaluate
-from nova_assets.due import partition_facts
-from nova_assets.store import Store
+from nova_assets.execution.trigger_state import partition_facts
+from nova_assets.store.store import Store
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 

@@ -13,7 +13,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions
-from nova_assets.dagster_bridge.tables import due
+from nova_assets.dagster_bridge.published_tables import due
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 

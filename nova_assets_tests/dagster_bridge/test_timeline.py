@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import dagster as dg
 import pytest
 
-from nova_assets.dagster_bridge import timeline
+from nova_assets.dagster_bridge import timeline_metadata
 from nova_assets.dagster_bridge.publisher import publish
-from nova_assets.dagster_bridge.timeline import LAGS, with_observations
+from nova_assets.dagster_bridge.timeline_metadata import LAGS, with_observations
 from nova_assets_tests.dagster_bridge.test_dagster import World, rows
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
@@ -75,7 +75,7 @@ def test_what_cannot_be_drawn_fails_no_commit(world: World, monkeypatch: pytest.
     def broken(*_: Any) -> str:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(timeline, "svg", broken)
+    monkeypatch.setattr(timeline_metadata, "svg", broken)
     world.store.insert("source", rows(1))
     ended = world.run()
     assert ended.success and world.store.catalog.channel("copy").head == 1

@@ -13,9 +13,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import resources
-from nova_assets.dagster_bridge.upkeep import look_after
+from nova_assets.dagster_bridge.maintenance import look_after
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]

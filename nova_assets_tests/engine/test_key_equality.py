@@ -18,10 +18,10 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.arrow_types import to_arrow
-from nova_assets.model.layout import HASHED_TYPES
+from nova_assets.model.block_layout import HASHED_TYPES
 from nova_assets.model.schema import parse_ddl
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 NAN = math.nan
 FLOATS = [0.0, -0.0, NAN, -NAN, 1.5, -1.5, math.inf, -math.inf, 5e-324, None]
@@ -76,7 +76,7 @@ class Keys:
 
 
 def keys_of(types: list[str], spark: Any) -> Keys:
-    from nova_assets.engine.versions import frame_of
+    from nova_assets.engine.rows.spark_versions import frame_of
 
     firsts = {f"k{n}": VALUES[t][0] for n, t in enumerate(types)}
     rows = [{**firsts, f"k{n}": v} for n, t in enumerate(types) for v in (VALUES[t] if n == 0 else VALUES[t][1:])]
@@ -121,7 +121,7 @@ def stores(tmp_path: Path, spark: Any) -> Iterator[Any]:
 def test_r11_a_key_is_what_group_by_takes_for_one(
     which: str, strategy: str, stores: Any, spark: Any, request: pytest.FixtureRequest
 ) -> None:
-    from nova_assets.engine.versions import frame_of
+    from nova_assets.engine.rows.spark_versions import frame_of
 
     keys: Keys = request.getfixturevalue(which)
     several = [c for c in keys.classes if len(c) > 1]

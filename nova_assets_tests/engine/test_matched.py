@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.engine.matched import matched
+from nova_assets.engine.read.matching_keys import matched
 
 VALUES: dict[str, Any] = {
     "int": (pa.int64(), st.integers(-2, 3)),

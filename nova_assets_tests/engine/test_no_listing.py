@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.listings import Listings, NoCounting
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine import roll
+from nova_assets.engine.write import small_files
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 
 def filled(root: Path, spark: Any = None, way: str = "auto") -> Store:
@@ -54,8 +54,8 @@ def test_rolled_here_or_by_spark(spark: Any, tmp_path: Path) -> None:
 
 
 def test_row_groups_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roll, "_ROW_GROUP", 200)
-    monkeypatch.setattr(roll, "FILE_BYTES", 1000)
+    monkeypatch.setattr(small_files, "_ROW_GROUP", 200)
+    monkeypatch.setattr(small_files, "FILE_BYTES", 1000)
     store = filled(tmp_path)
     before = rows(store)
     assert store.compact("c") is not None

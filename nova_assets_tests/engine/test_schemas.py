@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.spark
 

@@ -17,14 +17,14 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
-from nova_assets.engine import roll
-from nova_assets.engine.streaming import Streaming
+from nova_assets.engine.read.streaming import Streaming
+from nova_assets.engine.write import small_files
 from nova_assets.errors import FileMissing, SchemaMismatch
-from nova_assets.formats import batches
+from nova_assets.formats import record_batches
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Snapshot, Together
-from nova_assets.plan import portions, size
-from nova_assets.selection import Selection
-from nova_assets.store import Store
+from nova_assets.operations.selection import Selection
+from nova_assets.plan import partial_reads, partition_size
+from nova_assets.store.store import Store
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.listings import Listings, NoCounting
 
@@ -71,10 +71,10 @@ def with_spark(tmp_path: Path, spark: Any) -> Iterator[Store]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several buckets, batches and portions of very little."""
-    monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(size, "LARGEST_BYTES", 3000)
-    monkeypatch.setattr(batches, "ROWS", 7)
-    monkeypatch.setattr(portions, "PORTION_BYTES", 1)
+    monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(partition_size, "LARGEST_BYTES", 3000)
+    monkeypatch.setattr(record_batches, "ROWS", 7)
+    monkeypatch.setattr(partial_reads, "PORTION_BYTES", 1)
 
 
 def given(name: str, rng: random.Random, rows: int, *, deletes: bool = True) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def streamed(selection: Selection) -> pa.Table:
     reader = selection.to_batches()
     found = list(reader)
     assert all(b.schema.equals(reader.schema) for b in found)
-    assert all(0 < b.num_rows <= batches.ROWS for b in found)
+    assert all(0 < b.num_rows <= record_batches.ROWS for b in found)
     return pa.Table.from_batches(found, reader.schema)
 
 
@@ -232,9 +232,9 @@ def test_no_file_is_open_while_nobody_reads(name: str, store: Store, tmp_path: P
 
 @pytest.mark.parametrize("merge", [nova.Append(), nova.Upsert(key="k")])
 def test_memory_is_that_of_a_row_group_or_a_cell(merge: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roll, "_ROW_GROUP", 2**20)
-    monkeypatch.setattr(size, "BUCKET_BYTES", 2**20)
-    monkeypatch.setattr(batches, "ROWS", 10_000)
+    monkeypatch.setattr(small_files, "_ROW_GROUP", 2**20)
+    monkeypatch.setattr(partition_size, "BUCKET_BYTES", 2**20)
+    monkeypatch.setattr(record_batches, "ROWS", 10_000)
     store.register(nova.Channel("c", merge=merge, schema="k bigint, t string"))
     rng = random.Random(3)
     texts = [rng.randbytes(50).hex() for _ in range(10_000)]

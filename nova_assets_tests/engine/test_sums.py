@@ -14,7 +14,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.model.commit import CommitRequest
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 MOST = 2**31 - 1
 
@@ -221,7 +221,7 @@ def test_the_first_data_is_held_to_the_merge_model_too(store: Store) -> None:
 
 @pytest.mark.spark
 def test_a_channel_that_has_overflowed_says_how_it_is_mended(tmp_path: Path, spark: Any, monkeypatch: Any) -> None:
-    from nova_assets.staging import Staging
+    from nova_assets.execution.staging import Staging
 
     with opened(tmp_path, spark) as store, monkeypatch.context() as before:
         before.setattr(Staging, "_check_sums", lambda *_: None)  # as it was, when nothing was checked

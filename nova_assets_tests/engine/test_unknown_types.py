@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 
 @pytest.fixture

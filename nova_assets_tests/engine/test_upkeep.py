@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.memory import compute
-from nova_assets.model.compacting import Compacting
+from nova_assets.engine.read.in_memory import compute
+from nova_assets.model.compaction import Compacting
 from nova_assets.model.reads import Chain, Snapshot
-from nova_assets.plan import modes, way
+from nova_assets.plan import modes, read_strategy
 
 pytestmark = pytest.mark.spark
 DDL = "p string, k bigint, v bigint"
@@ -35,7 +35,7 @@ def test_a_compacted_channel_answers_as_before(
     channel: nova.Channel, in_memory: bool, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not in_memory:
-        monkeypatch.setattr(way, "MEMORY_ROWS", -1)
+        monkeypatch.setattr(read_strategy, "MEMORY_ROWS", -1)
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
         for n in range(4):

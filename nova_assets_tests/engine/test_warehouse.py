@@ -9,7 +9,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.files import Warehouse
+from nova_assets.engine.storage.warehouse import Warehouse
 
 
 @pytest.fixture

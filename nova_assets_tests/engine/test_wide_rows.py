@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.limits import scope, using
-from nova_assets.plan.width import Width
+from nova_assets.engine.session.shared_settings import scope, using
+from nova_assets.plan.batch_size import Width
 
 pytestmark = pytest.mark.spark
 

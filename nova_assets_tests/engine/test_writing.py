@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.engine import resolver
-from nova_assets.engine.types import from_struct
+from nova_assets.engine.rows.spark_types import from_struct
+from nova_assets.engine.write import repeated_keys
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.schema import parse_ddl
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Blocks of any size go the way of small ones, or that of large ones."""
     if request.param == "spark":
         for limit in ("ARROW_ROWS", "ARROW_BYTES", "PYTHON_ROWS"):
-            monkeypatch.setattr(resolver, limit, 0)
+            monkeypatch.setattr(repeated_keys, limit, 0)
     return str(request.param)
 
 
@@ -139,9 +139,9 @@ def test_r4_what_was_checked_is_what_was_written(store: Store, spark: Any) -> No
 
 
 def test_many_deltas_are_put_in_order_by_a_join(store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nova_assets.engine import read
+    from nova_assets.engine.read import spark_read
 
-    monkeypatch.setattr(read, "_LITERAL_FILES", 3)
+    monkeypatch.setattr(spark_read, "_LITERAL_FILES", 3)
     for n in range(6):
         store.insert("upsert", [row(n % 2, n, n)])
     assert told(store, "upsert") == [(0, 4, 4, "0@4"), (1, 5, 5, "1@5")]

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
-from nova_assets.engine import disk
+from nova_assets.engine.storage import file_io
 
 TIMES = [
     datetime(1, 3, 1, 12),
@@ -35,7 +35,7 @@ def test_times_of_int96_arrive_whole(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
     rows = inserted(tmp_path, tmp_path / "t.parquet", "t timestamp, l array<timestamp>")
     assert rows == {"t": INSTANTS, "l": [[t] for t in INSTANTS]}
-    assert disk.opened(str(tmp_path / "t.parquet")).read()["t"].to_pylist() == TIMES, "of external channels, too"
+    assert file_io.opened(str(tmp_path / "t.parquet")).read()["t"].to_pylist() == TIMES, "of external channels, too"
 
 
 def test_times_that_the_reader_of_orc_lacks_are_refused_by_their_cause(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_times_that_the_reader_of_orc_lacks_are_refused_by_their_cause(tmp_path:
 
 @pytest.mark.spark
 def test_files_of_spark_s_own_writer(tmp_path: Path, spark: Any) -> None:
-    from nova_assets.engine.limits import using
+    from nova_assets.engine.session.shared_settings import using
 
     pq.write_table(pa.table({"t": pa.array(TIMES, pa.timestamp("us")), "i": INSTANTS}), tmp_path / "t.parquet")
     frame = spark.read.parquet(str(tmp_path / "t.parquet")).coalesce(1)

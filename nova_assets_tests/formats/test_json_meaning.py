@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.formats.file import File
-from nova_assets.formats.outcome import Parsed
+from nova_assets.formats.input_file import File
+from nova_assets.formats.read_outcome import Parsed
 from nova_assets.formats.readers import read, read_what_is_right
 from nova_assets.model.schema import parse_ddl
 

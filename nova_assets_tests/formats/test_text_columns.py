@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.formats.file import File
+from nova_assets.formats.input_file import File
 from nova_assets.formats.readers import read, read_what_is_right
 from nova_assets.formats.text_columns import convert_text
 from nova_assets.model.arrow_types import arrow_type

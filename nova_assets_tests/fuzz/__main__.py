@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _session() -> Any:
-    from nova_assets.engine.session import Session
+    from nova_assets.engine.session.session import Session
 
     return Session().get()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.fuzz.commands import DELETED, Command
 from nova_assets_tests.fuzz.comparison import Comparison, Difference
 from nova_assets_tests.fuzz.naive import Change, Column, Event, NaiveChannel, State, projected

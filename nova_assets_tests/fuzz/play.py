@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nova_assets.plan import size
+from nova_assets.plan import partition_size
 from nova_assets_tests.fuzz.commands import Chooser, Command
 from nova_assets_tests.fuzz.comparison import Difference
 from nova_assets_tests.fuzz.history import History, Stale
@@ -24,13 +24,13 @@ SMALL_BYTES = 600
 @contextmanager
 def small_files(small: bool) -> Iterator[None]:
     """Buckets and files of a few rows."""
-    before = size.BUCKET_BYTES, size.LARGEST_BYTES
+    before = partition_size.BUCKET_BYTES, partition_size.LARGEST_BYTES
     if small:
-        size.BUCKET_BYTES = size.LARGEST_BYTES = SMALL_BYTES
+        partition_size.BUCKET_BYTES = partition_size.LARGEST_BYTES = SMALL_BYTES
     try:
         yield
     finally:
-        size.BUCKET_BYTES, size.LARGEST_BYTES = before
+        partition_size.BUCKET_BYTES, partition_size.LARGEST_BYTES = before
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,16 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def compacted_blocks_take_the_newest_schema(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nova_assets.plan.compact._schema_of", lambda compact, track, history: history.schema)
+    patch.setattr("nova_assets.plan.compaction._schema_of", lambda compact, track, history: history.schema)
 
 
 def sums_overflow(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nova_assets.staging.Staging._check_sums", lambda *arguments: None)
+    patch.setattr("nova_assets.execution.staging.Staging._check_sums", lambda *arguments: None)
 
 
 def zeros_of_two_signs_are_two_keys(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nova_assets.engine.target.canonical_columns", lambda schema, names: ())
-    patch.setattr("nova_assets.engine.keys.canonical", lambda value: value)
+    patch.setattr("nova_assets.engine.write.target.canonical_columns", lambda schema, names: ())
+    patch.setattr("nova_assets.engine.write.key_checks.canonical", lambda value: value)
 
 
 def deltas_are_chained_out_of_order(patch: pytest.MonkeyPatch) -> None:

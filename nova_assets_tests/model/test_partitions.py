@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.model.clock import clock_hours
+from nova_assets.model.local_hours import clock_hours
 from nova_assets.model.partitions import parse_partition, partition_name, partition_values, scope_of, within
-from nova_assets.sql.series import Series
+from nova_assets.sql.statement.timeseries import Series
 
 texts = st.one_of(
     st.none(), st.text(max_size=40), st.sampled_from(["/", "..", "a=b", "__null__", "", "%2F", "é 🚀", "\n"])

@@ -10,7 +10,7 @@ from typing import Any
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 
 WIDE = ", ".join(f"a_column_with_a_long_name_{n} decimal(38,18)" for n in range(40))

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from nova_assets.model.block import Block, DataFile, Kind, Manifest
-from nova_assets.model.layout import Hashed, Layout, Ranged
+from nova_assets.model.block_layout import Hashed, Layout, Ranged
 from nova_assets.model.merge import Keyed, Upsert
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema, schema_of
-from nova_assets.plan.cells import Bucket, Cell, Side, Span, cells, compared, touched
-from nova_assets.plan.layout import apart, changed_range, laid
-from nova_assets.plan.size import BUCKET_ROWS, MANY_BUCKETS, Size, bucket_bytes, buckets_for, pieces_for
-from nova_assets.plan.way import best, chosen, ways
+from nova_assets.plan.block_layout import apart, changed_range, laid
+from nova_assets.plan.merge_units import Bucket, Cell, Side, Span, cells, compared, touched
+from nova_assets.plan.partition_size import BUCKET_ROWS, MANY_BUCKETS, Size, bucket_bytes, buckets_for, pieces_for
+from nova_assets.plan.read_strategy import best, chosen, ways
 
 BITS = 8
 SCHEMA = schema_of("k bigint, v string")

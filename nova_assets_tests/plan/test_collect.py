@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from nova_assets.model.compacting import Compacting
+from nova_assets.model.compaction import Compacting
+from nova_assets.model.maintenance import Facts, Held, Reader
 from nova_assets.model.merge import Upsert
 from nova_assets.model.reads import Diff
-from nova_assets.model.upkeep import Facts, Held, Reader
 from nova_assets.plan import modes
-from nova_assets.plan.collect import collectable, judge
-from nova_assets.plan.compact import due, forced
+from nova_assets.plan.compaction import due, forced
+from nova_assets.plan.garbage_collection import collectable, judge
 from nova_assets_tests.plan.histories import block, history
 
 

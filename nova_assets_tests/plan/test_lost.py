@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from nova_assets.errors import BlockCollected
 from nova_assets.model.damage import Damage
+from nova_assets.model.maintenance import Facts, Reader
 from nova_assets.model.merge import Upsert
-from nova_assets.model.upkeep import Facts, Reader
 from nova_assets.plan import modes
-from nova_assets.plan.lost import answered, given_up, losses, lost_files, newest_whole, without
+from nova_assets.plan.lost_files import answered, given_up, losses, lost_files, newest_whole, without
 from nova_assets_tests.plan.histories import block, history
 
 KEYED = Upsert(key="k")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.outline import Span
-from nova_assets.plan.picture import Lane, picture
+from nova_assets.model.channel_outline import Span
+from nova_assets.plan.timeline_chart import Lane, picture
 from nova_assets_tests.plan.outlines import of_day, outline
 
 

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.compacting import Compacting
+from nova_assets.model.compaction import Compacting
 from nova_assets.model.merge import Append, Upsert
 from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
-from nova_assets.plan.compact import kept_files, pieces
+from nova_assets.plan.compaction import kept_files, pieces
 
 SCHEMA = parse_ddl("k bigint")
 TARGET = 128

@@ -9,7 +9,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.seal import Seal, Sealing
-from nova_assets.plan.sealing import Due, Situation, groups, judge
+from nova_assets.plan.seal import Due, Situation, groups, judge
 
 DAY = nova.daily("dt", start="2024-01-01")
 HOUR = nova.hourly("hr", start="2024-01-01")

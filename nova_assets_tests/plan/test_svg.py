@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nova_assets.model.outline import Span
-from nova_assets.plan.picture import picture
-from nova_assets.plan.svg import svg
+from nova_assets.model.channel_outline import Span
+from nova_assets.plan.chart_svg import svg
+from nova_assets.plan.timeline_chart import picture
 from nova_assets_tests.plan.outlines import of_day, outline
 
 SPACE = "{http://www.w3.org/2000/svg}"

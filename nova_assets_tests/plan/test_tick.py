@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.model.mark import Failure, Made
+from nova_assets.model.partition_state import Failure, Made
 from nova_assets.plan.tick import Batch, Facts, Policy, tick
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.merge import Append
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
 from nova_assets.model.schema import Schema
-from nova_assets.plan.width import (
+from nova_assets.plan.batch_size import (
     ARROW_BYTES,
     READER_BYTES,
     SPLIT_BYTES,

@@ -15,8 +15,8 @@ import pytest
 import nova_assets as nova
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import DataFile
-from nova_assets.model.edition import Content
 from nova_assets.model.partitions import Dimension
+from nova_assets.model.published_version import Content
 from nova_assets.model.schema import parse_ddl
 from nova_assets.publish.hive import HiveFolder
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.model.edition import Content
+from nova_assets.model.published_version import Content
 from nova_assets.model.schema import Schema
 from nova_assets.publish.hive import HiveFolder, hive_folder
 from nova_assets.publish.iceberg import own_catalog

@@ -16,7 +16,7 @@ from typing import TypeVar
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.contention_worker import project
 from nova_assets_tests.stub_engine import StubEngine
 

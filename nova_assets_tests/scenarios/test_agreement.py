@@ -10,7 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SqlError
-from nova_assets.sql import types
+from nova_assets.sql.types import types
 from nova_assets.testing import World
 
 pytestmark = pytest.mark.spark
@@ -49,7 +49,7 @@ def test_a_wrong_rule_is_noticed_at_the_run(run: Any, monkeypatch: pytest.Monkey
     def wrong(*arguments: Any) -> Any:
         return nova.model.schema.parse_ddl(str(right(*arguments)).replace("bigint", "int"))  # type: ignore[attr-defined]
 
-    monkeypatch.setattr("nova_assets.sql.building.schema_of_query", wrong)
+    monkeypatch.setattr("nova_assets.sql.datasets.graph_builder.schema_of_query", wrong)
     with pytest.raises(SqlError, match="column 'n' is int by the rules of nova, and bigint by Spark"):
         run("SELECT COUNT(*) AS n FROM sales")
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.engine.versions import collected
+from nova_assets.engine.rows.spark_versions import collected
 
 pytestmark = pytest.mark.spark
 

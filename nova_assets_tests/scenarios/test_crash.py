@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.crash import CRASH_POINTS
+from nova_assets.crash_points import CRASH_POINTS
 from nova_assets_tests.scenarios.crash_worker import GRACE, LEASE, open_store, rows
 
 OTHERS = ("sweep", "publish", "collect", "repair", "fire", "receive", "seal", "edition")

@@ -10,7 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import InputsMissing, PartitionError, TaskFailed
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets.testing import World
 
 pytestmark = pytest.mark.spark

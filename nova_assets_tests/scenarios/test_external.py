@@ -24,7 +24,7 @@ from nova_assets.errors import (
     SchemaMismatch,
     SourceUnavailable,
 )
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets.testing import World
 
 pytestmark = pytest.mark.spark
@@ -201,7 +201,7 @@ def test_a_look_that_is_older_than_what_is_known_commits_nothing(
 
 
 def test_it_is_refreshed_some_partitions_at_a_time(tills: Tills, opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nova_assets.refreshing.SLICE", 3)
+    monkeypatch.setattr("nova_assets.operations.external_tables.SLICE", 3)
     tills.all_of_it()
     store = opened()
     assert store.refresh("tickets").seq == 2
@@ -359,7 +359,7 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         store = opened()
         path = tills.sell("2022-03-30", "Paris", "1.00")
         path.write_bytes(b"x" * path.stat().st_size)
-        from nova_assets.model.external import Seen
+        from nova_assets.model.external_table import Seen
 
         store.engine.described(store.project.channel("tickets"), "", [Seen(str(path), path.stat().st_size, 1)])
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.faults import fault
+from nova_assets.user_code_errors import fault
 
 source, out = nova.Channel("source", schema="k int, v string"), nova.Channel("out", schema="k int, v string")
 

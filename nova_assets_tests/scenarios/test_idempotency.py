@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, text
 
 import nova_assets as nova
-from nova_assets.engine.digest import Digest, digest_of, digest_of_frame
+from nova_assets.engine.write.row_digest import Digest, digest_of, digest_of_frame
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.schema import parse_ddl
 

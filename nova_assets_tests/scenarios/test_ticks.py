@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from nova_assets.crash import CRASH_POINTS
+from nova_assets.crash_points import CRASH_POINTS
 from nova_assets.plan.tick import Policy
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.tick_worker import DAYS, LEASE, STORES, TASKS, open_store
 
 POINTS = [p for p in CRASH_POINTS if p.startswith(("begin", "stage", "task", "commit"))]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.dialect import parsed
-from nova_assets.sql.lineage import lineage
-from nova_assets.sql.query import Query, understood
+from nova_assets.sql.parse.dialect import parsed
+from nova_assets.sql.query.column_lineage import lineage
+from nova_assets.sql.query.query import Query, understood
 from nova_assets.sql.text import Text
-from nova_assets.sql.types import schema_of_query
+from nova_assets.sql.types.types import schema_of_query
 from nova_assets_tests.tpc import benchmarks
 
 pytestmark = pytest.mark.spark

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
+from nova_assets.operations.datasets.tick import Scheduling
 from nova_assets.plan.tick import Policy, Tick
-from nova_assets.scheduling import Scheduling
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.tick_worker import open_store
 
 STORES = ("Oslo", "Paris")

@@ -19,10 +19,10 @@ import pyarrow as pa
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.catalog.database import utc_now
-from nova_assets.crash import crash_point
+from nova_assets.crash_points import crash_point
 from nova_assets.model.schema import DataType, Field, Schema
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
 
 LEASE, GRACE = 0.5, 0.1

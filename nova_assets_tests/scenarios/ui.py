@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.conftest import missing
 from nova_assets_tests.dagster_dev import ROOT, waited_for
 

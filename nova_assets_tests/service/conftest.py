@@ -18,13 +18,13 @@ from fastapi.responses import StreamingResponse
 
 from nova_assets.errors import CatalogUnavailable, ChannelNotFound
 from nova_assets.model.token import Grants, Token, mint
-from nova_assets.service import problems
-from nova_assets.service.caller import Caller
-from nova_assets.service.config import ServiceConfig
-from nova_assets.service.exposure import exposed
-from nova_assets.service.observe import Observed
-from nova_assets.service.server import Server
-from nova_assets.service.shell import Shell
+from nova_assets.service.http import problems
+from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.exposure import exposed
+from nova_assets.service.http.metrics import Observed
+from nova_assets.service.http.middleware import Shell
+from nova_assets.service.http.server import Server
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 

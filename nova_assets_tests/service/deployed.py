@@ -17,16 +17,16 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.engine.engine import SparkEngine
 from nova_assets.errors import EngineUnavailable, TaskFailed
+from nova_assets.file_views.query_handler import Desk
+from nova_assets.file_views.storage import InMemory
+from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.viewed_catalog import served
 from nova_assets.model.token import Grants, mint
-from nova_assets.service.config import ServiceConfig
 from nova_assets.service.deployment import Service
-from nova_assets.service.serving import server, service_of
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.run_service import server, service_of
 from nova_assets.settings import load_settings
-from nova_assets.store import Store
-from nova_assets.views.desk import Desk
-from nova_assets.views.follower import Follower
-from nova_assets.views.served import served
-from nova_assets.views.storage import InMemory
+from nova_assets.store.store import Store
 
 STOCK = nova.Channel("stock", merge=nova.Upsert(key="sku"), schema="sku bigint, name string, price double")
 EVENTS = nova.Channel(

@@ -10,19 +10,19 @@ from typing import Any
 import httpx
 import pytest
 
+from nova_assets.file_views.query_handler import Desk
+from nova_assets.file_views.sqlite_storage import OnDisk
+from nova_assets.file_views.storage import Glance, InMemory, Storage
+from nova_assets.file_views.timeline_follower import Follower
 from nova_assets.model.token import mint
 from nova_assets.service.app import make_app
-from nova_assets.service.asgi import Receive, Scope, Send
-from nova_assets.service.at_hand import AtHand
-from nova_assets.service.caller import Caller
-from nova_assets.service.config import ServiceConfig
 from nova_assets.service.deployment import Service
-from nova_assets.store import Store
-from nova_assets.views.desk import Desk
-from nova_assets.views.follower import Follower
-from nova_assets.views.on_disk import OnDisk
-from nova_assets.views.storage import Glance, InMemory, Storage
-from nova_assets_tests.views.conftest import channel, opened, put
+from nova_assets.service.fast_lookups import AtHand
+from nova_assets.service.http.asgi import Receive, Scope, Send
+from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.store.store import Store
+from nova_assets_tests.file_views.conftest import channel, opened, put
 
 
 class Asked:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nova_assets.errors import ServiceRefused, SettingsError
-from nova_assets.service.config import ServiceConfig
-from nova_assets.service.exposure import exposed, host_of, is_loopback, may_be_called
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.exposure import exposed, host_of, is_loopback, may_be_called
 
 TLS = {"tls_cert": "cert.pem", "tls_key": "key.pem"}
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from nova_assets.service.exchange import afterwards
+from nova_assets.service.http.request_limits import afterwards
 from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import Issuer, asking, raw, served, shell
 
@@ -203,7 +203,7 @@ def test_a_token_is_looked_up_once_and_a_revocation_counts_within_seconds(
     issuer.known = {i: _revoked(t, issuer) for i, t in issuer.known.items()}
     assert ask("GET", "/v1/whoami", headers=headers).status_code == 200
     moved = time.monotonic() + 5
-    monkeypatch.setattr("nova_assets.service.guard.time.monotonic", lambda: moved)
+    monkeypatch.setattr("nova_assets.service.http.guard.time.monotonic", lambda: moved)
     assert ask("GET", "/v1/whoami", headers=headers).status_code == 401
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from nova_assets.service.observe import log_as_json
+from nova_assets.service.http.metrics import log_as_json
 from nova_assets_tests.service.conftest import Issuer, asking, served, shell
 
 

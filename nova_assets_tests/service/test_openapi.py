@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 
 from nova_assets.service.app import make_app
-from nova_assets.service.config import ServiceConfig
-from nova_assets.service.media import ARROW, LINES, PARQUET
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, deployed, rows_of, stream_of
 
 EXAMPLES = int(os.environ.get("NOVA_TEST_EXAMPLES", "6"))

@@ -6,7 +6,7 @@ import pytest
 
 from nova_assets import errors
 from nova_assets.errors import DefinitionConflict, NovaError, RequestRefused
-from nova_assets.service.problems import error_of, problem_headers, problem_of, without_paths
+from nova_assets.service.http.problems import error_of, problem_headers, problem_of, without_paths
 from nova_assets_tests.service.conftest import asking, shell
 
 KINDS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, NovaError)]

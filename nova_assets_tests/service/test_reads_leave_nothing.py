@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import func, select
 
 import nova_assets as nova
-from nova_assets.catalog import readers
+from nova_assets.catalog import read_pins
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.tables import metadata
 from nova_assets.model.execution import Begin
@@ -139,8 +139,8 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
 
 def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers that live keep their pins, and so does whoever moves cursors of its own."""
-    monkeypatch.setattr(readers, "_BATCH", 20)
-    monkeypatch.setattr(readers, "_BATCHES", 3)
+    monkeypatch.setattr(read_pins, "_BATCH", 20)
+    monkeypatch.setattr(read_pins, "_BATCHES", 3)
     begin, real = catalog.begin, catalog.database.clock
     catalog.register([nova.Channel("stock", schema="sku bigint")])
 

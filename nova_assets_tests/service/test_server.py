@@ -19,13 +19,13 @@ import pyarrow as pa
 import pytest
 from fastapi import FastAPI
 
+from nova_assets.client.connection import connect
 from nova_assets.errors import NovaError, PortTaken, ServiceRefused, ServiceUnavailable, SettingsError
-from nova_assets.service.config import ServiceConfig
-from nova_assets.service.connection import connect
-from nova_assets.service.exposure import exposed
-from nova_assets.service.server import Server
-from nova_assets.service.shell import Shell
-from nova_assets.views.client import Client
+from nova_assets.file_views.client import Client
+from nova_assets.service.http.config import ServiceConfig
+from nova_assets.service.http.exposure import exposed
+from nova_assets.service.http.middleware import Shell
+from nova_assets.service.http.server import Server
 from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import served, shell
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nova_assets.service.media import ARROW, LINES, PARQUET
+from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import raw
 from nova_assets_tests.service.deployed import CHANNELS, HIDDEN, Deployed, deployed, rows_of, stream_of

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nova_assets.service.media import ARROW, LINES, PARQUET
+from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.uploads import Spool
 from nova_assets_tests import patient
 from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of

@@ -14,7 +14,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from nova_assets.service.media import ARROW, LINES
+from nova_assets.service.http.media_types import ARROW, LINES
 from nova_assets_tests import patient
 from nova_assets_tests.service.deployed import CHANNELS, Deployed, deployed, stream_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.dagster_bridge import build_definitions, janitor, publisher, runs, upkeep
+from nova_assets.dagster_bridge import build_definitions, janitor, maintenance, maintenance_runs, publisher
 from nova_assets.examples.joins import join_changes
 from nova_assets.examples.news import pipeline as news
 
@@ -91,9 +91,9 @@ project = nova.Project([detect, dedup, join, count])
 
 def hurry() -> None:
     """Let what waits for minutes wait for seconds: the soak has no more."""
-    upkeep.INTERVAL = 10
-    upkeep.AFTER_FAILURE = 20
-    runs.LIFE_SIGN = 10
+    maintenance.INTERVAL = 10
+    maintenance.AFTER_FAILURE = 20
+    maintenance_runs.LIFE_SIGN = 10
     janitor.SILENT = timedelta(seconds=60)
     publisher.LEAVE_TO_RUN = timedelta(seconds=20)
 

@@ -7,10 +7,10 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.dialect import parsed
-from nova_assets.sql.head import type_of
-from nova_assets.sql.prune import needed
-from nova_assets.sql.query import Query, understood
+from nova_assets.sql.parse.dialect import parsed
+from nova_assets.sql.pruning.prune import needed
+from nova_assets.sql.query.query import Query, understood
+from nova_assets.sql.statement.header import type_of
 from nova_assets.sql.text import Text
 
 NOW = datetime(2022, 4, 1, 12, tzinfo=UTC)

@@ -11,11 +11,11 @@ from itertools import product
 from typing import Any
 
 from nova_assets.model.schema import DataType, parse_type
-from nova_assets.sql.dialect import parsed
 from nova_assets.sql.evaluation.evaluator import Evaluator
 from nova_assets.sql.evaluation.rules import evaluated_functions
+from nova_assets.sql.evaluation.values import UNKNOWN
+from nova_assets.sql.parse.dialect import parsed
 from nova_assets.sql.text import Text
-from nova_assets.sql.values import UNKNOWN
 
 VALUES: dict[str, Sequence[Any]] = {
     "string": (

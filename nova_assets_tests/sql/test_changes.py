@@ -8,9 +8,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SqlError
-from nova_assets.sql.building import graph
-from nova_assets.sql.changes import Change, changes
-from nova_assets.sql.dataset import written
+from nova_assets.sql.datasets.breaking_changes import Change, changes
+from nova_assets.sql.datasets.graph_builder import graph
+from nova_assets.sql.statement.statement import written
 from nova_assets.sql.text import Text
 
 ORDERS = nova.Channel("orders", schema="id bigint, customer string, price decimal(10,2), day date")

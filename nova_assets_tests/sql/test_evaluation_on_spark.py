@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from nova_assets.sql.dialect import parsed
 from nova_assets.sql.evaluation import rules
 from nova_assets.sql.evaluation.operand import Operand
 from nova_assets.sql.evaluation.rules import Application
+from nova_assets.sql.parse.dialect import parsed
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.spark_judge import TEMPLATES, Case, cases, differences, functions
 

@@ -10,8 +10,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, NovaError, SqlError
-from nova_assets.sql.datasets import queries_of
-from nova_assets.sql.task import InScope
+from nova_assets.sql.datasets.datasets import queries_of
+from nova_assets.sql.datasets.task import InScope
 
 TICKETS = nova.Channel(
     "tickets",

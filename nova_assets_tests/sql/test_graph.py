@@ -10,9 +10,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
-from nova_assets.sql.building import graph
-from nova_assets.sql.graph import Need
-from nova_assets.sql.lineage import lineage
+from nova_assets.sql.datasets.graph import Need
+from nova_assets.sql.datasets.graph_builder import graph
+from nova_assets.sql.query.column_lineage import lineage
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import NOW
 

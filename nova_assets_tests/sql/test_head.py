@@ -9,8 +9,8 @@ import pytest
 
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.partitions import Dimension
-from nova_assets.sql.dataset import Written, written
-from nova_assets.sql.head import dimensions, shown
+from nova_assets.sql.statement.header import dimensions, shown
+from nova_assets.sql.statement.statement import Written, written
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import NOW
 

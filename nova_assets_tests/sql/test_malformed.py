@@ -16,7 +16,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SqlError
-from nova_assets.sql.building import graph
+from nova_assets.sql.datasets.graph_builder import graph
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import NOW
 

@@ -8,8 +8,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, NotSupported, SqlError
-from nova_assets.sql import dialect
-from nova_assets.sql.building import graph
+from nova_assets.sql.datasets.graph_builder import graph
+from nova_assets.sql.parse import dialect
 from nova_assets.sql.text import Text
 
 SOLD = nova.Channel(

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from nova_assets.errors import SqlError
-from nova_assets.sql.prune import needed
+from nova_assets.sql.pruning.prune import needed
 from nova_assets_tests.sql.rig import PARTITIONS, STORES, days, query, reads
 
 ALL = days(28, 32, *STORES)

@@ -20,9 +20,9 @@ import pytest
 import sqlglot
 
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.dialect import parsed
-from nova_assets.sql.prune import Needed, needed
-from nova_assets.sql.query import Query, understood
+from nova_assets.sql.parse.dialect import parsed
+from nova_assets.sql.pruning.prune import Needed, needed
+from nova_assets.sql.query.query import Query, understood
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import DAYS, STORES
 

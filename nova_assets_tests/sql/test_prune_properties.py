@@ -16,8 +16,8 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.sql.prune import Needed, Pruning, needed
-from nova_assets.sql.query import scans_of
+from nova_assets.sql.pruning.prune import Needed, Pruning, needed
+from nova_assets.sql.query.query import scans_of
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
 

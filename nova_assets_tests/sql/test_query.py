@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException, ParseException
 from sqlglot import exp
 
 from nova_assets.errors import SqlError
-from nova_assets.sql import spark_functions
-from nova_assets.sql.dialect import parsed
+from nova_assets.sql.parse import spark_functions
+from nova_assets.sql.parse.dialect import parsed
 from nova_assets.sql.text import Text
 from nova_assets_tests.sql.rig import query
 

@@ -18,15 +18,15 @@ from sqlglot import exp
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
-from nova_assets.sql import recall, shelf
-from nova_assets.sql.building import graph
-from nova_assets.sql.declared import MANY
-from nova_assets.sql.graph import Graph
-from nova_assets.sql.lineage import lineage
-from nova_assets.sql.shelf import Shelf
-from nova_assets.sql.task import InScope
+from nova_assets.sql.cache import analysis_cache, disk_cache
+from nova_assets.sql.cache.disk_cache import Shelf
+from nova_assets.sql.datasets.declared import MANY
+from nova_assets.sql.datasets.graph import Graph
+from nova_assets.sql.datasets.graph_builder import graph
+from nova_assets.sql.datasets.task import InScope
+from nova_assets.sql.parse.tree_encoding import packed, unpacked
+from nova_assets.sql.query.column_lineage import lineage
 from nova_assets.sql.text import Text
-from nova_assets.sql.trees import packed, unpacked
 from nova_assets_tests.sql.rig import query
 from nova_assets_tests.sql.test_prune_properties import COMPARED, JOINS, ON, SALES
 
@@ -139,7 +139,7 @@ def test_a_channel_a_function_or_a_version_that_is_another_is_no_hit(
     other = str(TICKETS.schema).replace("10,2", "12,2")
     assert recalled(nova.Channel("tickets", schema=other, partitions=list(TICKETS.partitions))) == 1
     assert recalled(functions={"slug": "int"}) == 0
-    monkeypatch.setattr(recall, "_readers", lambda: b"another version")
+    monkeypatch.setattr(analysis_cache, "_readers", lambda: b"another version")
     assert recalled() == 0
 
 
@@ -234,16 +234,16 @@ def test_a_folder_that_cannot_be_written_is_read(kept: Shelf, tmp_path: Path, mo
     def forbidden(*_: object, **__: object) -> int:
         raise PermissionError("not yours to write")
 
-    monkeypatch.setattr(shelf.os, "open", forbidden)
+    monkeypatch.setattr(disk_cache.os, "open", forbidden)
     assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
 
 
 def test_a_file_that_somebody_holds_is_waited_for_once(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     graph(texts(), [TICKETS], FUNCTIONS, kept)
     looks: list[bytes] = []
-    ask = shelf._asked
-    monkeypatch.setattr(shelf, "_asked", lambda db, query, key: looks.append(key) or ask(db, query, key))
-    monkeypatch.setattr(shelf, "PATIENCE", (0.01, 0.01))
+    ask = disk_cache._asked
+    monkeypatch.setattr(disk_cache, "_asked", lambda db, query, key: looks.append(key) or ask(db, query, key))
+    monkeypatch.setattr(disk_cache, "PATIENCE", (0.01, 0.01))
     assert kept.file is not None
     holder = sqlite3.connect(kept.file)
     holder.execute("BEGIN EXCLUSIVE")
@@ -258,7 +258,7 @@ def test_whoever_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("NOVA_CACHE")
-    monkeypatch.setattr(shelf, "user_cache_path", homeless)
+    monkeypatch.setattr(disk_cache, "user_cache_path", homeless)
     assert Shelf.default().file is None
     forbidden = Shelf(tmp_path / "kept.db")
     monkeypatch.setattr(Path, "is_file", lambda self: (_ for _ in ()).throw(PermissionError("not yours")))
@@ -300,11 +300,11 @@ def test_functions_that_nobody_calls_cost_nothing(kept: Shelf, monkeypatch: pyte
 
 def test_what_nobody_asks_for_is_forgotten(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     graph(texts(), [TICKETS], FUNCTIONS, kept)
-    now = shelf.time.time()
-    monkeypatch.setattr(shelf.time, "time", lambda: now + 20 * 86400)
+    now = disk_cache.time.time()
+    monkeypatch.setattr(disk_cache.time, "time", lambda: now + 20 * 86400)
     few = {n: SOME[n] for n in ("sales", "nothing")}
     assert graph(texts(few), [TICKETS], FUNCTIONS, kept).recalled == 2
-    monkeypatch.setattr(shelf.time, "time", lambda: now + 40 * 86400)
+    monkeypatch.setattr(disk_cache.time, "time", lambda: now + 40 * 86400)
     assert graph(texts(few), [TICKETS], FUNCTIONS, kept).recalled == 2, "asked for 20 days ago"
     assert graph([*texts(few), Text("new.sql", "SELECT 1 AS a")], [TICKETS], FUNCTIONS, kept).recalled == 2
     assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 2

@@ -17,10 +17,10 @@ from pyspark.errors import ParseException
 
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.dialect import parsed
-from nova_assets.sql.query import understood
+from nova_assets.sql.parse.dialect import parsed
+from nova_assets.sql.query.query import understood
 from nova_assets.sql.text import Text
-from nova_assets.sql.types import is_unnamed, schema_of_query
+from nova_assets.sql.types.types import is_unnamed, schema_of_query
 from nova_assets_tests.tpc import Benchmark, benchmarks
 
 pytestmark = pytest.mark.spark

@@ -6,10 +6,10 @@ import pytest
 
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import parse_ddl
-from nova_assets.sql.dialect import parsed
-from nova_assets.sql.query import understood
+from nova_assets.sql.parse.dialect import parsed
+from nova_assets.sql.query.query import understood
 from nova_assets.sql.text import Text
-from nova_assets.sql.types import schema_of_query
+from nova_assets.sql.types.types import schema_of_query
 
 SCHEMAS = {
     "t": parse_ddl(

@@ -10,9 +10,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
-from nova_assets.sql.building import graph
-from nova_assets.sql.declared import Declared
-from nova_assets.sql.graph import Need
+from nova_assets.sql.datasets.declared import Declared
+from nova_assets.sql.datasets.graph import Need
+from nova_assets.sql.datasets.graph_builder import graph
 from nova_assets.sql.text import Text
 
 NOW = datetime(2022, 3, 31, 12, tzinfo=UTC)

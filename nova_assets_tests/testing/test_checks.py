@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 import nova_assets as nova
 from nova_assets.testing import check_incremental, check_laws
-from nova_assets.testing.shrink import shrink
+from nova_assets.testing.shrinking import shrink
 from nova_assets_tests.testing import faulty
 
 pytestmark = pytest.mark.spark

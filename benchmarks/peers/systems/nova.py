@@ -13,7 +13,7 @@ from benchmarks.peers.systems.sparked import Sparked
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from nova_assets.store import Store
+    from nova_assets.store.store import Store
 
 
 class Nova(Sparked):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.peers import session
 from benchmarks.peers.data import COLUMNS, first_day
 from benchmarks.peers.system import Answer, System
-from nova_assets.engine.versions import collected
+from nova_assets.engine.rows.spark_versions import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,8 @@ from nova_assets.examples.actions.check import counts, problems, truth
 from nova_assets.examples.actions.mail import Postman
 from nova_assets.examples.actions.pipeline import project
 from nova_assets.model.arrival import Received
-from nova_assets.opening import open as open_deployment
-from nova_assets.store import Store
+from nova_assets.store.store import Store
+from nova_assets.wiring.open_store import open as open_deployment
 
 
 @click.command()

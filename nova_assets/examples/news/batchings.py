@@ -20,7 +20,7 @@ from nova_assets.examples.news.sources import Source
 from nova_assets.examples.news.text import blocks
 from nova_assets.model.channel import Channel
 from nova_assets.model.project import Project
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 Ends = tuple[int, ...]
 """The crawls, by position, after which a binding is run."""

@@ -16,7 +16,7 @@ from nova_assets.examples.news.measure import PairsFound, Shares, compare_pairs,
 from nova_assets.examples.news.replay import Arrival, replay
 from nova_assets.examples.news.shingles import near_pairs, shingles, sketch
 from nova_assets.examples.news.sources import NEAR, Source, Truth
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 
 @dataclass(frozen=True)

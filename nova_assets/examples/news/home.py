@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nova_assets.model.project import Project
-from nova_assets.opening import open as open_deployment
-from nova_assets.store import Store
+from nova_assets.store.store import Store
+from nova_assets.wiring.open_store import open as open_deployment
 
 HOME = Path(".nova") / "news"
 """Under the folder that the example is started in."""

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from nova_assets.examples.news.sources import Crawl, Source
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 DETECT_EVERY = timedelta(days=7)
 """The period of template detection's trigger (see pipeline.py)."""

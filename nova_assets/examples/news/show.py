@@ -11,7 +11,7 @@ from nova_assets.examples.news.check import Report
 from nova_assets.examples.news.measure import Shares
 from nova_assets.examples.news.replay import Arrival
 from nova_assets.model.execution import Execution
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 
 def show_arrival(console: Console, arrival: Arrival) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import nova_assets as nova
 from nova_assets.errors import SettingsError
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 
 HERE = Path(__file__).parent
 

@@ -15,7 +15,7 @@ from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
-from nova_assets.service.caller import Caller
+from nova_assets.service.block_visibility import commit_for, refusals_for
 from nova_assets.service.deployment import (
     ChannelName,
     Number,
@@ -26,12 +26,12 @@ from nova_assets.service.deployment import (
     problems,
     with_right,
 )
-from nova_assets.service.media import ARROW, LINES, PARQUET
+from nova_assets.service.http.caller import Caller
+from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.requests import ReadRequest
 from nova_assets.service.shapes.shape import columns
 from nova_assets.service.streaming import Streamed, StreamedResponse, rows
-from nova_assets.service.telling import commit_for, refusals_for
 from nova_assets.service.uploads import DECODES, EXPANDS, kind_of, spooled
 
 router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problems(409, 410, 422))

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from nova_assets.service.deployment import Served, problems
+from nova_assets.service.http.active_requests import stopping
 from nova_assets.service.shapes.shape import HealthShape
-from nova_assets.service.work import stopping
 
 router = APIRouter(tags=["health"], responses=problems())
 counted = APIRouter(tags=["health"], responses=problems())

@@ -7,7 +7,7 @@ from typing import Any
 
 from nova_assets.model.execution import Execution, Pin, State
 from nova_assets.model.ports import Cursor, Firing
-from nova_assets.service.problems import without_paths
+from nova_assets.service.http.problems import without_paths
 from nova_assets.service.shapes.shape import Shape
 
 

@@ -12,8 +12,8 @@ from nova_assets.sql.evaluation.casting import BIGINT, BOOLEAN, DATE, DOUBLE, IN
 from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.operand import Operand
 from nova_assets.sql.evaluation.rules import Application, function, syntax
-from nova_assets.sql.type_nodes import of_node
-from nova_assets.sql.values import Value
+from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.types.type_nodes import of_node
 
 _MOST_DIGITS = 38
 

@@ -13,8 +13,8 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.operand import Undecided
-from nova_assets.sql.values import Value
-from nova_assets.sql.widening import is_whole
+from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.types.widening import is_whole
 
 Cast = Callable[[Value], Value]
 

@@ -8,8 +8,8 @@ from datetime import tzinfo
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, Cast, as_text, cast
 from nova_assets.sql.evaluation.operand import Undecided
-from nova_assets.sql.values import Value
-from nova_assets.sql.widening import MOST_DIGITS, VOID, as_decimal, is_whole, wider
+from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.types.widening import MOST_DIGITS, VOID, as_decimal, is_whole, wider
 
 _ORDERED = ("string", "boolean", "date", "timestamp", "timestamp_ntz", "tinyint", "smallint", "int", "bigint", "double")
 

@@ -25,8 +25,8 @@ from nova_assets.sql.evaluation.operand import DATA, Operand, Undecided
 from nova_assets.sql.evaluation.patterns import pattern
 from nova_assets.sql.evaluation.rules import Application, function, syntax
 from nova_assets.sql.evaluation.texts import count_of, text
-from nova_assets.sql.values import Value
-from nova_assets.sql.widening import VOID
+from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.types.widening import VOID
 
 EPOCH = date(1970, 1, 1)
 

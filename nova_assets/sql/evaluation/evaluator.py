@@ -25,9 +25,9 @@ from nova_assets.sql.evaluation.operand import (
     leave_unknown,
 )
 from nova_assets.sql.evaluation.rules import Application, apply
+from nova_assets.sql.evaluation.values import Function, Key, Value
 from nova_assets.sql.text import Text
-from nova_assets.sql.values import Function, Key, Value
-from nova_assets.sql.widening import VOID
+from nova_assets.sql.types.widening import VOID
 
 RULES = (basics, dates, logic, numbers, texts)
 """The modules whose rules are registered."""

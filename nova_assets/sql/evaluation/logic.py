@@ -13,8 +13,8 @@ from nova_assets.sql.evaluation.casting import BOOLEAN
 from nova_assets.sql.evaluation.comparing import among, common_type, comparison
 from nova_assets.sql.evaluation.operand import DATA, Operand, kleene
 from nova_assets.sql.evaluation.rules import Application, function, syntax
-from nova_assets.sql.values import UNKNOWN, Value, Values
-from nova_assets.sql.widening import VOID
+from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
+from nova_assets.sql.types.widening import VOID
 
 _Sign = Callable[[Any, Any], bool]
 

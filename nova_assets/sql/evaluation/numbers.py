@@ -14,8 +14,8 @@ from nova_assets.sql.evaluation.casting import BIGINT, DOUBLE, EXACT, RANGES, in
 from nova_assets.sql.evaluation.logic import NULL
 from nova_assets.sql.evaluation.operand import DATA, Operand, Undecided
 from nova_assets.sql.evaluation.rules import Application, function, syntax
-from nova_assets.sql.values import Value
-from nova_assets.sql.widening import MOST_DIGITS, VOID, arithmetic, as_decimal, bounded, is_whole
+from nova_assets.sql.evaluation.values import Value
+from nova_assets.sql.types.widening import MOST_DIGITS, VOID, arithmetic, as_decimal, bounded, is_whole
 
 Compute = Callable[[Any, Any], Any]
 

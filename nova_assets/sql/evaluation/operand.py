@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.values import UNKNOWN, Function, Key, Value, Values
+from nova_assets.sql.evaluation.values import UNKNOWN, Function, Key, Value, Values
 
 
 class NotUnderstood(Exception):

@@ -16,8 +16,8 @@ from sqlglot import exp
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import cast
 from nova_assets.sql.evaluation.operand import DATA, NotUnderstood, OnUndecided, Operand, Undecided
-from nova_assets.sql.values import UNKNOWN, Value, Values
-from nova_assets.sql.widening import VOID
+from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
+from nova_assets.sql.types.widening import VOID
 
 
 @dataclass(frozen=True)

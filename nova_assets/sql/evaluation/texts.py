@@ -11,7 +11,7 @@ from nova_assets.sql.evaluation.casting import BOOLEAN, INT, LONGEST_TEXT, STRIN
 from nova_assets.sql.evaluation.logic import negated
 from nova_assets.sql.evaluation.operand import DATA, Operand, Undecided
 from nova_assets.sql.evaluation.rules import Application, function, syntax
-from nova_assets.sql.values import UNKNOWN, Value, Values
+from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 
 _FARTHEST = 2**30
 """Positions beyond it overflow."""

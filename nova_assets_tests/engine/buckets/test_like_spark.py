@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import compare
-from nova_assets.engine.buckets import fold as kernel
+from nova_assets.engine.buckets import diff
+from nova_assets.engine.buckets import merge as kernel
 from nova_assets.engine.buckets.hashing import hashes
-from nova_assets.engine.buckets.order import is_sorted, sorted_by
-from nova_assets.model.layout import Layout
+from nova_assets.engine.buckets.key_order import is_sorted, sorted_by
+from nova_assets.model.block_layout import Layout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import DELETED
 
@@ -95,8 +95,8 @@ def counted(table: pa.Table) -> Counter[str]:
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_chains_and_merges(model: str, spark: Any) -> None:
-    from nova_assets.engine import merge as by_spark
-    from nova_assets.engine.versions import collected, frame_of
+    from nova_assets.engine.read import spark_merge as by_spark
+    from nova_assets.engine.rows.spark_versions import collected, frame_of
 
     rng, merge = random.Random(model), MODELS[model]
     base, deltas = random_base(rng), [random_delta(rng) for _ in range(DELTAS)]
@@ -118,19 +118,19 @@ def test_chains_and_merges(model: str, spark: Any) -> None:
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_diffs(model: str, spark: Any) -> None:
-    from nova_assets.engine import diff as by_spark
-    from nova_assets.engine.versions import collected, frame_of
+    from nova_assets.engine.read import spark_diff as by_spark
+    from nova_assets.engine.rows.spark_versions import collected, frame_of
 
     rng, merge = random.Random(model), MODELS[model]
     old = random_base(rng).drop_columns(["list"])  # Arrow compares none
     new = mostly(old, rng)
     order = Layout(merge.key)
 
-    found = compare.diff(sorted_by(old, merge.key), sorted_by(new, merge.key), merge, order)
+    found = diff.diff(sorted_by(old, merge.key), sorted_by(new, merge.key), merge, order)
 
     assert counted(found) == counted(collected(by_spark.diff(frame_of(spark, old), frame_of(spark, new), merge)))
     assert is_sorted(found, merge.key) and 50 < found.num_rows < new.num_rows
-    same = compare.diff(sorted_by(old, merge.key), sorted_by(old, merge.key), merge, order)
+    same = diff.diff(sorted_by(old, merge.key), sorted_by(old, merge.key), merge, order)
     assert same.num_rows == 0, "NaN is equal to itself, and so is null"
 
 
@@ -161,7 +161,7 @@ def fold_of(deltas: Sequence[pa.Table], merge: MergeModel) -> pa.Table:
 def test_hashes(spark: Any) -> None:
     from pyspark.sql import functions as F
 
-    from nova_assets.engine.versions import frame_of
+    from nova_assets.engine.rows.spark_versions import frame_of
 
     rng = random.Random(1)
     rows = [

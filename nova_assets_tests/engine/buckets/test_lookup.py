@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import files, worker
+from nova_assets.engine.buckets import bucket_files, spark_worker
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.layout import HASHED_TYPES
+from nova_assets.model.block_layout import HASHED_TYPES
 from nova_assets.model.schema import schema_of
-from nova_assets.plan import size
+from nova_assets.plan import partition_size
 
 VALUES: dict[str, list[Any]] = {
     "boolean": [True, False],
@@ -38,11 +38,11 @@ CLUSTERED = HASHED_TYPES - {"boolean", "binary"}
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "GROUP_ROWS", 50)
-    monkeypatch.setattr(files, "FEW_ROWS", 20)
-    monkeypatch.setattr(worker, "FINE_ROWS", 8)
-    monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(size, "LARGEST_BYTES", 3000)
+    monkeypatch.setattr(bucket_files, "GROUP_ROWS", 50)
+    monkeypatch.setattr(bucket_files, "FEW_ROWS", 20)
+    monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
+    monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
+    monkeypatch.setattr(partition_size, "LARGEST_BYTES", 3000)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_base_in_which_a_key_comes_twice_is_refused_wherever_files_end(tmp_pat
 
 
 def test_keys_of_another_type_are_left_to_spark() -> None:
-    from nova_assets.engine.cellwise import _means_same
+    from nova_assets.engine.read.by_merge_unit import _means_same
 
     zone = pa.timestamp("us", "Europe/Rome")
     assert _means_same(pa.int32(), pa.int64()) and _means_same(pa.timestamp("ns", "UTC"), zone)

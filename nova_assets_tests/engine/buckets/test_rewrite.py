@@ -13,17 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine import versions
-from nova_assets.engine.buckets import worker
+from nova_assets.engine.buckets import spark_worker
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.rewrite import Rewriter
-from nova_assets.engine.ways import Ways
+from nova_assets.engine.read.strategies import Ways
+from nova_assets.engine.rows import spark_versions
+from nova_assets.engine.write.compaction import Rewriter
 from nova_assets.model.block import Kind, Manifest, StagedBlock
-from nova_assets.model.layout import Hashed, Ranged
+from nova_assets.model.block_layout import Hashed, Ranged
+from nova_assets.model.read_strategy import WAYS, Way
 from nova_assets.model.reads import Chain, Snapshot
-from nova_assets.model.way import WAYS, Way
-from nova_assets.plan import modes, size
-from nova_assets.store import Store
+from nova_assets.plan import modes
+from nova_assets.plan import partition_size as size
+from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.spark
 
@@ -51,14 +52,14 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows make a bucket, and every task cuts what it has into several."""
     monkeypatch.setattr(size, "BUCKET_BYTES", 2500)
     monkeypatch.setattr(size, "LARGEST_BYTES", 2500)
-    monkeypatch.setattr(worker, "FINE_ROWS", 8)
+    monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
 
 
 @pytest.mark.parametrize("name", sorted(CHANNELS))
 def test_three_ways_to_one_base(name: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, channel = random.Random(name), CHANNELS[name]
-    monkeypatch.setattr("nova_assets.engine.buckets.lay.TOGETHER_BYTES", rng.choice([0, 2**30]))
-    monkeypatch.setattr("nova_assets.engine.rewrite._MANY", rng.choice([1, 4]))
+    monkeypatch.setattr("nova_assets.engine.write.bucket_writer.TOGETHER_BYTES", rng.choice([0, 2**30]))
+    monkeypatch.setattr("nova_assets.engine.write.compaction._MANY", rng.choice([1, 4]))
     with nova.open(catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark) as store:
         store.register(channel)
         store.insert("c", frame_of(given(rng, 300, None), spark, rng), kind="base")
@@ -151,7 +152,7 @@ def frame_of(rows: list[dict[str, Any]], spark: Any, rng: random.Random) -> Any:
     types = [("p", pa.string()), ("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())]
     pair = pa.struct([("a", pa.string()), ("b", pa.list_(pa.field("element", pa.int32())))])
     schema = pa.schema([*types, ("pair", pair), *([("_deleted", pa.bool_())] if "_deleted" in rows[0] else [])])
-    return versions.frame_of(spark, pa.Table.from_pylist(rows, schema=schema)).repartition(rng.choice([1, 3]))
+    return spark_versions.frame_of(spark, pa.Table.from_pylist(rows, schema=schema)).repartition(rng.choice([1, 3]))
 
 
 def rows_of(engine: SparkEngine, manifest: Manifest) -> pa.Table:

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets import worker
+from nova_assets.engine.buckets import spark_worker
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.versions import frame_of
-from nova_assets.engine.ways import Ways
+from nova_assets.engine.read.strategies import Ways
+from nova_assets.engine.rows.spark_versions import frame_of
+from nova_assets.model.read_strategy import Way
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together
-from nova_assets.model.way import Way
-from nova_assets.plan import size
-from nova_assets.plan.way import ways
-from nova_assets.store import Store
+from nova_assets.plan import partition_size as size
+from nova_assets.plan.read_strategy import ways
+from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.spark
 
@@ -39,9 +39,9 @@ CHANNELS = {
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
     monkeypatch.setattr(size, "LARGEST_BYTES", 3000)
-    monkeypatch.setattr("nova_assets.engine.ways.SCANNED_BYTES", 0)
-    monkeypatch.setattr(worker, "FINE_ROWS", 8)
-    monkeypatch.setattr("nova_assets.engine.cellwise.MOST_BYTES", 8000)
+    monkeypatch.setattr("nova_assets.engine.read.strategies.SCANNED_BYTES", 0)
+    monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
+    monkeypatch.setattr("nova_assets.engine.read.by_merge_unit.MOST_BYTES", 8000)
 
 
 @pytest.fixture(params=sorted(CHANNELS))
@@ -90,7 +90,7 @@ def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: py
     assert sum(expected.values()) == 90
     for here in (True, False):
         for here_bytes in (0, 2**40):
-            monkeypatch.setattr("nova_assets.engine.ways.HERE_BYTES", here_bytes)
+            monkeypatch.setattr("nova_assets.engine.read.strategies.HERE_BYTES", here_bytes)
             frame = frame_of(store.engine.session, asked)
             for keys in (asked, frame):
                 found = forced(store, None).found(plan, keys, here=here)

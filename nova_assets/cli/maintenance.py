@@ -1,0 +1,226 @@
+"""``nova compact``, ``collect``, ``drop`` and ``restore``: what is done for channels by hand, and what would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.rendering import Grid, block_json, name_of, number, plural, progress, size
+from nova_assets.model.commit import Commit
+from nova_assets.model.maintenance import Collection, Verdict
+from nova_assets.model.reads import describe
+from nova_assets.plan.compaction import Compact
+
+_CHANNELS = click.argument("channels", nargs=-1)
+
+
+@click.command(cls=NovaCommand)
+@_CHANNELS
+@click.option("--due", "only_due", is_flag=True, help="Only what is worth it: as upkeep decides by itself.")
+@click.option("--chain", "chained", is_flag=True, help="Chain deltas into fewer, instead of adding a base.")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="Only this partition.")
+@click.option("--dry-run", is_flag=True, help="Say what would be compacted, and why; change nothing.")
+@click.pass_obj
+def compact(
+    deployment: Deployment,
+    channels: tuple[str, ...],
+    only_due: bool,
+    chained: bool,
+    partition: str | None,
+    dry_run: bool,
+) -> Answer:
+    """Compact CHANNELs, or all of them: add a base at the newest number of each partition that has deltas, so that they
+    need not be merged by everybody who reads the whole.
+
+    The head does not move, no trigger fires, no answer changes, and nothing is deleted: that is for nova collect.
+
+    \b
+    JSON: {"dry_run", "channels": [{"channel", "partitions": [{"partition", "at", "range", "why"}],
+           "commit": ID or null, "blocks": [{"range", "rows", "bytes", ...}],
+           "ways": [{"way", "estimate": {"rows", "bytes", "seconds"}, "seconds", "rows", "bytes"}]}]}
+    """
+    if only_due and chained:
+        raise click.UsageError("--due decides by itself what is chained; leave out --chain")
+    done: list[tuple[str, tuple[Compact, ...], Commit | None]] = []
+    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
+        for name in channels or [s.channel.name for s in store.channels()]:
+            only = None if partition is None else [partition]
+            found = store.compactable(name, force=not only_due, chained=chained, partitions=only)
+            commit = None
+            if found and not dry_run:
+                progress(f"{name}: writing {', '.join(c.range for c in found[:3])}", deployment.quiet)
+                commit = store.compact(name, force=not only_due, chained=chained, partitions=only)
+            done.append((name, found, commit))
+    data = {"dry_run": dry_run, "channels": [_compacted_json(*d) for d in done]}
+    return Answer(data, lambda console: _show_compacted(console, done, dry_run))
+
+
+@click.command(cls=NovaCommand)
+@_CHANNELS
+@click.option("--retain", metavar="PERIOD", help='How long old versions are kept, such as "30d"; otherwise as defined.')
+@click.option("--dry-run", is_flag=True, help="Say of each block what becomes of it and who holds it; change nothing.")
+@click.pass_obj
+def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dry_run: bool) -> Answer:
+    """Take the blocks of CHANNELs, or of all, that nobody needs: no consumer, no live execution, no retention.
+
+    Their files are deleted some time later (the setting collect_grace), for those who are still reading.
+
+    \b
+    JSON: {"dry_run", "channels": [{"channel", "collected": [{"range", "rows", "bytes", ...}],
+           "held": [{"range", "partition", "by": [WHO]}]}]}
+    """
+    done: list[tuple[str, tuple[Verdict, ...], Collection | None]] = []
+    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
+        for name in channels or [s.channel.name for s in store.channels()]:
+            verdicts = store.held(name, retain=retain)
+            done.append((name, verdicts, None if dry_run else store.collect(name, retain=retain)))
+    data = {"dry_run": dry_run, "channels": [_collected_json(*d) for d in done]}
+    return Answer(data, lambda console: _show_collected(console, done, dry_run))
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.option("--partition", metavar="COL=VALUE[/…]", help="This one; or of some columns, all that agree with them.")
+@click.option("--expired", is_flag=True, help="All that are over for longer than they are kept: as upkeep does.")
+@click.option("--dry-run", is_flag=True, help="Say which partitions would be dropped; change nothing.")
+@click.pass_obj
+def drop(deployment: Deployment, channel: str, partition: str | None, expired: bool, dry_run: bool) -> Answer:
+    """Drop partitions of CHANNEL: from its next number on there is nothing in them.
+
+    Versions before are read as they were, for as long as they are kept. No trigger fires, and consumers are not told;
+    to have them told, insert an empty base for the partition.
+
+    \b
+    JSON: {"dry_run", "channel", "partitions": [NAME], "seq": NUMBER or null}
+    """
+    if expired == (partition is not None):
+        raise click.UsageError("say which: --partition COL=VALUE, or --expired")
+    commit: Commit | None = None
+    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
+        if partition is None:
+            found = list(store.expired(channel))
+        else:
+            found = [p.partition for p in store.partitions(channel, partition) if not p.dropped]
+        if found and not dry_run:
+            commit = store.drop_expired(channel) if partition is None else store.drop(channel, partition)
+            found = [] if commit is None else [b.partition for b in commit.blocks]
+    seq = None if commit is None else commit.seq
+    data = {"dry_run": dry_run, "channel": channel, "partitions": found, "seq": seq}
+    return Answer(data, lambda console: console.print(_dropped(channel, found, seq)))
+
+
+def _dropped(channel: str, found: list[str], seq: int | None) -> str:
+    if not found:
+        return f"{channel} has no such partition that holds anything."
+    names = "\n".join(f"  {p}" for p in found)
+    if seq is None:
+        return f"Would be dropped of {channel}:\n{names}"
+    return f"Dropped of {channel}, which is at {seq} now:\n{names}"
+
+
+@click.command(cls=NovaCommand)
+@click.argument("channel")
+@click.option("--at", metavar="SEQ", type=click.IntRange(min=0), required=True, help="The number to go back to.")
+@click.option("--dry-run", is_flag=True, help="Say what would be restored; change nothing.")
+@click.pass_obj
+def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> Answer:
+    """Make CHANNEL what it was at a number, by a base on top of what is there: nothing that happened is taken back, and
+    consumers are told what changes.
+
+    \b
+    JSON: {"dry_run", "channel", "at", "head": before, "seq": NUMBER or null,
+           "blocks": [{"range", "rows", "bytes", ...}]}
+    """
+    commit: Commit | None = None
+    with deployment.look() if dry_run else deployment.open(with_project=False) as store:
+        head = store.catalog.channel(channel).head
+        there = describe(store.read(channel, at=at).plan)
+        if not dry_run:
+            progress(f"restoring {channel} as of {at}", deployment.quiet)
+            commit = store.restore(channel, at)
+    data = {
+        "dry_run": dry_run,
+        "channel": channel,
+        "at": at,
+        "head": head,
+        "seq": None if commit is None else commit.seq,
+        "blocks": [] if commit is None else [block_json(b) for b in commit.blocks],
+    }
+    return Answer(data, lambda console: console.print(_restored(channel, at, head, there, commit)))
+
+
+def _restored(channel: str, at: int, head: int, there: str, commit: Commit | None) -> str:
+    if commit is None:
+        return f"{channel}, now at {head}, would become what it was at {at}: {there}"
+    rows = sum(b.rows for b in commit.blocks if b.kind == "base")
+    return f"{channel} is at {commit.seq} what it was at {at}: {plural(rows, 'row')}"
+
+
+def _compacted_json(name: str, found: tuple[Compact, ...], commit: Commit | None) -> dict[str, Any]:
+    return {
+        "channel": name,
+        "partitions": [{"partition": c.partition, "at": c.at, "range": c.range, "why": c.why} for c in found],
+        "commit": None if commit is None else commit.id,
+        "blocks": [] if commit is None else [block_json(b) for b in commit.blocks],
+        "ways": [] if commit is None else commit.details.get("ways", []),
+    }
+
+
+def _collected_json(name: str, verdicts: tuple[Verdict, ...], done: Collection | None) -> dict[str, Any]:
+    gone = [v.block for v in verdicts if not v.held_by] if done is None else list(done.blocks)
+    return {
+        "channel": name,
+        "collected": [block_json(b) for b in gone],
+        "held": [
+            {"range": v.block.range, "partition": v.block.partition, "by": list(v.held_by)}
+            for v in verdicts
+            if v.held_by
+        ],
+    }
+
+
+def _show_compacted(
+    console: Console, done: list[tuple[str, tuple[Compact, ...], Commit | None]], dry_run: bool
+) -> None:
+    shown = Grid("channel", "partition", "block", "why", "rows", "bytes", right=("rows", "bytes"), shorten=("why",))
+    for name, found, commit in done:
+        made = {} if commit is None else {(b.partition, b.range): b for b in commit.blocks}
+        for c in found:
+            block = made.get((c.partition, c.range))
+            rows, held = ("", "") if block is None else (number(block.rows), size(block.bytes))
+            shown.add(name, c.partition or "(whole)", c.range, c.why, rows, held)
+    if not shown.row_count:
+        console.print("Nothing to compact.")
+        return
+    console.print("Would be compacted:" if dry_run else "Compacted:")
+    console.print(shown)
+    for name, _, commit in done:
+        for spent in () if commit is None else commit.details.get("ways", ()):
+            console.print(f"{name}: {_spent(spent)}")
+
+
+def _spent(spent: Mapping[str, Any]) -> str:
+    """What was done, beside what was expected."""
+    expected = "" if spent["estimate"] is None else f", expected {spent['estimate']['seconds']:.1f} s of CPU"
+    wrote = f"wrote {plural(spent['rows'], 'row')}, {size(spent['bytes'])}"
+    return f"by {spent['way']} in {spent['seconds']:.1f} s{expected}; {wrote}"
+
+
+def _show_collected(
+    console: Console, done: list[tuple[str, tuple[Verdict, ...], Collection | None]], dry_run: bool
+) -> None:
+    shown = Grid("channel", "block", "bytes", "", "held by", right=("bytes",), shorten=("held by",))
+    for name, verdicts, taken in done:
+        gone = {b.id for b in taken.blocks} if taken is not None else {v.block.id for v in verdicts if not v.held_by}
+        for v in verdicts:
+            word = ("would go" if dry_run else "collected") if v.block.id in gone else "stays"
+            shown.add(name, name_of(v.block), size(v.block.bytes), word, "; ".join(v.held_by))
+    if not shown.row_count:
+        console.print("There is no block.")
+        return
+    console.print(shown)

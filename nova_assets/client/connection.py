@@ -1,0 +1,384 @@
+"""``nova.connect()``: a deployment, seen through its service, with the methods of ``nova.open()`` that it covers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pyarrow as pa
+
+from nova_assets.client.failures import good, is_distrusted, unreachable
+from nova_assets.client.rows import RemoteSelection, Source, cut_off
+from nova_assets.engine.inputs.inputs import take
+from nova_assets.errors import (
+    ChannelNotFound,
+    CommitOutcomeUnknown,
+    NotAllowed,
+    RequestTimedOut,
+    ServiceBusy,
+    ServiceUnavailable,
+)
+from nova_assets.file_views.trusted_certificates import trusted
+from nova_assets.masking import mask_address, remember_secrets
+from nova_assets.model.block import Kind
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit
+from nova_assets.model.execution import Execution
+from nova_assets.model.maintenance import Collection
+from nova_assets.model.partitions import value_as_text
+from nova_assets.model.ports import ChannelState, Cursor, Firing, PartitionState
+from nova_assets.model.schema import Schema
+from nova_assets.model.timeline import Instant
+from nova_assets.operations.insert import InsertCheck
+from nova_assets.plan.compaction import Compact
+from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
+from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
+from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
+from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
+from nova_assets.service.shapes.maintenance import CollectedShape, CompactedShape
+from nova_assets.service.shapes.shape import schema_of
+from nova_assets.service.shapes.timeline import InstantShape
+from nova_assets.settings import address
+
+_AS_THEY_ARE = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES}
+
+TRIES = 8
+_AGAIN = (429, 503, 504)
+"""Statuses after which one asks again what may be asked twice."""
+
+
+def connect(url: str, token: str | None = None, *, timeout: float = 60.0) -> Connection:
+    """Connect to a service (``nova serve``). Nothing is asked yet.
+
+    Args:
+        url: where it is, ``http://127.0.0.1:8765``.
+        token: by which it knows us (``nova token add``); None where it asks for none.
+        timeout: seconds that an answer may take to begin, and each part of it to come.
+    """
+    return Connection(url, token, timeout)
+
+
+class Connection:
+    """Channels of a deployment, through its service. What is asked goes to it each time; nothing is kept here.
+
+    Every method raises ServiceUnavailable where it does not answer; BadToken and NotAllowed where the token gives no
+    right; and otherwise what the method of the same name of ``Store`` raises. What failed on its way is tried again:
+    inserts, too, which carry an idempotency key for that.
+    """
+
+    def __init__(self, url: str, token: str | None, timeout: float) -> None:
+        self.url = url.rstrip("/")
+        remember_secrets(url, values={"token": token or ""})
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(
+            base_url=address("url", self.url),
+            headers=headers,
+            timeout=httpx.Timeout(timeout, connect=10.0),
+            trust_env=False,
+            verify=trusted(),
+        )
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection {mask_address(self.url)}>"
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._http.close()
+
+    # data
+
+    def insert(
+        self,
+        channel: Channel | str,
+        data: Any,
+        kind: Kind = "delta",
+        idempotency_key: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
+    ) -> Commit:
+        """Put one block onto a channel, as ``Store.insert``: all of it, or nothing; and once, however often it has to
+        be sent until an answer comes.
+
+        Args:
+            data: an Arrow table, a pandas DataFrame, a list of dicts, or the path of a file.
+            idempotency_key: of this insert; one is made up by default, and told by the error where no answer came.
+        """
+        key = idempotency_key or f"connection-{uuid.uuid4().hex}"
+        try:
+            found = self._inserted(channel, data, {"kind": kind, "partition": _named(partition)}, key)
+        except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
+            if error.fields.get("unsent"):
+                raise
+            next = f"insert it again with idempotency_key={key!r}: it may have come about, and is there once then"
+            raise type(error)(error.what, found=error.found, next=next, **error.fields, idempotency_key=key) from error
+        return CommitShape.model_validate(found).back()
+
+    def check_insert(
+        self,
+        channel: Channel | str,
+        data: Any,
+        kind: Kind = "delta",
+        partition: str | Mapping[str, object] | None = None,
+    ) -> InsertCheck:
+        """What an insert would check, without changing anything."""
+        asked = {"kind": kind, "partition": _named(partition), "dry_run": "true"}
+        found = CheckedShape.model_validate(self._inserted(channel, data, asked, None))
+        return InsertCheck(found.channel, found.kind, found.head, schema_of(found.columns) or Schema(()))
+
+    def read(
+        self,
+        channel: Channel | str,
+        at: int | None = None,
+        *,
+        since: int | None = None,
+        partition: str | Mapping[str, object] | None = None,
+        columns: Sequence[str] | None = None,
+        keys: Any = None,
+    ) -> RemoteSelection:
+        """Select data of a channel, as ``Store.read``. It is sent when it is turned into a frame; the service holds the
+        version for as long as that takes.
+
+        Args:
+            keys: a table, a pandas DataFrame or a list of dicts with the channel's key columns: these keys only.
+        """
+        wanted = {
+            "at": at,
+            "since": since,
+            "partition": _named(partition),
+            "columns": None if columns is None else list(columns),
+            "keys": None if keys is None else _plain(take(keys, None) if keys != [] else pa.table({})),
+        }
+        return RemoteSelection(
+            self._streamed, f"{_path(channel)}/read", {k: v for k, v in wanted.items() if v is not None}
+        )
+
+    # upkeep
+
+    def compact(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        chained: bool = False,
+        partitions: Sequence[str] | None = None,
+    ) -> Commit | None:
+        """Add a base at the newest number of each partition that has deltas (R14)."""
+        done = self._compacted(channel, force, chained, partitions, False).commit
+        return None if done is None else done.back()
+
+    def compactable(
+        self,
+        channel: Channel | str,
+        *,
+        force: bool = True,
+        chained: bool = False,
+        partitions: Sequence[str] | None = None,
+    ) -> tuple[Compact, ...]:
+        """What ``compact`` would add, and why."""
+        return tuple(c.back() for c in self._compacted(channel, force, chained, partitions, True).wanted)
+
+    def _compacted(
+        self, channel: Channel | str, force: bool, chained: bool, partitions: Sequence[str] | None, dry_run: bool
+    ) -> CompactedShape:
+        wanted: dict[str, Any] = {"force": force, "chained": chained, "dry_run": dry_run}
+        wanted |= {} if partitions is None else {"partitions": list(partitions)}
+        return CompactedShape.model_validate(self._post(f"{_path(channel)}/compact", wanted))
+
+    def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
+        """Take the blocks of a channel that nobody needs any more (R15)."""
+        wanted = {} if retain is None else {"retain": retain}
+        return CollectedShape.model_validate(self._post(f"{_path(channel)}/collect", wanted)).back()
+
+    def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
+        """Drop a partition, or all that agree with some dimensions (R19)."""
+        found = self._post(f"{_path(channel)}/drop", {"partition": _named(partition)})
+        return None if found is None else CommitShape.model_validate(found).back()
+
+    def restore(self, channel: Channel | str, at: int) -> Commit:
+        """Make a channel what it was at a number (R19)."""
+        return CommitShape.model_validate(self._post(f"{_path(channel)}/restore", {"at": at})).back()
+
+    # looking
+
+    def channels(self) -> list[ChannelState]:
+        """Every channel that may be read, with its head, rows and bytes."""
+        return [ChannelShape.model_validate(s).back() for s in self._get("/v1/channels")]
+
+    def channel(self, name: str) -> ChannelState:
+        """One channel."""
+        return ChannelShape.model_validate(self._get(_path(name))).back()
+
+    def partitions(
+        self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
+    ) -> list[PartitionState]:
+        """The partitions of a channel that hold anything, by name."""
+        found = self._get(f"{_path(channel)}/partitions", partition=_named(partition))
+        return [PartitionShape.model_validate(p).back() for p in found]
+
+    def timeline(self, channel: Channel | str, limit: int = 10_000) -> list[Instant]:
+        """What happened to a channel, oldest first: the latest instants, ten thousand at most."""
+        found = self._get(f"{_path(channel)}/timeline", limit=limit)
+        return [InstantShape.model_validate(i).back() for i in found]
+
+    def cursors(self, binding: str | None = None) -> list[Cursor]:
+        """How far each binding has read."""
+        return [CursorShape.model_validate(c).back() for c in self._get("/v1/cursors", binding=binding)]
+
+    def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
+        """Executions, latest first."""
+        found = self._get("/v1/executions", binding=binding, limit=limit)
+        return [ExecutionShape.model_validate(e).back() for e in found]
+
+    def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
+        """What triggers have fired, latest first."""
+        found = self._get("/v1/firings", binding=binding, limit=limit)
+        return [FiringShape.model_validate(f).back() for f in found]
+
+    # inside
+
+    def _get(self, path: str, **parameters: Any) -> Any:
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return self._asked(lambda: self._http.get(path, params=given)).json()
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Of what changes something, only what did not reach the service is sent again."""
+        return self._asked(lambda: self._http.post(path, json=body), again=False).json()
+
+    def _inserted(
+        self, channel: Channel | str, data: Any, parameters: Mapping[str, Any], key: str | None
+    ) -> Mapping[str, Any]:
+        given = {name: value for name, value in parameters.items() if value is not None}
+        name = channel.name if isinstance(channel, Channel) else channel
+        with self._body(name, data) as (file, kind):
+            headers = {"Content-Type": kind, **({} if key is None else {"Idempotency-Key": key})}
+
+            def send() -> httpx.Response:
+                file.seek(0)
+                size = str(file.seek(0, io.SEEK_END))
+                file.seek(0)
+                return self._http.post(
+                    f"{_path(name)}/blocks",
+                    params=given,
+                    headers={**headers, "Content-Length": size},
+                    content=iter(lambda: file.read(1 << 20), b""),
+                )
+
+            found: Mapping[str, Any] = self._asked(send).json()
+            return found
+
+    @contextmanager
+    def _body(self, channel: str, data: Any) -> Iterator[tuple[Any, str]]:
+        """What is sent, and what it is."""
+        if isinstance(data, str | Path) and Path(data).suffix in _AS_THEY_ARE and Path(data).is_file():
+            with Path(data).open("rb") as file:
+                yield file, _AS_THEY_ARE[Path(data).suffix]
+            return
+        try:
+            schema = self._schema(channel) if _is_text(data) else None
+        except (NotAllowed, ChannelNotFound):  # the service may know what we are not told, or find it in its project
+            if not isinstance(data, str | Path):
+                yield io.BytesIO("".join(map(_line, data)).encode()), LINES
+                return
+            schema = None
+        table = take(data, schema)
+        with tempfile.TemporaryFile() as file:
+            with pa.ipc.new_stream(file, table.schema) as writer:
+                writer.write_table(table)
+            yield file, ARROW
+
+    def _schema(self, channel: str) -> Schema | None:
+        """What rows and lines are parsed by. Raises NotAllowed: who may only write is told no columns."""
+        return schema_of(SchemaShape.model_validate(self._get(f"{_path(channel)}/schema")).columns)
+
+    def _asked(self, send: Any, again: bool = True) -> httpx.Response:
+        """The answer. What did not come through is tried again, after ever longer pauses."""
+        through = False
+        for attempt in range(1, TRIES + 1):
+            try:
+                response: httpx.Response = send()
+            except httpx.TransportError as error:
+                unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                through = through or not unsent
+                if attempt == TRIES or is_distrusted(error) or not (again or unsent):
+                    raise unreachable(self.url, error, not through) from error
+            else:
+                through = True
+                # Of what may not be done twice, only what was turned away at the door is sent again.
+                if attempt == TRIES or response.status_code not in (_AGAIN if again else (429,)):
+                    return good(response)
+            time.sleep(min(0.1 * 2**attempt, 3.0) * random.uniform(0.5, 1.0))
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _streamed(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
+        """Rows, as they come. Raises ServiceUnavailable where they end too early."""
+
+        def sent() -> httpx.Response:
+            response = self._http.send(self._http.build_request("POST", path, json=body), stream=True)
+            if response.status_code != 200:
+                response.read()
+            return response
+
+        try:
+            with contextlib.closing(self._asked(sent)) as response:
+                source = Source(response.iter_bytes())
+                try:
+                    with pa.ipc.open_stream(pa.PythonFile(source, mode="r")) as reader:
+                        yield reader
+                        source.see_its_end()
+                except (pa.ArrowException, OSError) as error:
+                    if source.is_cut_off:
+                        raise cut_off() from error
+                    raise
+        except httpx.TransportError as error:
+            raise unreachable(self.url, error) from error
+
+
+def _path(channel: Channel | str) -> str:
+    name = channel.name if isinstance(channel, Channel) else channel
+    return f"/v1/channels/{quote(name, safe='')}"
+
+
+def _named(partition: str | Mapping[str, object] | None) -> str | None:
+    if partition is None or isinstance(partition, str):
+        return partition
+    return "/".join(f"{c}={value_as_text(None if v is None else str(v))}" for c, v in partition.items())
+
+
+def _is_text(data: Any) -> bool:
+    """Whether types are told by the channel alone."""
+    return isinstance(data, str | Path) or (isinstance(data, Sequence) and not isinstance(data, pa.Table))
+
+
+def _plain(keys: pa.Table) -> list[dict[str, Any]]:
+    """Keys as JSON has them: the service gives them the channel's types."""
+
+    def plain(value: Any) -> Any:
+        return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+    return [{column: plain(value) for column, value in row.items()} for row in keys.to_pylist()]
+
+
+def _line(row: Any) -> str:
+    """A row as JSON has it: what that does not know is said in words, which the service parses by the channel's
+    schema."""
+    return json.dumps(row, default=str) + "\n"

@@ -1,0 +1,44 @@
+"""What a client of a service is told where it has refused, or has not answered."""
+
+from __future__ import annotations
+
+import httpx
+
+from nova_assets.errors import NovaError, ServiceUnavailable
+from nova_assets.service.http.problems import error_of
+
+
+def good(response: httpx.Response) -> httpx.Response:
+    """The answer; or the error that it tells of is raised."""
+    if response.status_code == 200:
+        return response
+    try:
+        body = response.json()
+    except ValueError:
+        body = {"detail": f"the service answered with status {response.status_code}", "status": response.status_code}
+    raise error_of(body if isinstance(body, dict) else {"detail": str(body)})
+
+
+def unreachable(url: str, error: Exception, unsent: bool = False) -> NovaError:
+    """The error that tells of no answer.
+
+    Args:
+        unsent: nothing of the request has ever come through: so nothing can have come about.
+    """
+    facts = {"unsent": True} if unsent else {}
+    found = f"{type(error).__name__}: {error}".strip(": ")
+    if is_distrusted(error):
+        return ServiceUnavailable(
+            f"the certificate of the service {url} is not trusted",
+            found=found,
+            next="name a file with it, or with its authority's, in SSL_CERT_FILE",
+            **facts,
+        )
+    tls = "; if it has TLS, ask https://" if url.startswith("http://") else ""
+    what = f"the service {url} does not answer"
+    return ServiceUnavailable(what, found=found, next=f"see that it runs: nova serve{tls}", **facts)
+
+
+def is_distrusted(error: Exception) -> bool:
+    """Whether nobody vouches for who answered."""
+    return isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in str(error)

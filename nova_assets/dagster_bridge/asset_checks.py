@@ -1,0 +1,63 @@
+"""Checks as Dagster shows them: asset checks of the channel that they are about, before anything is
+published.
+
+Dagster stops a run at a failed check that blocks, so the commit, which comes after, does not happen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagster import AssetCheckEvaluation, AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, AssetKey
+
+from nova_assets.dagster_bridge.partitions import partitions_def
+from nova_assets.errors import DefinitionError
+from nova_assets.model.binding import Binding
+from nova_assets.model.execution import CheckReport
+from nova_assets.model.function_parameters import twice
+
+
+def check_specs(binding: Binding) -> list[AssetCheckSpec]:
+    """What Dagster is told of a binding's checks.
+
+    Raises:
+        DefinitionError: two that Dagster would give one name, which it puts together of channel and check.
+    """
+    specs = [
+        AssetCheckSpec(
+            c.name,
+            asset=AssetKey(binding.channels[c.port].name),
+            description=c.description,
+            blocking=c.blocking,
+            partitions_def=partitions_def(binding.dimensions),
+        )
+        for c in binding.checks
+    ]
+    same = twice(s.get_python_identifier() for s in specs)
+    if same:
+        raise DefinitionError(
+            f"binding {binding.name!r}: Dagster calls two checks {same[0]!r}", next="rename one of them"
+        )
+    return specs
+
+
+def result_of(report: CheckReport) -> AssetCheckResult:
+    """What a check found, as an output of its step."""
+    return AssetCheckResult(**_facts(report))
+
+
+def evaluation_of(report: CheckReport) -> AssetCheckEvaluation:
+    """The same as an event of its own, of a step that has no such output."""
+    return AssetCheckEvaluation(**{**_facts(report), "blocking": report.blocking})
+
+
+def _facts(report: CheckReport) -> dict[str, Any]:
+    found = {} if report.found is None else {"found": report.found}
+    return {
+        "asset_key": AssetKey(report.channel),
+        "check_name": report.check,
+        "passed": report.passed,
+        "severity": AssetCheckSeverity.ERROR if report.blocking else AssetCheckSeverity.WARN,
+        "description": report.found,
+        "metadata": {**report.metadata, **found, "nova/seconds": round(report.seconds, 3)},
+    }

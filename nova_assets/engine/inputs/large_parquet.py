@@ -1,0 +1,176 @@
+"""Parquet files that are too big for memory. Spark's tasks read them with Arrow, by the rules by which small ones are
+read.
+
+Spark's own reader takes the columns of one file for those of all. It needs each page in Java's memory as a whole, and
+other writers put hundreds of megabytes of wide rows into a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.engine.inputs.typed_rows import given_table, joined, named, with_columns_of
+from nova_assets.engine.session.worker_errors import carried
+from nova_assets.engine.storage.parquet_footers import unpacked_bytes
+from nova_assets.errors import NovaError, SchemaMismatch
+from nova_assets.formats.input_file import File
+from nova_assets.formats.parquet_and_orc import columnar, open_parquet
+from nova_assets.formats.schema_fit import fit, schema_of
+from nova_assets.model.conversion import TYPED
+from nova_assets.model.schema import DELETED, UNKNOWN, Schema
+from nova_assets.plan.batch_size import ARROW_BYTES, SPLIT_BYTES, Width, rows_within, widest, width
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MOST_ROWS = 1 << 16
+"""In a batch that is handed to Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Row groups of one file that one task reads.
+
+    Args:
+        first_row: of the file, counted from 1.
+        batch_rows: so many rows are read at a time.
+    """
+
+    path: Path
+    groups: tuple[int, ...]
+    first_row: int
+    batch_rows: int
+
+
+class LargeParquet:
+    """The rows of Parquet files that are seen to be whole.
+
+    Args:
+        paths: of the files.
+        schema: the channel's; None leaves the types as they are.
+        evolves: the channel takes wider types than it has.
+    """
+
+    def __init__(self, paths: Sequence[Path], schema: Schema | None, evolves: bool) -> None:
+        self.paths = tuple(paths)
+        self._schema = schema
+        self._evolves = evolves
+        self._footers = [columnar(File(p), pq.read_metadata, "Parquet") for p in paths]
+
+    @property
+    def width(self) -> Width:
+        """Of the widest rows."""
+        sizes = (p.stat().st_size for p in self.paths)
+        return widest(width(f.num_rows, size, unpacked_bytes(f)) for f, size in zip(self._footers, sizes, strict=True))
+
+    def columns(self) -> Schema:
+        """Of the rows, in the types in which the channel takes them.
+
+        Raises:
+            SchemaMismatch: two files have one column in different types, or no file says which type a column has.
+        """
+        empty = [self._empty(p, f) for p, f in zip(self.paths, self._footers, strict=True)]
+        found = schema_of(joined(empty, [str(p) for p in self.paths]))
+        unknown = [f.name for f in found.fields if f.type == UNKNOWN]
+        if unknown:
+            raise SchemaMismatch(
+                f"column {unknown[0]!r} has no type: it holds nothing but nulls",
+                expected="a type",
+                next=f'declare the channel with schema="..., {unknown[0]} TYPE", or leave the column out',
+                column=unknown[0],
+            )
+        return found
+
+    def parts(self) -> Iterator[Part]:
+        """What each task reads: about as many bytes, unpacked, as suit one."""
+        for path, footer in zip(self.paths, self._footers, strict=True):
+            row = unpacked_bytes(footer) // max(1, footer.num_rows)
+            batch_rows, first = rows_within(ARROW_BYTES, row, _MOST_ROWS), 1
+            for groups in _groups(footer):
+                yield Part(path, groups, first, batch_rows)
+                first += sum(footer.row_group(n).num_rows for n in groups)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The rows as a frame. What ``read_part`` raises ends its evaluation, and is carried (``carried_by``)."""
+        from nova_assets.engine.rows.spark_types import to_struct
+
+        columns, parts = self.columns(), list(self.parts())
+        job = _reading(parts, self._schema, self._evolves, columns)
+        return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(job, to_struct(columns))
+
+    def _empty(self, path: Path, footer: pq.FileMetaData) -> pa.Table:
+        """A table without rows that has the columns of a file."""
+        with named(str(path)):
+            schema = open_parquet(path).schema_arrow.remove_metadata()
+            table = given_table(schema.empty_table(), self._schema, TYPED, evolves=self._evolves)
+        return with_columns_of(table, self._schema) if _all_deleted(footer) else table
+
+
+def read_part(part: Part, schema: Schema | None, evolves: bool, columns: Schema) -> Iterator[pa.Table]:
+    """The rows of a part, in pieces.
+
+    Args:
+        schema, evolves: as for ``LargeParquet``.
+        columns: of all files.
+
+    Raises:
+        SchemaMismatch: a value that cannot be the channel's, with file, row and column.
+        BadRecord: the file is damaged.
+    """
+    row = part.first_row
+    for table in _pieces(part):
+        with named(str(part.path)):
+            yield fit(given_table(table, schema, TYPED, evolves=evolves, first_row=row), columns)
+        row += table.num_rows
+
+
+def _pieces(part: Part) -> Iterator[pa.Table]:
+    with columnar(File(part.path), open_parquet, "Parquet") as opened:
+        batches = opened.iter_batches(part.batch_rows, list(part.groups))
+        while (batch := columnar(File(part.path), lambda _: next(batches, None), "Parquet")) is not None:
+            yield pa.Table.from_batches([batch]).replace_schema_metadata(None)
+
+
+def _groups(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:
+    groups: list[int] = []
+    size = 0
+    for n in range(footer.num_row_groups):
+        groups.append(n)
+        size += footer.row_group(n).total_byte_size
+        if size >= SPLIT_BYTES:
+            yield tuple(groups)
+            groups, size = [], 0
+    if groups:
+        yield tuple(groups)
+
+
+def _all_deleted(footer: pq.FileMetaData) -> bool:
+    """Whether it is known that all rows of a file are deletions."""
+    names = [footer.schema.column(n).path for n in range(footer.num_columns)]
+    if DELETED not in names or not footer.num_rows:
+        return False
+    found = [footer.row_group(n).column(names.index(DELETED)).statistics for n in range(footer.num_row_groups)]
+    return all(s is not None and s.has_min_max and s.min is True and s.null_count == 0 for s in found)
+
+
+def _reading(
+    parts: Sequence[Part], schema: Schema | None, evolves: bool, columns: Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Spark's task: numbers of parts in, their rows out."""
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                for n in batch.column(0).to_pylist():
+                    for table in read_part(parts[n], schema, evolves, columns):
+                        yield from table.to_batches()
+        except NovaError as error:
+            raise carried(error) from None
+
+    return read

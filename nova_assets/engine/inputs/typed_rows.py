@@ -1,0 +1,105 @@
+"""Rows that a user gave, in the types in which a channel takes them: the same rules whatever they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from nova_assets.errors import EmptyInput, NovaError, SchemaMismatch
+from nova_assets.formats.conversion import convert_table
+from nova_assets.formats.schema_fit import schema_of
+from nova_assets.model.arrow_types import arrow_type
+from nova_assets.model.conversion import InputKind
+from nova_assets.model.schema import DELETED, Schema
+
+
+def given_table(
+    table: pa.Table, schema: Schema | None, kind: InputKind, *, evolves: bool = False, first_row: int = 1
+) -> pa.Table:
+    """A user's table with the columns of a schema in their declared types.
+
+    A table of nothing but deletions gets the columns that it lacks: a deletion needs no more than its key.
+
+    Args:
+        schema: the channel's; None leaves the types as they are.
+        evolves: the channel takes wider types than it has.
+        first_row: what the first row is called in an error.
+
+    Raises:
+        EmptyInput: it has rows, and no column.
+        SchemaMismatch: a value or type that cannot be a channel's.
+    """
+    check_columns(table.num_rows, table.num_columns)
+    table = convert_table(table, schema, kind, evolves=evolves, first_row=first_row)
+    schema_of(table)  # refuses twin names and types that Spark lacks
+    return _with_deletions(table, schema)
+
+
+def check_columns(rows: int, columns: int) -> None:
+    """An Arrow table without a column forgets how many rows it has. Raises EmptyInput."""
+    if rows and not columns:
+        raise EmptyInput(
+            "rows without a column were given to insert",
+            found=f"{rows} rows",
+            expected="at least one column",
+            next="name a column of the channel, and give None where a row has no value",
+        )
+
+
+def _with_deletions(table: pa.Table, schema: Schema | None) -> pa.Table:
+    if DELETED not in table.column_names or not table.num_rows:
+        return table
+    marks = table.column(DELETED)
+    if marks.null_count or marks.to_pylist().count(True) < table.num_rows:
+        return table
+    return with_columns_of(table, schema)
+
+
+def with_columns_of(table: pa.Table, schema: Schema | None) -> pa.Table:
+    """A table with all columns of a schema: those that it lacks are null."""
+    for field in schema.fields if schema is not None else ():
+        if field.name not in table.column_names:
+            table = table.append_column(field.name, pa.nulls(table.num_rows, arrow_type(field.type)))
+    return table
+
+
+def joined(tables: Sequence[pa.Table], files: Sequence[str]) -> pa.Table:
+    """The rows of all files; one that lacks a column that others have is null there.
+
+    Args:
+        tables: of each file.
+        files: what they are called.
+
+    Raises:
+        SchemaMismatch: a column is of one type here, and of another there.
+    """
+    rows = tables[0]
+    for table, file in zip(tables[1:], files[1:], strict=True):
+        try:
+            rows = pa.concat_tables([rows, table], promote_options="default")
+        except pa.ArrowException as error:
+            raise SchemaMismatch(
+                f"{file} does not have the types of {files[0]}",
+                found=str(schema_of(table)),
+                expected=str(schema_of(rows)),
+                next="insert the files one by one, or declare the channel's schema",
+                file=file,
+            ) from error
+    return rows
+
+
+@contextmanager
+def named(file: str) -> Iterator[None]:
+    """A block in which a file is read: its errors name the file."""
+    try:
+        yield
+    except NovaError as error:
+        raise type(error)(
+            f"{file}: {error.what}",
+            found=error.found,
+            expected=error.expected,
+            next=error.next,
+            **{**error.fields, "file": file},
+        ) from error

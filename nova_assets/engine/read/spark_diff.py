@@ -1,0 +1,96 @@
+"""Diff on Spark: what turns one snapshot into another, keyed or as bags."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from nova_assets.engine.rows.columns import col, comparable, struct
+from nova_assets.errors import UnrepresentableChange
+from nova_assets.model.merge import Keyed, MergeModel
+from nova_assets.model.schema import DELETED
+
+_OLD, _NEW, _COUNT, _ROW = "__nova_old", "__nova_new", "__nova_count", "__nova_row"
+
+
+def diff(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
+    """What turns one snapshot of a keyed channel into another, ``_deleted`` last; deletions carry the old row.
+
+    Args:
+        old, new: snapshots with the same columns, one row per key.
+    """
+    on, columns = list(model.key), new.columns
+    before = old.select(*map(col, on), struct(columns).alias(_OLD))
+    after = new.select(*map(col, on), struct(columns).alias(_NEW))
+    both = before.join(after, on, "full_outer")
+    kind = new.schema
+    changed = both.filter(~comparable(col(_OLD), kind).eqNullSafe(comparable(col(_NEW), kind)))
+    live = col(_NEW).isNotNull()
+    gone = col(_OLD).isNotNull() & (~live | _has_to_go_first(model))
+
+    def row(side: str, deleted: bool) -> Column:
+        return F.struct(*(col(side).getField(c).alias(c) for c in columns), F.lit(deleted).alias(DELETED))
+
+    rows = F.array(F.when(gone, row(_OLD, True)), F.when(live, row(_NEW, False)))
+    each = changed.select(F.explode(F.filter(rows, lambda r: r.isNotNull())).alias(_ROW))
+    mark = F.coalesce(col(_ROW).getField(DELETED), F.lit(False))
+    return each.select(*(col(_ROW).getField(c).alias(c) for c in columns), mark.alias(DELETED))
+
+
+def bag_difference(old: DataFrame, new: DataFrame, channel: str, *, keeps_all: bool) -> DataFrame:
+    """The rows that came to an Append channel, each as often as it came.
+
+    Args:
+        keeps_all: it is known that no row has gone.
+
+    Raises:
+        UnrepresentableChange: rows have gone (R10). Found out here and now, by a job.
+    """
+    counted = _counted(old, new)
+    gone = 0 if keeps_all else _gone(counted)
+    if gone:
+        raise UnrepresentableChange(
+            f"channel {channel!r} is append-only, and a base dropped {gone} of its rows (R10)",
+            found=f"{gone} rows of the older snapshot are not in the newer one",
+            expected="a base that keeps every row",
+            next="declare the channel with merge=nova.Upsert(key=...), or read it as all",
+            channel=channel,
+            dropped=gone,
+        )
+    came = counted.filter(col(_COUNT) > 0)
+    each = came.select(col(_ROW), F.explode(F.sequence(F.lit(1), col(_COUNT))).alias(_COUNT))
+    return each.select(*(col(_ROW).getField(c).alias(c) for c in new.columns))
+
+
+def dropped(old: DataFrame, new: DataFrame) -> int:
+    """How many rows of ``old`` are not in ``new``, counted as bags."""
+    return _gone(_counted(old, new))
+
+
+def _has_to_go_first(model: MergeModel) -> Column:
+    """Whether a key's new row would not simply displace its old one. Combined columns cannot say every change, so a
+    changed row is deleted and given anew (R11); by ``order_by`` a lesser row would lose."""
+    if isinstance(model, Keyed):
+        return F.lit(True)
+    if not model.order_by:
+        return F.lit(False)
+    return _rank(_NEW, model) < _rank(_OLD, model)
+
+
+def _rank(side: str, model: MergeModel) -> Column:
+    """Where a row stands by ``order_by``; nulls are least."""
+    values = [col(side).getField(c) for c in model.order_by]
+    return F.struct(*(p.alias(f"p{n}") for n, p in enumerate(x for v in values for x in (v.isNotNull(), v))))
+
+
+def _counted(old: DataFrame, new: DataFrame) -> DataFrame:
+    """Each different row with how much oftener it is in ``new`` than in ``old``."""
+    columns = new.columns
+    sides = [f.select(struct(columns).alias(_ROW), F.lit(n).alias(_COUNT)) for f, n in ((new, 1), (old, -1))]
+    by = comparable(col(_ROW), new.schema).alias("by")
+    return sides[0].union(sides[1]).groupBy(by).agg(F.sum(_COUNT).alias(_COUNT), F.first(_ROW).alias(_ROW))
+
+
+def _gone(counted: DataFrame) -> int:
+    found = counted.filter(col(_COUNT) < 0).agg(F.sum(-col(_COUNT))).first()
+    return int(found[0] or 0) if found is not None else 0

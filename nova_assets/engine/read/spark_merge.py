@@ -1,0 +1,196 @@
+"""Merge and chain on Spark: what the merge models say (model/merge), carried out.
+
+The change that a delta makes to one key is a pair (deletion?, live row?), the deletion first. Pairs compose: of two,
+the later's deletion wins over everything before it; otherwise the live rows are combined. ``fold`` composes all changes
+of each key, and serves chain and merge alike. The base is never shuffled for a small delta, and no window runs over it:
+its untouched rows are what an anti-join with the delta's keys leaves (DESIGN §6).
+
+Windows over the *deltas* were measured against one list of changes per key and higher-order functions over it: half the
+time, and no list that could outgrow memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from nova_assets.engine.rows.columns import col, comparable, struct
+from nova_assets.model.function_reference import FunctionRef
+from nova_assets.model.merge import Keyed, MergeModel
+from nova_assets.model.schema import DELETED
+
+SEQ = "__nova_seq"
+"""Which delta a row is of, in order from 0; base rows are before all of them."""
+
+_BASE = -1
+ROWS = "__nova_rows"
+_DIFFERENT = "__nova_different"
+_CUT = "__nova_cut"
+_RANK = "__nova_rank"
+_KEY = "__nova_key"
+_LATER = "__nova_later"
+_OVERALL = (Window.unboundedPreceding, Window.unboundedFollowing)
+
+_COMBINE: Mapping[str, Callable[[Column], Column]] = {
+    "sum": F.sum,
+    "min": F.min,
+    "max": F.max,
+    "bool_and": F.bool_and,
+    "bool_or": F.bool_or,
+}
+
+
+def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: bool, small: bool) -> DataFrame:
+    """A base and the deltas on top of it, as a base of a keyed channel.
+
+    Args:
+        deltas: the base's columns, ``_deleted`` and, of several, ``SEQ``.
+        several: whether the rows are of more than one delta.
+        small: whether the deltas' keys may be sent to every worker.
+    """
+    columns, on = base.columns, list(model.key)
+    keys = deltas.select(*map(col, on))
+    keys = F.broadcast(keys) if small else keys.hint("shuffle_hash")
+    changes = deltas
+    if model.combines:
+        if not several:
+            deltas = deltas.withColumn(SEQ, F.lit(0))
+        touched = base.join(keys, on, "left_semi").select(
+            *map(col, columns), F.lit(False).alias(DELETED), F.lit(_BASE).alias(SEQ)
+        )
+        changes = fold(touched.union(deltas), model)
+    elif several:
+        changes = fold(deltas, model)
+    untouched = base.join(keys, on, "left_anti").select(*map(col, columns))
+    return untouched.union(live(changes, columns))
+
+
+def newest(
+    rows: DataFrame, changed: DataFrame, model: MergeModel, columns: Sequence[str], among: Column | None
+) -> DataFrame:
+    """``merge`` where the last change of a key decides and nothing is combined: of the rows of a base and of its
+    deltas, in one frame, those that no later delta changes.
+
+    One scan, one join with a small table, nothing brought together, no window: what comes after can be computed as the
+    rows are read. (The rows of a union are copied first, which costs as much as the join.)
+
+    Args:
+        rows: the columns, and ``SEQ``: of a live row of a delta its place, and less of any other.
+        changed: the keys of all rows of the deltas, with their ``SEQ``; few enough to be sent to every worker.
+        among: false of rows that have none of these keys, as far as can be told without looking them up.
+    """
+    keys = {k: f"{_KEY} {k}" for k in model.key}
+    later = changed.select(*(col(k).alias(n) for k, n in keys.items()), col(SEQ).alias(_LATER))
+    # A key that is null is not looked up.
+    sought = {k: col(k) if among is None else F.when(among, col(k)) for k in keys}
+    same = reduce(Column.__and__, (sought[k] == col(n) for k, n in keys.items()))
+    return rows.join(F.broadcast(later), same & (col(SEQ) < col(_LATER)), "left_anti").select(*map(col, columns))
+
+
+def live(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """What a change leaves of nothing: its live rows."""
+    return changes.filter(~col(DELETED)).select(*map(col, columns))
+
+
+def fold(rows: DataFrame, model: MergeModel) -> DataFrame:
+    """All changes of each key, composed: at most one deletion and one live row per key, ``_deleted`` last (R11).
+
+    Where both the earlier and the later change of a key delete it, the first deletion's row stays: it is the one that
+    tells what there was before all of them.
+
+    Args:
+        rows: columns, ``_deleted`` and ``SEQ``; per key and delta at most one deletion and one live row.
+    """
+    columns = [c for c in rows.columns if c not in (DELETED, SEQ)]
+    if not model.combines:
+        latest_first = Window.partitionBy(*map(col, model.key)).orderBy(col(SEQ).desc(), col(DELETED))
+        last = rows.withColumn(_RANK, F.row_number().over(latest_first)).filter(col(_RANK) == 1)
+        return last.select(*map(col, columns), col(DELETED))
+    deleted, seq = col(DELETED), col(SEQ)
+    cut = F.max(F.when(deleted, seq)).over(Window.partitionBy(*map(col, model.key)))
+    kept = rows.withColumn(_CUT, cut).filter(deleted | col(_CUT).isNull() | (seq >= col(_CUT)))
+    side = Window.partitionBy(*map(col, model.key), deleted)
+    winner = side.orderBy(
+        *(F.when(~deleted, col(c)).desc_nulls_last() for c in model.order_by),
+        F.when(deleted, seq).otherwise(-seq),  # the first deletion, the last live row
+    )
+    kept = kept.withColumn(_RANK, F.row_number().over(winner))
+    for name, value in _combined(rows.schema, model, side).items():
+        kept = kept.withColumn(name, value)
+    return kept.filter(col(_RANK) == 1).select(*(_value(c, model) for c in columns), deleted)
+
+
+def resolve(rows: DataFrame, model: MergeModel) -> DataFrame:
+    """The rows of one delta, reduced to what a delta may hold: ``fold``, with ``order_by`` as the order of arrival.
+
+    Args:
+        rows: columns and ``_deleted``.
+    """
+    if not model.order_by:
+        return fold(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(1)), model)
+    order = [col(c).asc_nulls_first() for c in model.order_by]
+    place = F.row_number().over(Window.partitionBy(*map(col, model.key), col(DELETED)).orderBy(*order))
+    return fold(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(place)), model)
+
+
+def undecided(rows: DataFrame, model: MergeModel) -> DataFrame:
+    """The keys of which several live rows are the greatest by ``order_by`` and yet differ in what it has to decide,
+    with how many rows those are (``ROWS``).
+
+    Columns that are combined by name need no decision; those combined by a function do, at every tie.
+    """
+    functions = dict(model.combine) if isinstance(model, Keyed) else {}
+    alive = rows.filter(~col(DELETED))
+    key, order = [col(k) for k in model.key], [col(c) for c in model.order_by]
+    chosen = struct(c for c in rows.columns if c not in functions)
+    greatest = Window.partitionBy(*key).orderBy(*(c.desc_nulls_last() for c in order))
+    top = alive.withColumn(_RANK, F.rank().over(greatest)).filter(col(_RANK) == 1).drop(_RANK)
+    found = _differing(top, key, key, chosen)
+    by_function = [c for c, f in functions.items() if f not in _COMBINE]
+    if by_function:
+        found = found.union(_differing(alive, [*key, *order], key, struct(by_function)))
+    return found.groupBy(*key).agg(F.max(ROWS).alias(ROWS))
+
+
+def _differing(rows: DataFrame, group: Sequence[Column], key: Sequence[Column], value: Column) -> DataFrame:
+    kind = rows.select(value.alias("v")).schema["v"].dataType
+    counted = rows.groupBy(*group).agg(
+        F.count_distinct(comparable(value, kind)).alias(_DIFFERENT), F.count(F.lit(1)).alias(ROWS)
+    )
+    return counted.filter(col(_DIFFERENT) > 1).select(*key, col(ROWS))
+
+
+def _combined(schema: t.StructType, model: MergeModel, side: WindowSpec) -> dict[str, Column]:
+    """Helper columns with the live rows of a key combined, in their own columns' types; nulls are passed over."""
+    found = {}
+    for column, function in model.combine if isinstance(model, Keyed) else ():
+        value, type_ = F.when(~col(DELETED), col(column)), schema[column].dataType
+        if function in _COMBINE:
+            found[_helper(column)] = _COMBINE[function](value).over(side).cast(type_)
+        else:
+            in_order = F.collect_list(value).over(side.orderBy(col(SEQ)).rowsBetween(*_OVERALL))
+            found[_helper(column)] = _folded(in_order, FunctionRef.parse(function).load(), type_)
+    return found
+
+
+def _folded(values: Column, function: Callable[[Column, Column], Column], type_: t.DataType) -> Column:
+    def step(earlier: Column, later: Column) -> Column:
+        return function(earlier, later).cast(type_)
+
+    rest: Any = F.slice(values, 2, F.size(values))
+    return F.when(F.size(values) > 0, F.aggregate(rest, F.get(values, F.lit(0)), step))
+
+
+def _value(column: str, model: MergeModel) -> Column:
+    if isinstance(model, Keyed) and column in dict(model.combine):
+        return F.when(col(DELETED), col(column)).otherwise(col(_helper(column))).alias(column)
+    return col(column)
+
+
+def _helper(column: str) -> str:
+    return f"__nova_combined {column}"

@@ -1,0 +1,237 @@
+"""The Spark Connect server of a deployment: started when it is first needed, kept warm for every process until stopped.
+
+PySpark 4.3 knows how to start, find and stop such a server (``pyspark.sql.connect.local_server``); it listens on this
+machine alone and asks for a token that only its user can read. Here it gets this deployment's settings, and a place of
+its own to be found at, so that deployments with different code don't share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from nova_assets.engine.session.environment import environment
+from nova_assets.errors import EngineUnavailable
+from nova_assets.masking import get_logger
+
+log = get_logger("nova_assets.engine")
+
+_PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
+
+PATIENCE = 10.0
+"""Seconds in which a server that is stopped has to end by itself."""
+
+
+_sessions: MutableMapping[Any, Callable[[], bool]] = WeakKeyDictionary()
+"""Session of this process -> whether its server is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as it is recorded.
+
+    Args:
+        alive: it runs and takes connections.
+        logs: the folder of its logs.
+    """
+
+    address: str
+    pid: int
+    version: str
+    alive: bool
+    logs: Path
+
+
+def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session on the deployment's server, which is started if it does not run.
+
+    Raises:
+        EngineUnavailable: this PySpark cannot keep one.
+    """
+    from nova_assets.engine.session.session import own_paths, spark_config
+
+    _use(home)
+    _end_unrecorded()
+    from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
+
+    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **further}
+    paths = dict.fromkeys([str(home.parent), *own_paths()])  # where its workers import a user's functions from
+    config["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(paths)
+    with environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
+        address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
+    _compare(home, further)
+    return {"spark.remote": address}  # and nothing that the session would be asked for before it is ready for that
+
+
+def connected(make: Callable[[Mapping[str, str]], Any], home: Path, further: Mapping[str, str]) -> Any:
+    """A session on the deployment's server, which is started if it does not run.
+
+    PySpark asks a server that does not answer again and again, for ten minutes. That is right for one far away. Here it
+    is known whether it runs; one that has ended does not come back, and another knows nothing of its sessions.
+
+    Args:
+        make: makes a session of settings, or gives the one that this process has.
+    """
+    config = server_config(home, further)
+    session = make(config)
+    if is_gone(session):
+        session.stop()
+        session = make(config)
+    if session not in _sessions:
+        # Another may take the place of one that has ended, at the same address: what counts is the process.
+        _sessions[session] = partial(_is_server, _pid_at(_use(home), config["spark.remote"]))
+        session.client.set_retry_policies([_while(_sessions[session])])
+    make({**config, **{k: v for k, v in further.items() if k.startswith("spark.sql.")}})  # sets them on this very one
+    return session
+
+
+def is_gone(session: Any) -> bool:
+    """Whether it is known that the server of a session has ended."""
+    there = _sessions.get(session)
+    return there is not None and not there()
+
+
+def recorded(home: Path) -> Server | None:
+    """The deployment's server; None where none was started."""
+    place = _use(home)
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+        address, pid = f"sc://{found['host']}:{found['port']}", int(found["pid"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+    from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
+
+    with Discovery() as discovery:
+        alive = LocalConnectServer(discovery).is_reusable()
+    return Server(address, pid, str(found.get("spark_version", "")), alive, place.parent / "logs")
+
+
+def stop(home: Path) -> bool:
+    """Stop the deployment's server, and wait until it is gone. Says whether one ran."""
+    server = recorded(home)
+    from pyspark.sql.connect.local_server import stop_local_connect_server
+
+    lost = _end_unrecorded()
+    stopped = bool(stop_local_connect_server())
+    if stopped and server is not None:
+        _end(server.pid)
+    return stopped or lost
+
+
+def _end_unrecorded() -> bool:
+    """End a server that nobody lived to record: who starts one does so, once it is ready. Nobody can use it, and beside
+    it, or what Spark's script takes for it, none would be started. Says whether there was one."""
+    from pyspark.sql.connect.local_server import Discovery
+
+    with Discovery() as discovery:  # whoever is about to start one holds this, too
+        known, pid = discovery.load(), discovery.daemon_pid()
+        if pid is None:
+            return False
+        runs = _is_server(pid)
+        if runs and known is not None and known["pid"] == pid:
+            return False
+        if runs:
+            log.warning("the Spark server, process %d, is ended: whoever started it died before it was ready", pid)
+            _end(pid)
+        discovery.clear()
+        return runs
+
+
+def _end(pid: int) -> None:
+    """End a server. Its JVM may hang at that, and nobody would find it any more: then it is killed."""
+    until = time.monotonic() + PATIENCE
+    if not _is_server(pid):
+        return
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while _is_server(pid):
+            if time.monotonic() > until:
+                log.warning("the Spark server, process %d, does not end and is killed", pid)
+                os.kill(pid, signal.SIGKILL)
+                return
+            time.sleep(0.1)
+
+
+def _pid_at(place: Path, address: str) -> int | None:
+    """The process of the server that is recorded under an address."""
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+        return int(found["pid"]) if f"sc://{found['host']}:{found['port']}" == address else None
+    except (FileNotFoundError, ValueError, KeyError):
+        return None
+
+
+def _while(there: Callable[[], bool]) -> Any:
+    """How often a server is asked again: as long as it is there."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    class WhileItRuns(DefaultPolicy):
+        def can_retry(self, e: BaseException) -> bool:
+            return super().can_retry(e) and there()
+
+    return WhileItRuns(max_retries=300, max_backoff=2000)
+
+
+def _is_server(pid: int | None) -> bool:
+    """Whether a process is a server still: one that has ended may be listed, and its number may be given again."""
+    if pid is None:
+        return False
+    listed = subprocess.run(["ps", "-ww", "-p", str(pid), "-o", "command="], capture_output=True, text=True)
+    return "SparkConnectServer" in listed.stdout
+
+
+def _compare(home: Path, further: Mapping[str, str]) -> None:
+    """Say so where the server was started with other settings than are asked for now, and keeps them.
+
+    What is recorded is a digest: settings may hold secrets.
+    """
+    fixed = sorted((k, v) for k, v in further.items() if not k.startswith("spark.sql."))
+    digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
+    server = recorded(home)
+    place = _use(home).with_name("settings.json")
+    asked = {"pid": None if server is None else server.pid, "settings": digest}
+    try:
+        known = json.loads(place.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        known = {}
+    if known.get("pid") != asked["pid"]:
+        place.write_text(json.dumps(asked), encoding="utf-8")
+    elif known.get("settings") != digest:
+        log.warning("the Spark server runs with another spark_config than is set now; to take it over: nova spark stop")
+
+
+def _use(home: Path) -> Path:
+    """Point PySpark to where this deployment's server is recorded."""
+    try:
+        known = find_spec("pyspark.sql.connect.local_server")
+    except ImportError as error:  # Connect looks at once for what it needs
+        raise EngineUnavailable(
+            "Spark Connect needs packages that are not installed",
+            found=str(error),
+            next="pip install 'nova-assets[connect]'",
+        ) from error
+    if known is None:
+        import pyspark
+
+        raise EngineUnavailable(
+            "this PySpark cannot keep a Spark Connect server",
+            found=f"PySpark {pyspark.__version__}",
+            expected="PySpark 4.3 or newer",
+            next='start a server yourself and set spark = "sc://host:port", or set spark = "local"',
+        )
+    place = home / "spark" / "server.json"
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ[_PLACE] = str(place)
+    return place

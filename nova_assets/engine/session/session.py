@@ -1,0 +1,413 @@
+"""The Spark session: the only place that builds one. One that is given (by Dagster, by a user) is used as it is.
+
+Two kinds of settings: those that a session has to be *built* with (memory, logs), and those that can be changed while
+it runs. What the engine's correctness or speed depends on is of the second kind, and is set around each use, so that it
+holds on a given session, too, and leaves that session's own settings alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import pyarrow as pa
+
+from nova_assets.engine.session.environment import environment
+from nova_assets.engine.session.java import use_java
+from nova_assets.engine.session.quiet_stderr import silence_loggers, silence_threads, without_java_noise
+from nova_assets.engine.session.worker_errors import carried_by
+from nova_assets.engine.storage.integrity import altered_by
+from nova_assets.errors import EngineUnavailable, NovaError
+from nova_assets.masking import get_logger
+from nova_assets.model.arrow_types import to_arrow
+from nova_assets.settings import DEFAULT_HOME
+from nova_assets.user_code_errors import MORE_MEMORY, fault, is_lost_connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = get_logger("nova_assets.engine")
+
+READING: Mapping[str, str] = {
+    # Above this many paths Spark starts a job that looks at each; the catalog has told us already (DESIGN §6).
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # A sum that overflows has to fail, not to wrap round.
+    "spark.sql.ansi.enabled": "true",
+}
+"""Settings under which files are opened and blocks are combined."""
+
+WRITING: Mapping[str, str] = {
+    **READING,
+    "spark.sql.parquet.compression.codec": "zstd",
+    # The default, INT96, has no statistics, and other readers take it for nanoseconds.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Settings under which blocks are written."""
+
+_PATIENT = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:GCLockerRetryAllocationCount=100",
+)
+"""Java's options: while one task unpacks a page, Java frees no memory, and by default another task that waits for some
+gives up after two attempts. Newer versions of Java do not know the last option, nor need it."""
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def spark_config() -> dict[str, str]:
+    """How a session for this package is built, as Spark's settings: here, and for dagster-pyspark's resource.
+
+    The master is ``local[*]`` unless the environment variable ``MASTER`` names another.
+    """
+    master = os.environ.get("MASTER") or "local[*]"
+    config = {
+        **WRITING,
+        "spark.master": master,
+        "spark.app.name": "nova_assets",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        # Names of columns differ in more than case (model/schema), as SQL has it.
+        "spark.sql.caseSensitive": "false",
+        # Inputs known to be this small are sent to every core instead of being shuffled, with what they are joined to.
+        "spark.sql.autoBroadcastJoinThreshold": str(64 * 1024 * 1024),
+        "spark.sql.adaptive.enabled": "true",
+        # A small result becomes one file, not one per core.
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if master.startswith("local"):
+        config |= {
+            "spark.sql.shuffle.partitions": str(max(4, 2 * (os.cpu_count() or 1))),
+            "spark.driver.memory": "2g",
+            # Works in containers and on laptops whose own name does not resolve.
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": " ".join((f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_PATIENT)),
+            # Python workers find the modules of a user's functions where this process does.
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(own_paths()),
+        }
+    return config
+
+
+def own_paths() -> list[str]:
+    """Where this process imports from, besides its Python's own folders."""
+    homes = {Path(p).resolve() for p in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    paths = [Path(p or os.curdir).resolve() for p in sys.path]
+    return [str(p) for p in dict.fromkeys(paths) if not any(p.is_relative_to(h) for h in homes)]
+
+
+class Session:
+    """A Spark session when it is first needed, and not before.
+
+    Args:
+        given: a session, a function of no arguments that gives one, or None to build one.
+    """
+
+    def __init__(self, given: SparkSession | Callable[[], SparkSession] | None = None) -> None:
+        self._given = given
+        self._session: SparkSession | None = None
+        self._lock = threading.Lock()
+        self._workers: tuple[int, bool] | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._session is not None
+
+    def get(self) -> SparkSession:
+        """The session; a new one, where the last one has ended and this package, or a function, can make another.
+
+        Raises:
+            EngineUnavailable: there can be none; or a session that was given has ended.
+        """
+        with self._lock:
+            if self._session is not None and has_ended(self._session):
+                self._forget_ended(self._session)
+            if self._session is None:
+                if self._given is None:
+                    self._session = build()
+                elif callable(self._given):
+                    self._session = self._given()
+                else:
+                    self._session = self._given
+                silence_loggers()
+                _check(self._session)
+            return self._session
+
+    def _forget_ended(self, spark: SparkSession) -> None:
+        """Raises EngineUnavailable where the session is a user's, which nobody else can make again."""
+        own = self._given is None or callable(self._given)
+        if not own or (not is_connect(spark) and spark.sparkContext not in _ours):
+            raise EngineUnavailable(
+                "the Spark session that the store was given has ended",
+                found="its Java process, or its context, is gone, most often for want of memory; its log says why",
+                expected="a session that runs",
+                next='open the store with another that has more memory (spark.driver.memory), or with spark="local"',
+            )
+        log.warning("Spark has ended, most often for want of memory; another session is started")
+        _clear(spark)
+        self._session = None
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """A block that uses the session. If Spark ends in it, that is said, and not what broke because of it.
+
+        Raises:
+            EngineUnavailable: Spark has ended.
+            NovaError: one ended a task of Spark, and was carried (``carried``).
+        """
+        before = self._session
+        try:
+            yield
+        except EngineUnavailable:
+            raise
+        except Exception as error:
+            if (of_task := carried_by(error)) is not None:
+                raise of_task from error
+            # A frame of the session that has ended fails, too, after another session has been started.
+            replaced = before is not None and before is not self._session and is_lost_connection(error)
+            spark = before if replaced else self._session
+            if spark is None or not _ended_by(error, spark):
+                raise
+            told = error.what if isinstance(error, NovaError) else fault(error).said
+            raise EngineUnavailable(
+                "Spark has ended while it was computing",
+                found=told[:500],
+                expected="enough memory: most often the Java process had too little",
+                next=f"{MORE_MEMORY}; Spark's log says why",
+            ) from None
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether functions of this package can be run by Spark's Python workers: they need it, and its version of
+        Arrow, where they are. Found out once."""
+        spark = self.get()
+        if self._workers is None or self._workers[0] != id(spark):
+            known = _know_us(spark)
+            if known is None:
+                return False
+            self._workers = id(spark), known
+        return self._workers[1]
+
+    def frame_of(self, table: pa.Table) -> DataFrame:
+        """A table as a frame."""
+        from nova_assets.engine.rows.spark_versions import frame_of
+
+        return frame_of(self.get(), table)
+
+    def table_of(self, frame: DataFrame) -> pa.Table:
+        """All rows of a frame, in the types that files have: the session's own time zone is no part of the data."""
+        from nova_assets.engine.rows.spark_types import from_struct
+        from nova_assets.engine.rows.spark_versions import collected
+
+        try:
+            table = collected(frame)
+        except Exception as error:
+            if (altered := altered_by(error)) is not None:
+                raise altered from error
+            raise
+        wanted = to_arrow(from_struct(frame.schema))
+        return table if table.schema.equals(wanted) else table.cast(wanted)
+
+
+def _know_us(spark: SparkSession) -> bool | None:
+    """None where that could not be found out this time."""
+    from nova_assets.engine.buckets.spark_jobs import workers_answer
+
+    try:
+        return workers_answer(spark)
+    except Exception as error:
+        lacking = any(word in str(error) for word in ("ModuleNotFoundError", "ImportError", "PythonException"))
+        log.warning("Spark's Python workers cannot run nova_assets, so blocks are not laid out: %s", error)
+        return False if lacking else None
+
+
+def _check(spark: SparkSession) -> None:
+    if is_connect(spark):
+        from nova_assets.engine.rows.spark_versions import SPARK_4
+
+        if not SPARK_4:
+            raise EngineUnavailable(
+                "Spark Connect needs PySpark 4",
+                found="a session of Spark Connect, and PySpark 3.5",
+                expected="a classic session",
+                next="pip install 'pyspark>=4.0', or spark=\"local\"",
+            )
+
+
+def is_connect(spark: Any) -> bool:
+    """Whether a session is a client of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def made(
+    make: Callable[[Mapping[str, str]], SparkSession], where: str, home: Path | None, further: Mapping[str, str]
+) -> SparkSession:
+    """A session, made of its settings, after what it takes from the environment is there.
+
+    Args:
+        make: makes a session of settings, or gives the one that this process has.
+        where, home, further: as for ``build``.
+    """
+    if where.startswith("sc://"):
+        return _without_master(make)({**further, "spark.remote": where})
+    further = {**_s3a_package(further), **further}
+    prepare_environment()
+    if where == "server":
+        from nova_assets.engine.session.connect_server import connected
+
+        return connected(_without_master(make), home or Path(DEFAULT_HOME), further)  # type: ignore[no-any-return]
+    silence_loggers()
+    with without_java_noise():
+        session = make({**spark_config(), **further})
+    if not is_connect(session):
+        _ours.add(session.sparkContext)
+        silence_threads(session.sparkContext)
+    return session
+
+
+def _s3a_package(further: Mapping[str, str]) -> dict[str, str]:
+    """What Spark needs for S3 and does not bring: the module of its own version of Hadoop, unless it is there, or
+    something else is asked for."""
+    if not any(name.startswith("spark.hadoop.fs.s3a.") for name in further) or any(j in further for j in _JARS):
+        return {}
+    if any(name.startswith("hadoop-aws-") for name in _hadoop_jars()):
+        return {}
+    return {"spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{hadoop_version()}"}
+
+
+def hadoop_version() -> str:
+    """Of the Hadoop that PySpark brings."""
+    return next(n.removeprefix(_HADOOP).removesuffix(".jar") for n in _hadoop_jars() if n.startswith(_HADOOP))
+
+
+def _hadoop_jars() -> list[str]:
+    import pyspark
+
+    return [p.name for p in (Path(pyspark.__file__).parent / "jars").glob("hadoop-*.jar")]
+
+
+_JARS = ("spark.jars", "spark.jars.packages")
+_HADOOP = "hadoop-client-api-"
+
+
+def _without_master(make: Callable[[Mapping[str, str]], SparkSession]) -> Callable[[Mapping[str, str]], SparkSession]:
+    """MASTER names that of the server which is started; PySpark would take it for that of its client."""
+
+    def without(config: Mapping[str, str]) -> SparkSession:
+        with environment(MASTER=None):
+            return make(config)
+
+    return without
+
+
+def prepare_environment() -> None:
+    """What Spark takes from the environment when it starts: this Python, and a Java that it can use."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    use_java()
+
+
+def build(where: str = "local", home: Path | None = None, further: Mapping[str, str] | None = None) -> SparkSession:
+    """A session: the one that is active in this process, or a new one.
+
+    Args:
+        where: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``.
+        home: the folder in which the server of a deployment is recorded.
+        further: settings beside, or instead of, those of this package.
+
+    Raises:
+        EngineUnavailable: there can be none.
+    """
+    try:
+        from pyspark.sql import SparkSession
+
+        running = SparkSession.getActiveSession()
+        if running is not None and not has_ended(running):
+            return running
+        if where == "local" and os.environ.get("SPARK_REMOTE"):
+            return SparkSession.builder.getOrCreate()
+        return made(_get_or_create, where, home, further or {})
+    except NovaError:
+        raise
+    except Exception as error:
+        raise EngineUnavailable(
+            "Spark cannot be started",
+            found=f"{type(error).__name__}: {str(error).strip() or 'no reason given'}"[:2000],
+            expected="a Spark session",
+            next="nova doctor",
+        ) from error
+
+
+def _get_or_create(config: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder
+    for name, value in config.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+_ours: WeakSet[Any] = WeakSet()
+"""Contexts of the classic sessions that this package has made."""
+
+
+def has_ended(spark: Any) -> bool:
+    """Whether a session can compute nothing any more: its server, its Java process or its context is gone."""
+    if is_connect(spark):
+        from nova_assets.engine.session.connect_server import is_gone
+
+        return is_gone(spark)
+    context = spark.sparkContext
+    if context._jsc is None or _java_has_ended(context):
+        return True
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # Java does not answer
+        return True
+
+
+def _java_has_ended(context: Any) -> bool:
+    process = getattr(context._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def _ended_by(error: BaseException, spark: Any) -> bool:
+    """Whether a failure is due to Spark's end. Java closes its connections some moments before it is gone."""
+    patience = 5.0 if is_lost_connection(error) else 0.0
+    until = time.monotonic() + patience
+    while not has_ended(spark):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _clear(spark: Any) -> None:
+    """Have PySpark forget a session that has ended: it would give it out again, and ask a process that is gone."""
+    if is_connect(spark):
+        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context: Any = SparkContext
+    gateway = spark.sparkContext._gateway
+    with context._lock:
+        if context._gateway is not gateway and context._gateway is not None:
+            return  # somebody has made another already
+        if _java_has_ended(spark.sparkContext):
+            with suppress(Exception):
+                gateway.shutdown()
+            context._gateway = context._jvm = None
+        context._active_spark_context = None
+    session: Any = SparkSession
+    session._instantiatedSession = session._activeSession = None

@@ -1,0 +1,314 @@
+"""Files of blocks compared with what was written: by size and footer before they are read, by page while they are read,
+and by all their bytes where somebody asks for that (``nova doctor --verify``).
+
+A file's footer names the file, so no two files have the same footer: another block's file that was copied over one is
+noticed by the digest of its footer, whatever its size. Pages have checksums of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nova_assets.engine.storage import file_io
+from nova_assets.engine.storage.parquet_writer import digest_of, footer_in
+from nova_assets.errors import FileAltered, FileMissing, WarehouseUnavailable
+from nova_assets.model.block import DataFile
+
+T = TypeVar("T")
+
+AT_ONCE = 16
+"""Requests under way at a time: far away, each is a wait."""
+
+_TAIL = 64 * 2**10
+"""Bytes that are read of a file's end at first: most footers are shorter."""
+
+_WHOLE = 2**20
+"""Files in a store that are no larger are fetched whole, with one request."""
+
+_HELD_BYTES = 64 * 2**20
+_REMEMBERED = 200_000
+_CHUNK = 4 * 2**20
+
+_REPAIR = (
+    "nova doctor --repair --dry-run, which says what it means for answers and how to get them back: from a backup, by "
+    "nova restore to a version that does not need the file, or by running what wrote it again"
+)
+_IN_WAREHOUSE = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.parquet")
+_CORRUPT = re.compile(r"checksum verification failed|not a Parquet file|ParquetDecodingException|NOVA-FILE-ALTERED")
+_OF_SPARK = ("CRC checksum verification failed", "could not verify", "FAILED_READ_FILE", "NOVA-FILE-ALTERED")
+
+
+class _Seen:
+    """What was looked at in this process: files that were as they should be, and small files that are read next."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._verified: OrderedDict[str, Hashable] = OrderedDict()
+        self._held: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+
+    def is_verified(self, address: str, state: Hashable) -> bool:
+        with self._lock:
+            return self._verified.get(address) == state
+
+    def verified(self, address: str, state: Hashable) -> None:
+        with self._lock:
+            self._verified[address] = state
+            while len(self._verified) > _REMEMBERED:
+                self._verified.popitem(last=False)
+
+    def hold(self, address: str, data: bytes) -> None:
+        with self._lock:
+            self._size += len(data) - len(self._held.pop(address, b""))
+            self._held[address] = data
+            while self._size > _HELD_BYTES:
+                self._size -= len(self._held.popitem(last=False)[1])
+
+    def take(self, address: str) -> bytes | None:
+        with self._lock:
+            found = self._held.pop(address, None)
+            self._size -= 0 if found is None else len(found)
+            return found
+
+
+_seen = _Seen()
+
+
+# before a read
+
+
+def check_files(files: Sequence[tuple[DataFile, str]], *, here: bool = False) -> None:
+    """See that listed files are there as they were written, by their sizes and footers. Files in a store are asked for
+    side by side.
+
+    Args:
+        files: with their addresses.
+        here: they are read in this process next. Of small files in a store all bytes are fetched at once, and kept.
+
+    Raises:
+        FileMissing: one is gone, or was changed.
+        FileAltered: one is another file.
+        WarehouseUnavailable: the store does not answer.
+    """
+    if not files:
+        return
+    if not file_io.is_remote(files[0][1]):
+        for file, address in files:
+            _check_here(file, address)
+        return
+    hold = here and sum(f.bytes for f, _ in files) <= _HELD_BYTES
+    with ThreadPoolExecutor(min(AT_ONCE, len(files)), "nova-files") as pool:
+        list(pool.map(lambda item: _check_there(item[0], item[1], hold), files))
+
+
+def _check_here(file: DataFile, address: str) -> None:
+    try:
+        found = os.stat(address)
+        if found.st_size != file.bytes:
+            raise changed(file, address, found.st_size)
+        state = (file.footer_digest, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+        if file.footer_digest and not _seen.is_verified(address, state):
+            with pa.OSFile(address) as stream:
+                _check_footer(file, stream, _TAIL)
+            _seen.verified(address, state)
+    except OSError as error:
+        raise _gone(file, address, error) from error
+
+
+def _check_there(file: DataFile, address: str, hold: bool) -> None:
+    """With one request for the size, and one for the end of a file that was not looked at before, or for all of it."""
+    try:
+        with file_io.stream(address) as stream:
+            if stream.size() != file.bytes:
+                raise changed(file, address, int(stream.size()))
+            state = (file.footer_digest, file_io.etag_of(stream))
+            known = not file.footer_digest or (state[1] is not None and _seen.is_verified(address, state))
+            whole = hold and file.bytes <= _WHOLE
+            if known and whole:
+                _seen.hold(address, stream.read_at(file.bytes, 0))
+            elif not known:
+                data = _check_footer(file, stream, _WHOLE if whole else _TAIL)
+                _seen.verified(address, state)
+                if hold and len(data) == file.bytes:
+                    _seen.hold(address, data)
+    except OSError as error:
+        raise _gone(file, address, error) from error
+
+
+def _check_footer(file: DataFile, stream: Any, most: int) -> bytes:
+    """Compare the footer. Gives the bytes of the file's end that were read for it."""
+    length = min(file.bytes, most)
+    tail: bytes = stream.read_at(length, file.bytes - length)
+    footer = footer_in(tail)
+    if footer is None and length >= 8:
+        wanted = int.from_bytes(tail[-8:-4], "little") + 8
+        footer = footer_in(stream.read_at(wanted, file.bytes - wanted)) if wanted <= file.bytes else None
+    if footer is None or digest_of(footer) != file.footer_digest:
+        raise altered(file.path, "the footer of another file" if footer is not None else "no footer of a Parquet file")
+    return tail
+
+
+def _gone(file: DataFile, address: str, error: OSError) -> FileMissing | WarehouseUnavailable:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return missing(file, address, "no such object" if file_io.is_remote(address) else error.strerror)
+    return _unreadable(address, error)
+
+
+# while it is read
+
+
+class BlockFile(pq.ParquetFile):  # type: ignore[misc]
+    """A file of a block: its pages are compared with their checksums, and errors name the file."""
+
+    address = ""
+
+    def read(self, *args: Any, **options: Any) -> pa.Table:
+        return _reading(self.address, partial(super().read, *args, **options))
+
+    def read_row_group(self, *args: Any, **options: Any) -> pa.Table:
+        return _reading(self.address, partial(super().read_row_group, *args, **options))
+
+    def read_row_groups(self, *args: Any, **options: Any) -> pa.Table:
+        return _reading(self.address, partial(super().read_row_groups, *args, **options))
+
+
+def open_block_file(address: str, footer: pq.FileMetaData | None = None) -> BlockFile:
+    """A Parquet file of a block, to read some of.
+
+    Args:
+        footer: of the file, where it was read before.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        FileAltered: it is no Parquet file.
+        WarehouseUnavailable: it cannot be read.
+    """
+    return _reading(address, partial(_open, address, footer))
+
+
+def footer_of_block_file(address: str) -> pq.FileMetaData:
+    """Footer of a file of a block. Raises as ``open_block_file`` does."""
+    return open_block_file(address).metadata
+
+
+def _open(address: str, footer: pq.FileMetaData | None) -> BlockFile:
+    held = _seen.take(address)
+    files, path = (None, pa.BufferReader(held)) if held is not None else file_io.located(address)
+    more = {} if files is None else {"filesystem": files}
+    file = BlockFile(path, metadata=footer, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **more)
+    file.address = address
+    return file
+
+
+def _reading(address: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(address, error) from error
+
+
+def _unreadable(address: str, error: Exception) -> FileMissing | WarehouseUnavailable:
+    """The error for a file that cannot be read: it was altered, or the store does not give it."""
+    text = str(error).split("\n")[0]
+    if (isinstance(error, OSError) and error.errno is not None) or "AWS Error" in text or "HTTP" in text:
+        return WarehouseUnavailable(
+            f"{address} cannot be read",
+            found=text,
+            expected="a store that answers, and credentials that may read it",
+            next="nova doctor",
+            path=address,
+        )
+    return altered(_IN_WAREHOUSE.search(address), text, address)
+
+
+# all of it
+
+
+def defect_of(file: DataFile, address: str, *, thorough: bool) -> str | None:
+    """What is wrong with a file that is there with its size; None where nothing is.
+
+    Args:
+        thorough: all bytes are read. Of a file without a digest, each page is compared with its checksum.
+    """
+    if file.footer_digest == "" and not thorough:
+        return None
+    try:
+        check_files([(file, address)])
+        if thorough and file.digest:
+            return None if _digest(address) == file.digest else "has other bytes than were written"
+        if thorough and address.endswith(file_io.PARQUET):
+            opened = open_block_file(address)
+            for n in range(opened.num_row_groups):
+                opened.read_row_group(n)
+    except FileNotFoundError:
+        return "is missing"
+    except FileMissing as error:
+        return f"was altered: {error.found}"
+    return None
+
+
+def _digest(address: str) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    with file_io.stream(address) as stream:
+        size = int(stream.size())
+        for start in range(0, size, _CHUNK):
+            found.update(stream.read_at(min(_CHUNK, size - start), start))
+    return found.hexdigest()
+
+
+# errors
+
+
+def altered_by(error: BaseException) -> FileAltered | None:
+    """The altered file that a failure of Spark's is about; None where it is about something else."""
+    text = str(error)
+    path = _IN_WAREHOUSE.search(text) if any(sign in text for sign in _OF_SPARK) else None
+    corrupt = _CORRUPT.search(text)
+    return None if path is None or corrupt is None else altered(path, corrupt[0])
+
+
+def altered(path: re.Match[str] | str | None, found: str, address: str = "") -> FileAltered:
+    """The error for a file whose bytes are others than were written."""
+    name = path[0] if isinstance(path, re.Match) else path or address
+    return FileAltered(
+        f"the file {name} was altered after it was committed",
+        found=found,
+        expected="the bytes that were written",
+        next=_REPAIR,
+        path=name,
+    )
+
+
+def missing(file: DataFile, path: str, found: object) -> FileMissing:
+    """The error for a listed file that is not there."""
+    return FileMissing(
+        f"the file {file.path} is listed in the catalog and not in the warehouse",
+        found=found,
+        expected=f"{file.bytes} bytes at {path}",
+        next=_REPAIR,
+        path=file.path,
+    )
+
+
+def changed(file: DataFile, path: str, size: int) -> FileMissing:
+    """The error for a listed file of another size."""
+    return FileMissing(
+        f"the file {file.path} was changed after it was committed",
+        found=f"{size} bytes",
+        expected=f"{file.bytes} bytes at {path}",
+        next=_REPAIR,
+        path=file.path,
+    )

@@ -1,0 +1,45 @@
+"""What is behind pins: histories of channels, from the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from functools import cache
+
+from nova_assets.errors import ChannelNotFound
+from nova_assets.model.binding import Binding
+from nova_assets.model.execution import Pin
+from nova_assets.model.ports import Catalog
+from nova_assets.model.scoped_reads import Existing
+from nova_assets.model.timeline import History
+from nova_assets.plan.run import RunPlan, oldest_needed, plan_run, since_needed
+
+
+def history_of(catalog: Catalog, binding: Binding, pin: Pin) -> History:
+    """What a plan needs of a channel; of one that is not registered yet, the empty history."""
+    with suppress(ChannelNotFound):
+        since = since_needed(binding, pin)
+        back_to = oldest_needed(pin) if since is None else None
+        return catalog.history(pin.channel, pin.head, pin.partition, since, back_to=back_to)
+    definition = next(c for c in binding.channels.values() if c.name == pin.channel)
+    return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
+
+
+def plan_pinned(catalog: Catalog, binding: Binding, pins: Iterable[Pin], partition: str, now: datetime) -> RunPlan:
+    """The plan of an execution that has these pins."""
+    by_channel = {p.channel: p for p in pins}
+    histories = {c: history_of(catalog, binding, p) for c, p in by_channel.items()}
+    return plan_run(binding, by_channel, histories, partition, now=now)
+
+
+def existing_in(catalog: Catalog) -> Existing:
+    """The partitions that channels have now, each asked for once; of one that is not registered yet, none."""
+
+    @cache
+    def existing(channel: str) -> list[str]:
+        with suppress(ChannelNotFound):
+            return [p.partition for p in catalog.partitions(channel) if not p.dropped]
+        return []
+
+    return existing

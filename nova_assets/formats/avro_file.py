@@ -1,0 +1,82 @@
+"""Avro files, record by record, as rows of the declared types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from nova_assets.formats.input_file import File, bad
+from nova_assets.formats.read_outcome import Parsed, refused_row
+from nova_assets.formats.row_conversion import BadValue, Rows
+from nova_assets.formats.schema_fit import schema_of
+from nova_assets.model.conversion import TYPED
+from nova_assets.model.schema import Schema
+
+_AT_ONCE = 10_000
+"""So many records are Python's at the same time."""
+
+
+def read_avro(file: File, schema: Schema | None) -> pa.Table:
+    """A whole Avro file, in the declared types.
+
+    Raises:
+        BadRecord: it is none, cannot be read to its end, or a record is not what is declared.
+    """
+    parsed = _read(file, Rows(schema, "keep", TYPED))
+    if parsed.refused:
+        first = parsed.refused[0]
+        named = {} if first.column is None else {"column": first.column}
+        raise bad(
+            file,
+            f"record {first.line}: {first.reason}",
+            found=first.raw,
+            expected=None if schema is None else str(schema),
+            line=first.line,
+            **named,
+        )
+    schema_of(parsed.table)  # refuses types that Spark lacks
+    return parsed.table
+
+
+def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
+    """The records of an Avro file that are what is declared, and those that are not, counted from 1.
+
+    Args:
+        drop: leave out what is not declared.
+
+    Raises:
+        BadRecord: it is no Avro file, or cannot be read to its end.
+    """
+    return _read(file, Rows(schema, "drop" if drop else "refuse", TYPED))
+
+
+def _read(file: File, rows: Rows) -> Parsed:
+    with _records(file) as records:
+        for number, record in enumerate(records, start=1):
+            try:
+                rows.take(number, record)
+            except BadValue as error:
+                rows.refused.append(refused_row(str(error), number, record, error.column))
+            if number % _AT_ONCE == 0:
+                rows.settle()
+    return rows.parsed()
+
+
+@contextmanager
+def _records(file: File) -> Iterator[Iterator[Any]]:
+    try:
+        with file.open() as stream:
+            yield iter(fastavro.reader(stream))
+    except (ValueError, EOFError, OSError, IndexError, KeyError, TypeError) as error:
+        # fastavro has no error of its own: what it meets in damaged bytes is whatever they lead to
+        raise bad(
+            file,
+            "the file is no whole Avro file",
+            found=str(error) or type(error).__name__,
+            expected="an Avro object container file",
+            next="fetch the file again: it looks cut short, or is of another format",
+        ) from error

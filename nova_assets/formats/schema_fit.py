@@ -1,0 +1,118 @@
+"""Arrow tables fitted to a channel's schema: columns in order, types widened, nothing lost on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nova_assets.errors import NovaError, SchemaMismatch
+from nova_assets.formats.conversion import deletion_mark, has_unknown_part
+from nova_assets.model.arrow_types import arrow_type, from_arrow, spark_type
+from nova_assets.model.schema import DELETED, UNKNOWN, Schema, widens
+
+
+def schema_of(table: pa.Table) -> Schema:
+    """The columns of a table, in Spark's types. Every column may be null: a promise is made by declaring it. A column
+    of nothing but nulls has a type that is ``UNKNOWN``.
+
+    Raises:
+        SchemaMismatch: two columns of one name, or a type that Spark does not have, or a part of unknown type.
+    """
+    for field in table.schema:
+        if pa.types.is_nested(field.type) and has_unknown_part(field.type):
+            raise SchemaMismatch(
+                f"column {field.name!r} has a part that holds nothing but nulls, or no element: that tells no type",
+                found=str(field.type),
+                expected="a value in every part, or a channel that is declared with its types",
+                next=f'declare the channel with schema="..., {field.name} TYPE"',
+                column=field.name,
+            )
+    try:
+        found = from_arrow(table.schema).relaxed()
+        unknown = {f.name for f in table.schema if pa.types.is_null(f.type) and f.name != DELETED}
+        return Schema(tuple(replace(f, type=UNKNOWN) if f.name in unknown else f for f in found.fields))
+    except NovaError as error:
+        raise SchemaMismatch(error.what, found=error.found, expected=error.expected, next=error.next) from error
+
+
+def drop_unknown(table: pa.Table, schema: Schema) -> pa.Table:
+    """A table without those columns of nothing but nulls for which a schema has no place."""
+    unknown = [f.name for f in table.schema if pa.types.is_null(f.type) and f.name not in schema]
+    return table.drop_columns(unknown) if unknown else table
+
+
+def fit(table: pa.Table, schema: Schema) -> pa.Table:
+    """A table with exactly the columns of ``schema``, as Spark would write them.
+
+    Columns that the table lacks are null. ``_deleted``, where the schema has it, is false where the table does not say.
+
+    Raises:
+        SchemaMismatch: a column of no place in the schema, a type that is not narrower, a time finer than microseconds.
+    """
+    extra = [n for n in table.column_names if n not in schema]
+    if extra:
+        raise SchemaMismatch(f"columns have no place: {', '.join(map(repr, extra))}", expected=str(schema))
+    columns = [_column(table, f.name, f.nullable, arrow_type(f.type)) for f in schema.fields]
+    fields = [pa.field(f.name, arrow_type(f.type), f.name != DELETED) for f in schema.fields]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _column(table: pa.Table, name: str, nullable: bool, type_: pa.DataType) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        if name == DELETED:
+            return pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
+        if not nullable:
+            raise SchemaMismatch(f"column {name!r} is missing and may not be null", column=name)
+        return pa.chunked_array([pa.nulls(table.num_rows, type_)])
+    column = table.column(name)
+    if name == DELETED:
+        return pc.fill_null(deletion_mark(column), False)
+    if column.type == type_:
+        return column
+    if not pa.types.is_null(column.type) and not _may_become(column.type, type_, name):
+        raise SchemaMismatch(
+            f"column {name!r} is {spark_type(column.type, name)}, not {spark_type(type_, name)}",
+            next="cast the column first",
+            column=name,
+        )
+    return cast(column, type_, name)
+
+
+def cast(column: pa.ChunkedArray, type_: pa.DataType, name: str) -> pa.ChunkedArray:
+    """A column in another type, value by value the same.
+
+    Raises:
+        SchemaMismatch: a value cannot be kept as it is.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        return column.cast(type_, safe=True)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        if _is_too_fine(column.type, type_):
+            raise SchemaMismatch(
+                f"column {name!r} has times finer than a microsecond, which Spark cannot keep",
+                found=f"{column.type}: {error}",
+                expected=str(type_),
+                next="round them first, for example with pyarrow.compute.round_temporal or .dt.floor('us')",
+                column=name,
+            ) from error
+        raise SchemaMismatch(
+            f"column {name!r} has values that are no {spark_type(type_, name)}",
+            found=f"{column.type}: {error}",
+            expected=str(type_),
+            next="cast the column first",
+            column=name,
+        ) from error
+
+
+def _may_become(given: pa.DataType, wanted: pa.DataType, name: str) -> bool:
+    return widens(spark_type(given, name), spark_type(wanted, name))
+
+
+def _is_too_fine(given: pa.DataType, wanted: pa.DataType) -> bool:
+    fine: Any = pa.types.is_timestamp(given) and given.unit == "ns"
+    return bool(fine and pa.types.is_timestamp(wanted))

@@ -1,0 +1,173 @@
+"""Where files that arrive for a channel come from, and what is expected of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from nova_assets.model.file_format import Format
+from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
+
+Replaced = Literal["refuse", "take"]
+Extra = Literal["refuse", "drop"]
+
+_SCHEMES = ("s3",)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files that arrive: each is taken exactly once, by what it is called and which version of it that is.
+
+    They are announced by the operating system (a folder) or by a queue (an object store). Announcements may come late,
+    twice, or not at all: what was never announced is found by looking through the folders of the last hours.
+
+    Args:
+        location: a folder, from the project's root; or ``s3://BUCKET/PREFIX``.
+        format: of all files; by default each file's name says it.
+        pattern: which files, by the path below the location: ``*`` is any part of a name, ``**`` any folders.
+        queue: name or URL of the queue in which an object store announces new objects.
+        hours: how the folders are called in which the files of an hour arrive, as ``strftime`` writes it:
+            ``"%Y/%m/%d/%H"``. Then only those of the last hours are looked through, and never the whole location.
+        tz: of the clock that ``hours`` goes by.
+        look_back: how many hours are looked through for what was never announced.
+        settled: a file of a folder that was changed more recently is still being written.
+        extra: what becomes of columns that are not the channel's: ``refuse`` sets the record aside (or the file, where
+            that says its columns itself), ``drop`` leaves them out.
+        replaced: what becomes of a file that has changed after it was taken: ``refuse`` sets it aside and counts it,
+            ``take`` takes its records beside the old ones.
+        most_bad: a batch with more bad records is not taken at all: a share below 1, or a number. None for any.
+        largest: bytes of one file when it is decompressed; beyond that it is set aside.
+        batch_files, batch_bytes: about so much is taken by one commit; the latter in memory.
+    """
+
+    __repr__ = short_repr
+
+    location: str
+    format: Format | None = None
+    pattern: str = "**"
+    queue: str | None = None
+    hours: str | None = None
+    tz: str = "UTC"
+    look_back: str = "24h"
+    settled: str = "2s"
+    extra: Extra = "refuse"
+    replaced: Replaced = "refuse"
+    most_bad: float | None = None
+    largest: int = 1 << 30
+    batch_files: int = 1000
+    batch_bytes: int = 256 << 20
+
+    @property
+    def scheme(self) -> str:
+        """``file`` or ``s3``."""
+        return self.location.split("://", 1)[0] if "://" in self.location else "file"
+
+    def problems(self) -> list[str]:
+        """What is wrong with it."""
+        found = []
+        if not self.location or (self.scheme != "file" and self.scheme not in _SCHEMES):
+            found.append(f"source has location={self.location!r}; expected a folder or s3://BUCKET/PREFIX")
+        if self.format is not None and self.format not in get_args(Format):
+            found.append(f"source has format={self.format!r}; expected one of {', '.join(get_args(Format))}")
+        if self.replaced not in get_args(Replaced):
+            found.append(f'source has replaced={self.replaced!r}; expected "refuse" or "take"')
+        if self.extra not in get_args(Extra):
+            found.append(f'source has extra={self.extra!r}; expected "refuse" or "drop"')
+        if self.queue is not None and self.scheme == "file":
+            found.append("source has a queue, but its location is a folder, which the operating system watches")
+        for name in ("look_back", "settled"):
+            if seconds_of(getattr(self, name)) is None:
+                found.append(f"source has {name}={getattr(self, name)!r}; expected {EXPECTED}")
+        for name in ("largest", "batch_files", "batch_bytes"):
+            if getattr(self, name) < 1:
+                found.append(f"source has {name}={getattr(self, name)!r}; expected a number, from 1")
+        if self.most_bad is not None and self.most_bad < 0:
+            found.append(f"source has most_bad={self.most_bad!r}; expected a share below 1, or a number of records")
+        try:
+            ZoneInfo(self.tz)
+        except (ZoneInfoNotFoundError, ValueError):
+            found.append(f'source has tz={self.tz!r}; expected a name such as "UTC" or "Europe/Paris"')
+        if self.hours is not None and not _is_hourly(self.hours):
+            found.append(f'source has hours={self.hours!r}; expected one of an hour and its day, such as "%Y/%m/%d/%H"')
+        return found
+
+    def takes(self, path: str) -> bool:
+        """Whether the file at a path below the location is one of these. Names that begin with a dot or an underscore
+        are none, as everywhere in the field."""
+        hidden = any(part.startswith((".", "_")) for part in path.split("/"))
+        return not hidden and _matcher(self.pattern).fullmatch(path) is not None
+
+    def is_too_bad(self, bad: int, records: int) -> bool:
+        """Whether so many bad records are too many.
+
+        Args:
+            records: of the batch, good and bad.
+        """
+        if self.most_bad is None:
+            return False
+        return bad > self.most_bad * (records if self.most_bad < 1 else 1)
+
+    def folder_of(self, hour: datetime) -> str | None:
+        """The folder below the location in which the files of an hour arrive; None where nothing says."""
+        return None if self.hours is None else hour.strftime(self.hours).strip("/")
+
+
+def _is_hourly(pattern: str) -> bool:
+    """Whether it says an hour of a day, and nothing finer."""
+    day, hour = datetime(2024, 1, 2, 3), datetime(2024, 1, 2, 4)
+    tells = len({at.strftime(pattern) for at in (day, hour, datetime(2024, 1, 3, 3), datetime(2023, 1, 2, 3))}) == 4
+    return tells and day.strftime(pattern) == day.replace(minute=59, second=59).strftime(pattern)
+
+
+def _matcher(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(means.get(p, re.escape(p)) for p in parts), re.DOTALL)
+
+
+@typed("nova.files")
+def files(
+    location: str,
+    *,
+    format: Format | None = None,
+    pattern: str = "**",
+    queue: str | None = None,
+    hours: str | None = None,
+    tz: str = "UTC",
+    look_back: str = "24h",
+    settled: str = "2s",
+    extra: Extra = "refuse",
+    replaced: Replaced = "refuse",
+    most_bad: float | None = None,
+    largest: int = 1 << 30,
+    batch_files: int = 1000,
+    batch_bytes: int = 256 << 20,
+) -> Files:
+    """A source of a channel: files that arrive in a folder or an object store, each taken exactly once.
+
+        actions = nova.Channel("actions", schema="at timestamp, action string, user string",
+                               source=nova.files("landing/actions", format="json", hours="%Y-%m-%d/%H"))
+
+    See ``Files`` for what the arguments mean.
+    """
+    return Files(
+        location,
+        format=format,
+        pattern=pattern,
+        queue=queue,
+        hours=hours,
+        tz=tz,
+        look_back=look_back,
+        settled=settled,
+        extra=extra,
+        replaced=replaced,
+        most_bad=most_bad,
+        largest=largest,
+        batch_files=batch_files,
+        batch_bytes=batch_bytes,
+    )

@@ -1,0 +1,136 @@
+"""Tables in which a channel is published: where other tools read it, without its data being copied."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from nova_assets.errors import DefinitionError
+from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.type_checks import typed
+from nova_assets.short_repr import short_repr
+
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class HiveTable:
+    """A folder of Parquet files, with a folder for each value of each partition column: ``dt=2024-01-01/action=login``.
+
+    The folder is a symbolic link to its newest *edition*, which is changed at once; a reader that follows the link
+    first, and then reads, sees one edition whole. Files are hard links to those of the channel.
+
+    Args:
+        path: of the folder, from the project's root. It may not be there, or be one that this has made before; one
+            that other tools have filled can be taken over (``nova publish --take-over``).
+        every: ``"1m"``: under Dagster, so long at least is between two editions.
+    """
+
+    __repr__ = short_repr
+
+    path: str
+    every: str = "1m"
+
+    @property
+    def id(self) -> str:
+        """What it is called, in the catalog and in commands."""
+        return f"hive:{self.path}"
+
+    @property
+    def shows_seals(self) -> bool:
+        """Whether readers see which days or hours are sealed."""
+        return True
+
+    def problems(self) -> list[str]:
+        """What is wrong with it by itself."""
+        found = _every_problems(self.id, self.every)
+        if not self.path.strip("/") or "://" in self.path or self.path.rstrip("/").endswith(".."):
+            found.append(f"a hive table has path={self.path!r}; expected a folder, such as 'exports/actions'")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """A table of Apache Iceberg, in whose snapshots the channel's own files are registered.
+
+    Args:
+        name: with its namespace: ``lake.actions``.
+        catalog: as PyIceberg's own configuration calls it (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__...``); by default
+            one in a SQLite file beside the project's other files.
+        every: ``"1m"``: under Dagster, so long at least is between two editions.
+    """
+
+    __repr__ = short_repr
+
+    name: str
+    catalog: str | None = None
+    every: str = "1m"
+
+    @property
+    def id(self) -> str:
+        """What it is called, in the catalog and in commands."""
+        return f"iceberg:{self.name}" + (f"@{self.catalog}" if self.catalog else "")
+
+    @property
+    def shows_seals(self) -> bool:
+        """Whether readers see which days or hours are sealed."""
+        return False
+
+    def problems(self) -> list[str]:
+        """What is wrong with it by itself."""
+        found = _every_problems(self.id, self.every)
+        parts = self.name.split(".")
+        if len(parts) < 2 or not all(_PART.fullmatch(p) for p in parts):
+            found.append(f"an iceberg table has name={self.name!r}; expected NAMESPACE.TABLE, such as 'lake.actions'")
+        return found
+
+
+Table: TypeAlias = HiveTable | IcebergTable
+TableT = TypeVar("TableT", HiveTable, IcebergTable)
+
+
+def table_of(id: str) -> Table:
+    """The table that is called so, as far as its id tells. Raises DefinitionError."""
+    kind, _, where = id.partition(":")
+    if kind == "hive" and where:
+        return HiveTable(where)
+    name, _, catalog = where.partition("@")
+    if kind == "iceberg" and name:
+        return IcebergTable(name, catalog or None)
+    raise DefinitionError(f"{id!r} is no table", expected="hive:PATH, or iceberg:NAMESPACE.TABLE[@CATALOG]")
+
+
+@typed("nova.hive")
+def hive(path: str, *, every: str = "1m") -> HiveTable:
+    """Publish a channel as a folder that every tool of the field can read; see ``HiveTable``.
+
+        nova.Channel("actions", ..., publish=nova.hive("exports/actions"))
+
+    Raises:
+        DefinitionError: the path is none, or ``every`` is unreadable.
+    """
+    return _checked(HiveTable(path, every))
+
+
+@typed("nova.iceberg")
+def iceberg(name: str, *, catalog: str | None = None, every: str = "1m") -> IcebergTable:
+    """Publish a channel as a table of Apache Iceberg; see ``IcebergTable``. Needs ``nova-assets[iceberg]``.
+
+        nova.Channel("actions", ..., publish=nova.iceberg("lake.actions"))
+
+    Raises:
+        DefinitionError: the name has no namespace, or ``every`` is unreadable.
+    """
+    return _checked(IcebergTable(name, catalog, every))
+
+
+def _checked(table: TableT) -> TableT:
+    problems = table.problems()
+    if problems:
+        raise DefinitionError.of(problems, "a table to publish in")
+    return table
+
+
+def _every_problems(name: str, every: str) -> list[str]:
+    return [] if seconds_of(every) is not None else [f"{name} has every={every!r}; expected {EXPECTED}"]

@@ -1,0 +1,156 @@
+"""Sealing: a day or an hour that is complete gets its final form, and then its seal.
+
+The seal is the last thing that is written, by a commit that is refused if anything has come to the group since: whoever
+sees it, sees all of its data.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from nova_assets.crash_points import crash_point
+from nova_assets.errors import CommitConflict, DefinitionError
+from nova_assets.execution.runtime import Runtime
+from nova_assets.masking import get_logger
+from nova_assets.model.block import Block
+from nova_assets.model.commit import CommitRequest, HeadAt
+from nova_assets.model.compaction import Compacting
+from nova_assets.model.partitions import Dimension, partition_name, partition_values
+from nova_assets.model.period import seconds_of
+from nova_assets.model.ports import ChannelState
+from nova_assets.model.seal import PutSeal, Seal, Sealing
+from nova_assets.operations.maintenance import Asked, Upkeep
+from nova_assets.plan import modes
+from nova_assets.plan.compaction import final
+from nova_assets.plan.seal import Due, Open, Situation, judge
+
+log = get_logger("nova_assets.sealing")
+
+_TRIES = 3
+"""So often a group is brought into its final form while something comes to it."""
+
+
+class Seals:
+    """Seals the groups of channels.
+
+    Args:
+        upkeep: brings them into their final form.
+    """
+
+    def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
+        self.runtime = runtime
+        self.catalog = runtime.catalog
+        self.upkeep = upkeep
+
+    def judged(self, channel: str) -> tuple[list[Due], list[Open]]:
+        """The groups that could be sealed now, and those that cannot, and why.
+
+        Raises:
+            DefinitionError: the channel is not sealed by anything.
+        """
+        state = self.catalog.channel(channel)
+        sealing, dimension = _how(state)
+        held = [p for p in self.catalog.partitions(channel) if not p.dropped]
+        groups = {partition_values(p.partition)[sealing.by] for p in held}
+        source = next((c.source for c in self.runtime.project.channels if c.name == channel), None)
+        assert state.since is not None
+        return judge(
+            sealing,
+            dimension,
+            Situation(
+                now=self.catalog.now(),
+                since=state.since,
+                groups={g for g in groups if g is not None},
+                seals=self.catalog.latest_seals(channel),
+                is_fed=source is not None,
+                looked=state.looked,
+                settling=0 if source is None else seconds_of(source.settled) or 0,
+                oldest=None if source is None else self.catalog.arrival_counts(channel).oldest,
+            ),
+        )
+
+    def seal(self, channel: str, policy: Compacting) -> list[Seal]:
+        """Seal every group that is complete, oldest first. Gives the new seals."""
+        due, _ = self.judged(channel)
+        for group in due:
+            try:
+                self._seal(channel, group, policy)
+            except CommitConflict as conflict:  # something came, or another process sealed it: the next look sees to it
+                log.info("%s of %s is not sealed now: %s", group.group, channel, conflict.what)
+        known = self.catalog.latest_seals(channel) if due else {}
+        return [s for d in due if (s := known.get(d.group)) is not None and s.version == d.version]
+
+    def _seal(self, channel: str, group: Due, policy: Compacting) -> None:
+        sealing, _ = _how(self.catalog.channel(channel))
+        scope = partition_name([sealing.by], {sealing.by: group.group})
+        for _ in range(_TRIES):
+            inside = [p.partition for p in self.catalog.partitions(channel, scope) if not p.dropped]
+            if inside:
+                self.upkeep.compact(channel, Asked(policy, final=True, partitions=tuple(inside), scope=scope))
+            crash_point("seal.final")
+            if self._put(channel, group, scope, policy):
+                return
+        raise CommitConflict(f"{scope} of channel {channel!r} is being written to", reason="final", channel=channel)
+
+    def _put(self, channel: str, group: Due, scope: str, policy: Compacting) -> bool:
+        """Seal a group, if it has its final form."""
+        execution = self.runtime.begin_insert(channel, scope=scope)
+        try:
+            head = execution.pins[channel].head
+            history = self.catalog.history(channel, head, scope, back_to=head)
+            # Files that could still be larger have been written once for that, and are no reason to wait.
+            if any(not c.anew for c in final(history, policy)):
+                self.runtime.staging.undo(execution, "something came before the seal")
+                return False
+            held = modes.snapshot(history)
+            files = [f for b in (*held.bases, *held.deltas) if isinstance(b, Block) for f in b.manifest.files]
+            put = PutSeal(
+                channel,
+                group.group,
+                scope,
+                group.version,
+                head,
+                sum(f.rows for f in files),
+                sum(f.bytes for f in files),
+                len(files),
+            )
+            request = CommitRequest(
+                id=uuid.uuid4().hex,
+                execution_id=execution.id,
+                epoch=execution.epoch,
+                binding=None,
+                publish=(),
+                heads=(HeadAt(channel, head, scope),),
+                seals=(put,),
+                details={
+                    "sealed": {
+                        "channel": channel,
+                        "group": scope,
+                        "version": group.version,
+                        "seq": head,
+                        "rows": put.rows,
+                        "bytes": put.bytes,
+                        "files": put.files,
+                    }
+                },
+            )
+            self.runtime.commit_insert(request)
+        except BaseException as error:
+            self.runtime.staging.undo(execution, error)
+            raise
+        crash_point("seal.put")
+        log.info("sealed %s of %s, version %d", scope, channel, group.version)
+        return True
+
+
+def _how(state: ChannelState) -> tuple[Sealing, Dimension]:
+    if state.seal is None:
+        raise DefinitionError(
+            f"channel {state.channel.name!r} is not sealed: it does not say when its days or hours are complete",
+            expected="a channel with seal=nova.seal(...)",
+            next='nova.Channel(..., partitions=[nova.daily("dt", ...)], seal=nova.seal("dt", lateness="15m"))',
+            channel=state.channel.name,
+        )
+    dimensions: Mapping[str, Dimension] = {d.column: d for d in state.channel.partitions}
+    return state.seal, dimensions[state.seal.by]

@@ -1,0 +1,195 @@
+"""Inserts: data from outside, as one block of one channel; the same begin, stage and commit as any execution."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nova_assets.errors import CommitConflict, DefinitionError
+from nova_assets.execution.lease import heartbeat
+from nova_assets.execution.runtime import Runtime
+from nova_assets.execution.staging import publications, requirements
+from nova_assets.masking import get_logger
+from nova_assets.model.block import Kind, Origin
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers, content_digest
+from nova_assets.model.execution import Execution
+from nova_assets.model.partitions import WHOLE, parse_partition
+from nova_assets.model.ports import Frame
+from nova_assets.model.schema import DELETED, Schema
+from nova_assets.model.schema_evolution import reconcile
+from nova_assets.model.timeline import History
+from nova_assets.plan import modes
+from nova_assets.plan.run import check_model_unchanged
+
+log = get_logger("nova_assets.insert")
+
+Finder = Callable[[str], History]
+
+
+@dataclass(frozen=True, slots=True)
+class InsertCheck:
+    """What an insert would do: the answer of a dry run."""
+
+    channel: str
+    kind: Kind
+    head: int
+    schema: Schema
+
+
+class Inserts:
+    """Puts data onto channels."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.catalog = runtime.catalog
+        self.engine = runtime.engine
+
+    def insert(
+        self,
+        channel: str,
+        data: Any,
+        kind: Kind = "delta",
+        idempotency_key: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
+    ) -> Commit:
+        """Add one block. Either all of it is there afterwards, or nothing is.
+
+        A base is planned again when the channel moves meanwhile; the last one wins, whole.
+
+        Raises:
+            ChannelNotFound, SchemaMismatch, BadKey, BadRecord, EmptyInput, UnrepresentableChange, ModelChanged.
+            IdempotencyConflict: the key was used for other rows.
+        """
+        _check_kind(kind)
+        first = None if idempotency_key is None else self.catalog.commit_of_key(channel, idempotency_key)
+        if first is not None and first.digest is None:
+            return first.repeat(channel, None)
+        history = self._open(channel, partition)
+        with self.engine.working():
+            frame = self._take(channel, data, history.schema)
+            if first is not None:
+                return first.repeat(channel, self._digest(channel, history, frame, kind))
+            return self._until_it_takes(channel, history.scope, frame, kind, idempotency_key, "insert")
+
+    def restore(self, channel: str, at: int) -> Commit:
+        """Commit what the channel was at a number as a base on top of it (R19).
+
+        Raises:
+            VersionNotFound: it has no such number.
+            BlockCollected: that version is gone.
+            UnrepresentableChange: an Append channel with consumers would lose rows (R10).
+        """
+        state = self.catalog.channel(channel)
+        state.channel.refuse_external()
+        now = self.catalog.history(channel, None, WHOLE, state.head)
+        then = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
+        with self.engine.working():
+            frame = self.engine.fetch(replace(then, schema=now.schema))  # with the columns that it has now
+            return self._until_it_takes(channel, WHOLE, frame, "base", None, "restore")
+
+    def _until_it_takes(
+        self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
+    ) -> Commit:
+        for attempt in range(1, self.runtime.attempts + 1):
+            try:
+                return self._once(channel, scope, frame, kind, key, origin)
+            except CommitConflict as conflict:
+                log.info("the %s of %s is planned again: %s", origin, channel, conflict.what)
+                if attempt == self.runtime.attempts:
+                    raise
+        raise AssertionError("unreachable")
+
+    def check(
+        self, channel: str, data: Any, kind: Kind = "delta", partition: str | Mapping[str, object] | None = None
+    ) -> InsertCheck:
+        """What ``insert`` would check before it writes. Changes nothing."""
+        _check_kind(kind)
+        state = self._open(channel, partition)
+        definition = self.catalog.channel(channel).channel
+        frame = self._take(channel, data, state.schema)
+        if definition.partitions:
+            frame = self.engine.in_partition(frame, definition, state.scope, state.schema)
+        given = self.engine.schema_of(frame)
+        schema = reconcile(channel, state.schema, given.without(DELETED), definition.on_schema_change, state.head)
+        if kind == "delta":
+            check_model_unchanged(state)
+        return InsertCheck(channel, kind, state.head, schema)
+
+    def _digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
+        """The digest that the insert of a frame would have, without writing it."""
+        definition = self.catalog.channel(channel).channel
+        if definition.partitions:
+            frame = self.engine.in_partition(frame, definition, history.scope, history.schema)
+        return content_digest(kind, history.scope, self.engine.digest(frame, history.schema))
+
+    def _take(self, channel: str, data: Any, schema: Schema | None) -> Frame:
+        evolves = self.catalog.channel(channel).channel.on_schema_change == "evolve"
+        return self.engine.take(data, schema, evolves=evolves)
+
+    def _open(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
+        """The channel as it stands, without its blocks."""
+        state = self.catalog.channel(channel)
+        state.channel.refuse_external()
+        scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
+        return self.catalog.history(channel, state.head, scope, state.head)
+
+    def _once(self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin) -> Commit:
+        purpose = "restore" if origin == "restore" else "commit"
+        execution = self.runtime.begin_insert(channel, scope=scope, purpose=purpose)
+        try:
+            with heartbeat(self.catalog, execution, self.runtime.lease):
+                request = self._stage(execution, channel, frame, kind, key, origin)
+                commit = self.runtime.commit_insert(request)
+        except BaseException as error:
+            self.runtime.staging.undo(execution, error)
+            raise
+        if commit.repeated or not commit.numbers:
+            self.runtime.staging.discard(execution)
+        return commit
+
+    def _stage(
+        self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
+    ) -> CommitRequest:
+        head, scope = execution.pins[channel].head, execution.pins[channel].partition
+        history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
+        definition = self.catalog.channel(channel).channel
+        manifest = self.runtime.staging.write(
+            execution, channel, kind, definition, history, frame, digest=key is not None
+        )
+        block = self.runtime.staging.complete(execution)[channel]
+        published = publications(replace(block, manifest=block.manifest or manifest), history, origin)
+        unread = []
+        if kind == "base" and head > 0:
+            bases = self.catalog.channel(channel).bases
+            staging = self.runtime.staging
+            # Until the first base nobody had to keep what lags behind, so all consumers are told.
+            cannot = staging.somebody_cannot_compare(channel, head) if bases else self.catalog.has_consumers(channel)
+            if cannot:
+                told = staging.tell(execution, definition, history, manifest)
+                published = [*publications(told, history, origin), *published]
+            elif not bases:
+                unread = [NoConsumers(channel)]
+        needs = requirements(published, {channel: history})
+        needs["no_consumers"] = tuple(dict.fromkeys([*needs["no_consumers"], *unread]))
+        request = CommitRequest(
+            id=uuid.uuid4().hex,
+            execution_id=execution.id,
+            epoch=execution.epoch,
+            binding=None,
+            publish=tuple(published),
+            heads=(HeadAt(channel, head, scope),) if kind == "base" else (),
+            idempotency=None if key is None else (channel, key),
+            digest=None if manifest.digest is None else content_digest(kind, history.scope, manifest.digest),
+            rooms=self.runtime.staging.rooms(published, {channel: history}),
+            **needs,
+        )
+        return request
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in ("base", "delta"):
+        raise DefinitionError(
+            f"an insert is of kind {kind!r}", expected='"delta" (adds to the channel) or "base" (replaces it)'
+        )

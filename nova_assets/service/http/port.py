@@ -1,0 +1,96 @@
+"""The port that the service listens on: taken at once, or said why not."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from pathlib import Path
+
+from nova_assets.errors import PortTaken, ServiceRefused
+from nova_assets.service.http.exposure import parse_address
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound there.
+
+    Raises:
+        PortTaken: something else listens there.
+        ServiceRefused: there is no such address here, or this user may not have the port.
+    """
+    bare = host.strip().removeprefix("[").removesuffix("]")
+    address = "127.0.0.1" if bare.lower().rstrip(".") == "localhost" else bare or "0.0.0.0"
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _no_such(host, error) from error
+    try:
+        if os.name == "posix":
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+        bound.listen(2048)
+    except OSError as error:
+        bound.close()
+        raise _refused(host, port, error) from error
+    bound.setblocking(False)
+    return bound
+
+
+def url_of(bound: socket.socket, host: str, tls: bool) -> str:
+    """Where a service on this socket is called from this machine."""
+    found = parse_address(host)
+    address = bound.getsockname()[0] if found is None or not found.is_unspecified else "127.0.0.1"
+    name = host if found is None and host else f"[{address}]" if ":" in address else address
+    return f"{'https' if tls else 'http'}://{name}:{bound.getsockname()[1]}"
+
+
+def holder_of(port: int) -> str | None:
+    """Which process listens on a port, where that can be found out: on Linux, of one's own processes."""
+    sockets = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                parts = line.split()
+                if parts[3] == "0A" and int(parts[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{parts[9]}]")
+    if not sockets:
+        return None
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if any(os.readlink(d) in sockets for d in (process / "fd").iterdir()):
+                command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                return f"process {process.name} ({' '.join(map(_short, command[:4])).strip()})"
+    return None
+
+
+def _short(word: str) -> str:
+    return Path(word).name[:40] if word.startswith("/") else word[:40]
+
+
+def _refused(host: str, port: int, error: OSError) -> PortTaken | ServiceRefused:
+    if error.errno == errno.EADDRINUSE:
+        return PortTaken(
+            f"port {port} is taken",
+            found=holder_of(port) or "a process that cannot be looked at",
+            expected="a port that nothing listens on",
+            next="end that process, or take a port that is free: --port 0",
+            port=port,
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return ServiceRefused(
+            f"this user may not listen on port {port}", found=str(error), expected="1024 or above", next="--port 8765"
+        )
+    return _no_such(host, error)
+
+
+def _no_such(host: str, error: OSError) -> ServiceRefused:
+    return ServiceRefused(
+        f"the service cannot listen on {host!r}",
+        found=error.strerror or str(error),
+        expected="an address of this machine",
+        next="leave out --host, or name one of: ip address",
+    )

@@ -1,0 +1,248 @@
+"""What is answered where something is wrong: ``application/problem+json`` (RFC 9457), one status a kind of error.
+
+Who asks is told of what they asked for. What goes on inside (addresses, paths, the words of a driver) stays in the log,
+which is found again by the request's id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from nova_assets import errors
+from nova_assets.errors import NovaError
+from nova_assets.service.http.asgi import Scope, Send, answer, state_of
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+CONTENT_TYPE = "application/problem+json"
+
+_STATUS: dict[type[NovaError], int] = {
+    errors.RequestRefused: 400,
+    errors.BadToken: 401,
+    errors.NotAllowed: 403,
+    errors.ChannelNotFound: 404,
+    errors.BindingNotFound: 404,
+    errors.VersionNotFound: 404,
+    errors.CommitConflict: 409,
+    errors.DefinitionConflict: 409,
+    errors.ExecutionInProgress: 409,
+    errors.ExecutionNotLive: 409,
+    errors.GroupSealed: 409,
+    errors.IdempotencyConflict: 409,
+    errors.InputsMissing: 409,
+    errors.ModelChanged: 409,
+    errors.TableTaken: 409,
+    errors.TimelineDiffers: 409,
+    errors.UnrepresentableChange: 409,
+    errors.BlockCollected: 410,
+    errors.BadKey: 422,
+    errors.SumOverflow: 422,
+    errors.BadRecord: 422,
+    errors.CheckFailed: 422,
+    errors.DefinitionError: 422,
+    errors.EmptyInput: 422,
+    errors.PartitionError: 422,
+    errors.SchemaMismatch: 422,
+    errors.TooManyBadRecords: 422,
+    errors.ValueRefused: 422,
+    errors.ArgumentRefused: 422,
+    errors.ServiceBusy: 429,
+    errors.NotSupported: 501,
+    errors.ServiceUnavailable: 503,
+    errors.RequestTimedOut: 504,
+}
+"""Errors whose words are for who asks."""
+
+_INSIDE: dict[type[NovaError], tuple[int, str]] = {
+    errors.CatalogUnavailable: (503, "the catalog does not answer"),
+    errors.CatalogVersion: (503, "the catalog is of another version than the service"),
+    errors.CommitOutcomeUnknown: (503, "the connection to the catalog was lost during COMMIT: it may have taken"),
+    errors.DagsterUnavailable: (503, "Dagster does not answer"),
+    errors.EngineUnavailable: (503, "there is no engine to compute with"),
+    errors.SourceUnavailable: (503, "the place that files arrive from does not answer"),
+    errors.StorageFailed: (503, "the service cannot keep its views of channels"),
+    errors.TableUnavailable: (503, "a table in which the channel is published does not answer"),
+    errors.WarehouseMismatch: (500, "the warehouse is not the one that the catalog belongs to"),
+    errors.WarehouseUnavailable: (503, "the warehouse cannot be read or written"),
+    errors.FileMissing: (500, "a file of the warehouse is missing, or was changed"),
+    errors.QueryRefused: (500, "Spark does not take a query of the project"),
+    errors.SettingsError: (500, "the service is not set up rightly"),
+    errors.TaskFailed: (500, "a task failed; its execution keeps its pins, and can be resumed"),
+}
+"""Errors that speak of the inside: only this is told of them."""
+
+_UNKNOWN = (500, "the service failed in a way that it does not know")
+
+_IDEMPOTENT = "ask again with the same idempotency key: it is done once"
+
+_RETRY_AFTER = {429: "1", 503: "5"}
+
+_TOLD = ("channel", "binding", "partition", "head", "right", "rows")
+"""Further facts that are told where they are known."""
+
+
+def problem_of(error: BaseException, request_id: str | None = None) -> tuple[int, dict[str, Any]]:
+    """The status and the body of the answer to an error."""
+    status, what = _judged(error)
+    told = isinstance(error, NovaError) and what is None
+    code = error.code if isinstance(error, NovaError) else "NOVA-UNEXPECTED"
+    body: dict[str, Any] = {
+        "type": f"urn:nova:problem:{code.removeprefix('NOVA-').lower()}",
+        "title": code.removeprefix("NOVA-").replace("-", " ").capitalize(),
+        "status": status,
+        "detail": what if what is not None else without_paths(getattr(error, "what", "")),
+        "code": code,
+    }
+    if told and isinstance(error, NovaError):
+        parts = {"found": error.found, "expected": error.expected, "next": error.next}
+        if isinstance(error, errors.ChannelNotFound):  # its own words name channels that who asks may not know of
+            parts |= {"expected": None, "next": "GET /v1/channels lists those that may be read"}
+        body |= {name: without_paths(str(part)) for name, part in parts.items() if part is not None}
+        body |= {n: _plain(error.fields[n]) for n in _TOLD if n in error.fields}
+    else:
+        body["next"] = _IDEMPOTENT if isinstance(error, errors.CommitOutcomeUnknown) else _later(status, request_id)
+    return status, body | ({"request_id": request_id} if request_id else {})
+
+
+def problem_headers(status: int) -> list[tuple[str, str]]:
+    """What goes with such an answer."""
+    found = [("cache-control", "no-store")]
+    if status == 401:
+        found.append(("www-authenticate", 'Bearer realm="nova"'))
+    if status in _RETRY_AFTER:
+        found.append(("retry-after", _RETRY_AFTER[status]))
+    return found
+
+
+async def send_problem(scope: Scope, send: Send, error: BaseException, *, close: bool = False) -> None:
+    """Answer a request with what is wrong.
+
+    Args:
+        close: and end its connection.
+    """
+    state = state_of(scope)
+    status, body = problem_of(error, state.get("request_id"))
+    state["refused"] = reason_of(error)
+    headers = problem_headers(status) + ([("connection", "close")] if close else [])
+    await answer(send, status, encoded(body), CONTENT_TYPE, headers)
+
+
+def encoded(body: dict[str, Any]) -> bytes:
+    """A problem as it is sent."""
+    return json.dumps(body, default=str).encode()
+
+
+def error_of(body: dict[str, Any]) -> NovaError:
+    """The error that a problem tells of, for a client to raise."""
+    known = {"type", "title", "status", "detail", "code", "found", "expected", "next"}
+    what = str(body.get("detail") or body.get("title") or "the service refused the request")
+    return errors.kind_of_code(str(body.get("code")))(
+        what,
+        found=body.get("found"),
+        expected=body.get("expected"),
+        next=body.get("next"),
+        status=body.get("status"),
+        **{str(k): v for k, v in body.items() if k not in known and str(k).isidentifier()},
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """In a word, why a request was refused: for counting."""
+    if isinstance(error, NovaError):
+        return str(error.fields.get("reason") or error.code.removeprefix("NOVA-").lower().replace("-", "_"))
+    return "unexpected"
+
+
+def install(app: FastAPI) -> None:
+    """Have an app answer all that its routes raise with problems."""
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    def answered(request: Request, error: Exception) -> Response:
+        known = error if isinstance(error, NovaError) else _known(request, error)
+        state = state_of(request.scope)
+        status, body = problem_of(known, state.get("request_id"))
+        state["refused"] = reason_of(known)
+        if status >= 500:
+            state["failure"] = error
+        headers = (
+            dict(getattr(error, "headers", None) or {}) | dict(problem_headers(status)) | _allowed(request, status)
+        )
+        return Response(encoded(body), status, headers, CONTENT_TYPE)
+
+    for kind in (NovaError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, answered)
+
+
+def _known(request: Any, error: Exception) -> BaseException:
+    """Errors of the web framework, in our words."""
+    status = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        said = str(getattr(error, "detail", "") or "refused")
+        what = f"{request.method} at this address: {said[0].lower()}{said[1:]}"
+        if status == 404:
+            what = "there is nothing at this address"
+        return errors.RequestRefused(
+            what,
+            found=f"{request.method} {request.url.path[:200]}",
+            next="GET /v1/openapi.json tells of every address",
+            status=status,
+            reason=f"status_{status}",
+        )
+    if hasattr(error, "errors"):
+        wrong = error.errors()
+        places = list(dict.fromkeys(".".join(str(part) for part in e["loc"]) for e in wrong))
+        in_body = any(e["loc"][:1] == ("body",) for e in wrong)
+        return errors.RequestRefused(
+            f"the request cannot be read: {', '.join(places)}",
+            found="; ".join(dict.fromkeys(f"{e['loc'][-1]}: {e['msg']}" for e in wrong)),
+            next="GET /v1/openapi.json tells what is expected",
+            status=422 if in_body else 400,
+            reason="unreadable",
+        )
+    return error
+
+
+def _allowed(request: Any, status: int) -> dict[str, str]:
+    """How an address may be asked that was asked in another way: several routes may share one."""
+    ways = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", None), {})
+    return {"Allow": ", ".join(sorted(ways)).upper()} if status == 405 and ways else {}
+
+
+def _judged(error: BaseException) -> tuple[int, str | None]:
+    """The status, and what is told instead of the error's own words."""
+    if isinstance(error, errors.RequestRefused):
+        return int(error.fields.get("status", 400)), None
+    for kind in type(error).__mro__:
+        if kind in _INSIDE:
+            return _INSIDE[kind]
+        if kind in _STATUS:
+            return _STATUS[kind], None
+    return _UNKNOWN
+
+
+def _later(status: int, request_id: str | None) -> str:
+    if status == 503:
+        return "ask again later"
+    return f"tell who runs the service: its log says more under {request_id}" if request_id else "ask again later"
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float | None) else without_paths(str(value))
+
+
+_ADDRESS = re.compile(
+    r"\b(?:file|s3a?|hdfs|abfss?|gs|sqlite|postgresql(?:\+\w+)?)://[^/\s]*((?:/[^\s/'\",;)]*)*)", re.I
+)
+_PATH = re.compile(r"(?<![\w./…])(?!//)(?:/|[A-Za-z]:\\)(?:[^\s/\\'\":,;()]+[/\\])+([^\s/\\'\":,;()]*)")
+
+
+def without_paths(text: str) -> str:
+    """Text without the folders, addresses and passwords of the service's own machine; names of files stay."""
+    text = _ADDRESS.sub(lambda m: f"…/{m[1].rstrip('/').rpartition('/')[2]}", text)
+    return _PATH.sub(r"…/\1", text)

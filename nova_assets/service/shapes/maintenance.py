@@ -1,0 +1,57 @@
+"""What upkeep does, as the service tells of it."""
+
+from __future__ import annotations
+
+from nova_assets.model.maintenance import Collection
+from nova_assets.plan.compaction import Compact
+from nova_assets.service.shapes.blocks import BlockShape, CommitShape
+from nova_assets.service.shapes.shape import Shape
+
+
+class CompactShape(Shape):
+    """What upkeep adds to a partition at a number: a base, or with ``since`` a chained delta."""
+
+    partition: str
+    at: int
+    why: str
+    since: int | None
+    anew: bool
+    range: str
+
+    @staticmethod
+    def of(c: Compact) -> CompactShape:
+        return CompactShape(partition=c.partition, at=c.at, why=c.why, since=c.since, anew=c.anew, range=c.range)
+
+    def back(self) -> Compact:
+        return Compact(self.partition, self.at, self.why, self.since, self.anew)
+
+
+class CompactedShape(Shape):
+    """What was added, or would be; ``commit`` is null where nothing was."""
+
+    channel: str
+    wanted: list[CompactShape]
+    commit: CommitShape | None
+
+
+class CollectedShape(Shape):
+    """The blocks that were taken, or would be."""
+
+    channel: str
+    blocks: list[BlockShape]
+    commit: str
+
+    @staticmethod
+    def of(c: Collection) -> CollectedShape:
+        return CollectedShape(channel=c.channel, blocks=[BlockShape.of(b) for b in c.blocks], commit=c.commit_id)
+
+    def back(self) -> Collection:
+        return Collection(self.channel, tuple(b.back() for b in self.blocks), self.commit)
+
+
+class PlanShape(Shape):
+    """What upkeep would do to a channel now."""
+
+    channel: str
+    compact: list[CompactShape]
+    collect: list[BlockShape]

@@ -1,0 +1,145 @@
+"""A folder of datasets as bindings of a project: one for each, with one task, partitioned by its scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import get_args, overload
+
+from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.model.binding import Binding, bind
+from nova_assets.model.channel import Channel
+from nova_assets.model.edge import Produces
+from nova_assets.model.project import Project
+from nova_assets.model.task import Task
+from nova_assets.model.workflowette import Workflowette
+from nova_assets.sql.datasets.declared import Declared, understand
+from nova_assets.sql.datasets.graph import Graph
+from nova_assets.sql.datasets.task import InScope, Late, consumes_of
+from nova_assets.sql.query.function import Functions, SqlFunction, bodies_of, types_of
+from nova_assets.sql.text import Text
+
+
+class Datasets(Sequence[Binding]):
+    """The bindings of some datasets, each after those that it reads; and what is known of them together.
+
+    Args:
+        graph: what follows from their queries.
+        late: dataset -> what becomes of it when data comes to an input that it has read already.
+        bodies: functions of users, by name.
+    """
+
+    def __init__(
+        self, graph: Graph, late: Mapping[str, Late] | None = None, bodies: Mapping[str, SqlFunction] | None = None
+    ) -> None:
+        self.graph = graph
+        said = late or {}
+        queries = [InScope(graph, name, said.get(name, "rebuild"), bodies) for name in graph.datasets]
+        self._bindings = tuple(_binding(graph, q) for q in queries)
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The views of tables that others keep. A project has them, whether a dataset reads them or not."""
+        return tuple(v.channel for v in self.graph.views.values())
+
+    def channel(self, name: str) -> Channel:
+        """The channel that a dataset is kept in, or that is a view of what others keep, for tasks in Python that read
+        it. Raises DefinitionError."""
+        return self.graph.views[name].channel if name in self.graph.views else self.graph.dataset(name).channel
+
+    @overload
+    def __getitem__(self, at: int) -> Binding: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Binding]: ...
+    def __getitem__(self, at: int | slice) -> Binding | Sequence[Binding]:
+        return self._bindings[at]
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def __iter__(self) -> Iterator[Binding]:
+        return iter(self._bindings)
+
+
+def datasets(
+    folder: str | Path,
+    *,
+    channels: Sequence[Channel] = (),
+    functions: Functions | None = None,
+    late: Mapping[str, Late] | None = None,
+) -> Datasets:
+    """The datasets of a folder: every ``.sql`` file in it, and below, is one statement.
+
+        project = nova.Project(bindings=nova.datasets("sql", channels=[tickets]))
+
+    Schemas, partitions, and which partitions each task reads follow from the queries; nothing is read for that.
+
+    Args:
+        folder: where the files are.
+        channels: what they read that is no dataset; and, under the name of a dataset, how that is to be kept.
+        functions: functions of your own that they call: what ``nova.sql_function`` makes; or, of those that the session
+            has already, the types: ``{"slug": "string"}``.
+        late: what becomes of a dataset's partition when data comes to something that it was made of: ticks make it
+            again (``"rebuild"``, as for all that are not named), or leave it: ``{"invoices": "ignore"}``.
+
+    Raises:
+        DefinitionError: there is no such folder, or no file in it.
+        SqlError: a query cannot be read, or what it needs does not follow from it.
+    """
+    root = Path(folder)
+    files = sorted(f for f in root.rglob("*") if f.suffix.lower() == ".sql") if root.is_dir() else []
+    if not files:
+        raise DefinitionError(
+            f"there are no datasets in {root}",
+            found="no .sql file in it" if root.is_dir() else "no such folder",
+            expected="a folder with .sql files, a statement in each",
+            next=f"make {root / 'NAME.sql'}",
+        )
+    texts = tuple(_text(file) for file in files)
+    found = understand(Declared(texts, tuple(channels), types_of(functions)))
+    _refuse_late(late or {}, found)
+    return Datasets(found, late, bodies_of(functions))
+
+
+def queries_of(project: Project) -> dict[str, InScope]:
+    """The datasets of a project, by name."""
+    found = (t.scoped for b in project.bindings for t in b.tasks)
+    return {q.name: q for q in found if isinstance(q, InScope)}
+
+
+def _refuse_late(late: Mapping[str, str], graph: Graph) -> None:
+    for name, what in late.items():
+        if graph.datasets:  # else it is not understood, and said so
+            graph.dataset(name)
+        if what not in get_args(Late):
+            raise DefinitionError(f"late={{{name!r}: {what!r}}} says nothing", expected=" or ".join(get_args(Late)))
+
+
+def _text(file: Path) -> Text:
+    try:
+        return Text(str(file), file.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SqlError(f"{file} cannot be read as text", found=str(error), expected="UTF-8", file=str(file)) from error
+
+
+def _binding(graph: Graph, query: InScope) -> Binding:
+    dataset = graph.dataset(query.name)
+    task = Task(
+        name=f"make_{dataset.name}",
+        function=query,
+        consumes=consumes_of(dataset.written.scans),
+        produces=(Produces(dataset.name, dataset.written.kind),),
+        deterministic=not dataset.written.calls,  # what they read may be otherwise the next time
+        description=dataset.written.text.sql.strip(),
+        scoped=query,
+    )
+    return bind(
+        Workflowette(dataset.name, [task]),
+        channels={name: _channel(graph, name) for name in (*dataset.reads, dataset.name)},
+        description=dataset.written.description or None,
+        partitions=list(dataset.channel.partition_columns),
+    )
+
+
+def _channel(graph: Graph, name: str) -> Channel:
+    return graph.datasets[name].channel if name in graph.datasets else graph.channels[name]

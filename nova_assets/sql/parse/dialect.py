@@ -1,0 +1,328 @@
+"""Spark's SQL with the head of a dataset before it: for which scopes a query is run, and which partition each of them
+writes.
+
+    FOR t IN TIMESERIES(last => 2), store IN ('Detroit', 'Paris')
+    LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
+    INSERT OVERWRITE store_sales PARTITION (day, store)
+    SELECT ...
+
+From ``INSERT`` on it is Spark's own. The head is a comprehension, as in BigDataFlow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from nova_assets.errors import NotSupported, SqlError
+from nova_assets.sql.parse import spark_functions
+from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL, WRITTEN, check_tree
+from nova_assets.sql.parse.spark_tokens import check_tokens, unclosed, with_keywords_as_names
+from nova_assets.sql.parse.table_functions import with_table_functions_as_sources
+from nova_assets.sql.text import Text
+
+
+class For(exp.Expression):
+    """A statement that is carried out for each combination of some values."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "generators": True, "lets": False}
+
+
+class Generator(exp.Expression):
+    """``name IN (values)``, or ``name IN TIMESERIES(...)``."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
+
+
+class Let(exp.Expression):
+    """``name = expression``"""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True}
+
+
+_UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY DAYOFYEAR HOUR MINUTE SECOND MILLISECOND MICROSECOND".split())
+
+_WITH_UNITS = frozenset("DATE_ADD DATEADD DATE_DIFF DATEDIFF TIMEDIFF TIMESTAMPADD TIMESTAMPDIFF".split())
+"""Functions that take a unit by its bare name before two other arguments."""
+
+_OWN_SYNTAX = (
+    "CAST TRY_CAST CEIL CEILING FLOOR EXTRACT OVERLAY POSITION SUBSTRING SUBSTR TRIM LISTAGG STRING_AGG PERCENTILE "
+    "PERCENTILE_APPROX APPROX_PERCENTILE MAX_BY MIN_BY BROADCAST BROADCASTJOIN MAPJOIN MERGE SHUFFLEMERGE MERGEJOIN "
+    "SHUFFLE_HASH SHUFFLE_REPLICATE_NL"
+).split()
+"""Calls whose arguments are more than a list of expressions; and hints."""
+
+
+_ARRAY = "ARRAY"
+"""Anything else of this name the parser takes for the beginning of ``ARRAY[...]``."""
+
+
+def _aggregate(name: str) -> Any:
+    return lambda args: exp.AnonymousAggFunc(this=name, expressions=args)
+
+
+_PLAIN_AGGREGATES = frozenset(
+    "APPROX_TOP_K APPROX_TOP_K_ACCUMULATE APPROX_TOP_K_COMBINE BITMAP_OR_AGG GROUPING_ID MEDIAN MODE REGR_AVGX "
+    "REGR_AVGY REGR_COUNT REGR_INTERCEPT REGR_R2 REGR_SLOPE REGR_SXX REGR_SXY REGR_SYY".split()
+)
+"""Aggregates that are known by their names; the parser has classes for them, for which there are no rules."""
+
+
+def _functions() -> dict[str, Any]:
+    """What is made of a call that changes rows. Any other call stays what is written: a name with arguments."""
+    aggregates = set(map(str.upper, spark_functions.AGGREGATES))
+    found = {name: _aggregate(name) for name in aggregates}
+    others = spark_functions.WINDOWS | spark_functions.GENERATORS | spark_functions.TABLES
+    kept = {*(aggregates - _PLAIN_AGGREGATES), *map(str.upper, others), _ARRAY}
+    return found | {name: make for name, make in SparkParser.FUNCTIONS.items() if name in kept}
+
+
+class _Parser(SparkParser):
+    """Spark's parser, without the other dialects' functions.
+
+    A function of one row keeps its name and its arguments as they are written, since Spark's meaning hangs on them.
+    """
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = _functions()
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        n: parse for n, parse in SparkParser.FUNCTION_PARSERS.items() if n in _OWN_SYNTAX
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        n: parse for n, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if n in ("CASE",)
+    }
+
+    UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
+        **SparkParser.UNARY_PARSERS,
+        TokenType.PLUS: lambda self: self._parse_positive(),
+    }
+    COLUMN_OPERATORS: ClassVar[dict[Any, Any]] = {
+        token: parse
+        for token, parse in SparkParser.COLUMN_OPERATORS.items()
+        if token in (TokenType.DOT, TokenType.DCOLON)
+    }
+
+    STATEMENT_PARSERS: ClassVar[dict[Any, Any]] = {
+        **SparkParser.STATEMENT_PARSERS,
+        TokenType.FOR: lambda self: self._parse_for(),
+    }
+
+    def _parse_function_args(self, alias: bool = False) -> list[exp.Expr]:
+        """A bare unit is no column."""
+        name = self._tokens[self._index - 2].text.upper() if self._index >= 2 else ""
+        args: list[exp.Expr] = super()._parse_function_args(alias)
+        if (
+            name in _WITH_UNITS
+            and len(args) == 3
+            and isinstance(args[0], exp.Column)
+            and args[0].name.upper() in _UNITS
+        ):
+            args[0] = exp.var(args[0].name)
+        return args
+
+    def _parse_positive(self) -> exp.Expr:
+        operand = self._parse_unary()
+        if operand is None:
+            self.raise_error("Expected a value after +")
+        return exp.Anonymous(this="positive", expressions=[operand])
+
+    def _parse_string_as_identifier(self) -> None:
+        """A text is no name."""
+
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        low = self._parse_bitwise()
+        if not self._match(TokenType.AND):
+            self.raise_error("Expected AND between the limits of BETWEEN")
+        return self.expression(exp.Between(this=this, low=low, high=self._parse_bitwise()))
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
+        """Marks what is written as ``DATE '2022-03-31'``, without CAST."""
+        first, second = self._curr, self._next
+        found: exp.Expr | None = super()._parse_type(parse_interval, fallback_to_identifier)
+        if isinstance(found, exp.Cast) and second and second.token_type in (TokenType.STRING, TokenType.NUMBER):
+            found.meta[TYPED_LITERAL] = first.text.upper()
+        return found
+
+    def _parse_table_parts(
+        self, schema: bool = False, is_db_reference: bool = False, wildcard: bool = False, fast: bool = False
+    ) -> exp.Table | exp.Dot | None:
+        """No ``*`` stands behind the name of a table, as it may in PostgreSQL."""
+        found = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
+        if found is not None and self._curr and self._curr.token_type == TokenType.STAR:
+            self.raise_error("* stands behind the name of a table", self._curr)
+        return found
+
+    def _parse_paren(self) -> exp.Expr | None:
+        """Marks parentheses that are written."""
+        found: exp.Expr | None = super()._parse_paren()
+        if isinstance(found, exp.Paren):
+            found.meta[WRITTEN] = True
+        return found
+
+    def _parse_placeholder(self) -> exp.Expr | None:
+        """With its place, which the parser keeps of names alone."""
+        first = self._curr
+        found = super()._parse_placeholder()
+        if isinstance(found, exp.Placeholder) and "start" not in found.meta:
+            found.update_positions(first)
+            found.meta["end"] = self._prev.end
+        return found
+
+    def _parse_for(self) -> For:
+        generators = self._parse_csv(self._parse_generator)
+        lets = self._parse_csv(self._parse_let) if self._match_text_seq("LET") else []
+        statement = self._parse_statement()
+        if statement is None:
+            self.raise_error("Expected INSERT after the scopes")
+        return self.expression(For(this=statement, generators=generators, lets=lets))
+
+    def _parse_generator(self) -> Generator | None:
+        name = self._parse_id_var()
+        if not self._match(TokenType.IN):
+            self.raise_error("Expected IN after the name of a variable")
+        among = self._parse_wrapped_csv(self._parse_disjunction) if self._curr.text == "(" else None
+        if among is not None:
+            return self.expression(Generator(this=name, expression=exp.Tuple(expressions=among)))
+        function = self._parse_function()
+        if function is None:
+            self.raise_error("Expected (values) or TIMESERIES(...) after IN")
+        return self.expression(Generator(this=name, expression=function))
+
+    def _parse_let(self) -> Let | None:
+        name = self._parse_id_var()
+        if not self._match(TokenType.EQ):
+            self.raise_error("Expected = after the name of a variable")
+        return self.expression(Let(this=name, expression=self._parse_disjunction()))
+
+
+class NovaSpark(Spark):
+    """Spark's dialect with ``FOR``."""
+
+    Parser = _Parser
+
+
+DIALECT = NovaSpark()
+
+
+def parsed(text: Text) -> exp.Expr:
+    """The one statement of a text.
+
+    Raises:
+        SqlError: it cannot be read, or is not one statement.
+        NotSupported: the parser of SQL is not the one that is expected.
+    """
+    _refuse_compiled()
+    open_quote = unclosed(text.sql)
+    if open_quote is not None:
+        raise text.error(f"cannot be read: {text.part(open_quote)} is not closed", open_quote, expected="Spark's SQL")
+    with errors_of_parser(text):
+        tokens = with_keywords_as_names(DIALECT.tokenize(text.sql))
+        check_tokens(text, tokens)
+        _refuse_pipes(text, tokens)
+        made = DIALECT.parser().parse(tokens, text.sql)
+        found = [s for s in made if s is not None and not isinstance(s, exp.Semicolon)]  # which may carry a comment
+        for statement in found:
+            check_tree(text, statement)
+    if len(found) != 1:
+        raise text.error(
+            "holds no statement" if not found else f"holds {len(found)} statements",
+            found[1] if len(found) > 1 else None,
+            expected="one: SELECT ..., or FOR ... INSERT OVERWRITE ... SELECT ...",
+        )
+    if isinstance(found[0], exp.Command):
+        raise text.error("cannot be read as a query", None, expected="one: SELECT ..., or FOR ... INSERT ...")
+    return with_table_functions_as_sources(found[0])
+
+
+def _refuse_compiled() -> None:
+    """A parser that was compiled cannot be given a statement of our own."""
+    if not str(sqlglot.parser.__file__).endswith(".py"):
+        raise NotSupported(
+            "the parser of SQL is a compiled one, which knows no FOR",
+            found=sqlglot.parser.__file__,
+            expected="sqlglot without sqlglotc",
+            next="pip uninstall sqlglotc",
+        )
+
+
+_OF_THE_PARSER = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    TypeError,
+    ValueError,
+)
+"""What the parser raises at some texts, beside errors of its own."""
+
+
+@contextmanager
+def errors_of_parser(text: Text) -> Iterator[None]:
+    """A block in which the parser works on a text: whatever it raises names a place in the text, and it logs nothing.
+
+    Raises:
+        SqlError.
+    """
+    logger = logging.getLogger("sqlglot")
+    logger.addFilter(_silent)
+    try:
+        yield
+    except ParseError as error:
+        raise _refused(text, error) from None
+    except SqlglotError as error:
+        raise text.error(f"cannot be read: {_first_line(error)}", None, expected="Spark's SQL") from None
+    except RecursionError:
+        raise text.error("is nested too deeply to be read", None, next="take parts of it into WITH") from None
+    except _OF_THE_PARSER as error:
+        what = f"cannot be understood: the parser of SQL fails ({type(error).__name__}: {_first_line(error)[:100]})"
+        raise text.error(what, None, next="write it in another way") from error
+    finally:
+        logger.removeFilter(_silent)
+
+
+def _silent(record: logging.LogRecord) -> bool:
+    return False
+
+
+def _refuse_pipes(text: Text, tokens: list[Token]) -> None:
+    """The parser makes one SELECT of what Spark takes step by step, which is not always the same."""
+    for token in tokens:
+        if token.token_type == TokenType.PIPE_GT:
+            raise text.error("pipes are not understood", (token.start, token.end + 1), expected="SELECT ... FROM ...")
+
+
+def end_of(text: Text) -> int:
+    """Where a statement ends, before a semicolon."""
+    tokens = DIALECT.tokenize(text.sql)
+    while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+        tokens.pop()
+    return int(tokens[-1].end) + 1 if tokens else 0
+
+
+def _refused(text: Text, error: ParseError) -> SqlError:
+    said = error.errors[0] if error.errors else {}
+    where = None
+    if said.get("line") is not None and said.get("highlight") is not None:
+        end = _offset(text.sql, said["line"], said["col"])
+        where = (max(0, end - len(said["highlight"])), max(1, end))
+    what = str(said.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
+    return text.error(f"cannot be read: {what}", where, expected="Spark's SQL")
+
+
+def _offset(sql: str, line: int, column: int) -> int:
+    """Where a line's column ends, in characters."""
+    lines = sql.split("\n")
+    return sum(len(one) + 1 for one in lines[: line - 1]) + column
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]

@@ -1,0 +1,407 @@
+"""A query, understood without its data: what it reads and how, and every column told by where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from sqlglot import exp
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.schema import MappingSchema
+
+from nova_assets.model.schema import Schema
+from nova_assets.sql.parse.dialect import DIALECT, errors_of_parser
+from nova_assets.sql.query.table_function_calls import (
+    Call,
+    as_table,
+    call_number,
+    calls_of,
+    is_call,
+    refuse_columns_from_outside,
+    refuse_names_from_outside,
+)
+from nova_assets.sql.text import Span, Text, span
+from nova_assets.suggestions import similar
+
+Mode = Literal["all", "new", "old", "whole"]
+
+_MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
+
+_SCAN = "nova_scan"
+_BARE = "nova_bare"
+_USING = "nova_using"
+_NAMELESS = "nova_nameless"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A place in a query where a dataset is read.
+
+    Args:
+        number: counts the scans of a query.
+        dataset: its name.
+        mode: as in Nova; ``whole`` is all of it, whatever the query says of its partitions.
+        place: its name in the text, with ``NEW(...)`` around it, without an alias.
+        has_alias: whether the query knows it by another name.
+    """
+
+    number: int
+    dataset: str
+    mode: Mode
+    place: Span = (0, 0)
+    has_alias: bool = False
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query whose columns are told.
+
+    Args:
+        text: as its author wrote it.
+        tree: with every column qualified by its source, and variables as markers (``:day``).
+        scans: all places where it reads.
+        variables: that occur in it, and their types.
+        names: of what it gives, as written, where it says one.
+        bare: places of the text where a variable stands by its bare name.
+        calls: all places where a function stands as a table.
+        schemas: of the datasets that it reads.
+    """
+
+    text: Text
+    tree: exp.Query
+    scans: tuple[Scan, ...]
+    variables: Mapping[str, str]
+    names: tuple[str, ...] = ()
+    bare: tuple[tuple[Span, str], ...] = ()
+    calls: tuple[Call, ...] = ()
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The datasets that it reads, and the functions that it calls as tables."""
+        return tuple(dict.fromkeys((*self.reads, *(c.function for c in self.calls))))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The datasets that it reads, in order of first mention."""
+        return tuple(dict.fromkeys(s.dataset for s in self.scans))
+
+
+def scans_of(text: Text, tree: exp.Query) -> tuple[Scan, ...]:
+    """Where a query reads datasets, before anything is known of them. Marks each place in the tree.
+
+    Raises:
+        SqlError: it reads what cannot be a dataset.
+    """
+    found: list[Scan] = []
+    for scope in traverse_scope(tree):
+        for table in scope.tables:
+            if table.name in scope.cte_sources and not isinstance(table.this, exp.Anonymous):
+                continue
+            if is_call(table, _MODES):
+                continue
+            if _SCAN not in table.meta:
+                found.append(_scan(text, table, len(found)))
+                table.meta[_SCAN] = found[-1].number
+    return tuple(found)
+
+
+def _scan(text: Text, table: exp.Table, number: int) -> Scan:
+    if table.args.get("db") is not None:
+        raise text.error(
+            f"{table.sql('spark')} is not the name of a dataset", table, expected="a name without a database"
+        )
+    if not isinstance(table.this, exp.Func):
+        return Scan(number, table.name, "all", span(table.this) or (0, 0), bool(table.alias))
+    call = table.this
+    mode = _MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
+    if mode is None:
+        raise text.error(
+            f"{call.sql('spark')} is no dataset",
+            table,
+            expected="a dataset, NEW(dataset), OLD(dataset), WHOLE(dataset), or a function of your own",
+        )
+    inner = call.expressions
+    if len(inner) != 1 or not isinstance(inner[0], exp.Column) or inner[0].table:
+        raise text.error(f"{call.name.upper()}(...) takes one dataset", table, expected=f"{call.name.upper()}(orders)")
+    begin, end = span(call) or (0, 0)
+    place = (begin, text.sql.index(")", end) + 1)
+    return Scan(number, inner[0].name, mode, place, bool(table.alias))
+
+
+def calls_in(text: Text, tree: exp.Query) -> tuple[Call, ...]:
+    """Where a query calls functions as tables. Marks each place in the tree. Raises SqlError."""
+    return calls_of(text, tree, _MODES)
+
+
+def is_by_name(join: exp.Join) -> bool:
+    """Whether a join of a qualified tree was written with USING, or is a natural one."""
+    return bool(join.meta.get(_USING))
+
+
+def has_no_name(node: exp.Expr) -> bool:
+    """Whether a column of what a qualified tree gives was written without a name, and is no plain column."""
+    return bool(node.meta.get(_NAMELESS))
+
+
+def scan_number(table: exp.Expr) -> int | None:
+    """Which scan a table of a qualified tree is."""
+    return table.meta.get(_SCAN)
+
+
+def understood(
+    text: Text,
+    tree: exp.Query,
+    schemas: Mapping[str, Schema],
+    variables: Mapping[str, str] | None = None,
+    functions: Mapping[str, Schema] | None = None,
+) -> Query:
+    """A query with every column told.
+
+    Args:
+        schemas: of all datasets that there are.
+        variables: of its scope, by name, with their types.
+        functions: that may stand as tables, and what they give.
+
+    Raises:
+        SqlError: there is no such dataset or column; or a name is that of a column and of a variable.
+    """
+    tree, functions = tree.copy(), functions or {}
+    scans, calls = scans_of(text, tree), calls_in(text, tree)
+    for scan in scans:
+        if scan.dataset not in schemas:
+            raise _no_such_dataset(text, scan, schemas, functions)
+    calls = tuple(_known(text, call, functions) for call in calls)
+    for table in reversed(list(tree.find_all(exp.Table))):  # the inner ones first
+        number, called = scan_number(table), call_number(table)
+        if number is not None:
+            _rename(table, scans[number])
+        if called is not None:
+            as_table(table, calls[called])
+    for column in tree.find_all(exp.Column):
+        column.meta[_BARE] = not column.table
+    for join in tree.find_all(exp.Join):
+        if join.args.get("using") or join.method.upper() == "NATURAL":
+            join.meta[_USING] = True
+    for node in tree.selects:
+        named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # a cast has its column's name
+        if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
+            node.meta[_NAMELESS] = True
+    known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: functions[c.function] for c in calls}
+    names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
+    qualified = _qualified(text, tree, known)
+    for column in qualified.find_all(exp.Column):
+        if column.meta.get(_BARE) and column.table:
+            column.args["table"].meta.clear()  # where it was read FROM is not where it stands
+    _undo_column_aliases(text, qualified, known)
+    used, bare = _with_variables(text, qualified, variables or {})
+    refuse_columns_from_outside(text, qualified)
+    for scope in traverse_scope(qualified):
+        _refuse_unknown_columns(text, scope, known, scans)
+    return Query(text, qualified, scans, used, names, bare, calls, {s.dataset: schemas[s.dataset] for s in scans})
+
+
+def _known(text: Text, call: Call, functions: Mapping[str, Schema]) -> Call:
+    """A call by the name under which the function is known, which is the same in small and large letters."""
+    name = next((n for n in functions if n.lower() == call.function.lower()), None)
+    if name is None:
+        raise _no_such_function(text, call, functions)
+    refuse_names_from_outside(text, call)
+    return replace(call, function=name)
+
+
+def _no_such_function(text: Text, call: Call, functions: Mapping[str, Schema]) -> Exception:
+    return text.error(
+        f"there is no table function {call.function}(...)",
+        call.node,
+        expected=", ".join(f"{n}(...)" for n in functions) or "a dataset, NEW(dataset), OLD(dataset) or WHOLE(dataset)",
+        next=f'nova.datasets(..., functions=[{call.function}]), of @nova.sql_function(returns="table(...)")',
+    )
+
+
+def _no_such_dataset(
+    text: Text, scan: Scan, schemas: Mapping[str, Schema], functions: Mapping[str, Schema]
+) -> Exception:
+    if scan.dataset in functions:
+        return text.error(f"{scan.dataset} is a function", scan.place, expected=f"{scan.dataset}(...)")
+    near = similar(scan.dataset, schemas) or sorted(schemas)[:5]
+    return text.error(
+        f"there is no dataset {scan.dataset!r}",
+        scan.place,
+        expected=f"a dataset of the project, such as {', '.join(near)}" if near else "a dataset of the project",
+    )
+
+
+def _rename(table: exp.Table, scan: Scan) -> None:
+    """A table by the dataset's name, known in the query by its alias or by that name."""
+    name = exp.to_identifier(scan.dataset)
+    for key, value in next(iter(table.find_all(exp.Identifier)), name).meta.items():
+        name.meta[key] = value
+    table.set("this", name)
+    if not table.alias:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(scan.dataset)))
+
+
+def mapping(schemas: Mapping[str, Schema], functions: Mapping[str, str] | None = None) -> MappingSchema:
+    """Schemas, and what functions of users give, as the parser's optimizer knows them."""
+    found: dict[str, object] = {n: {f.name: str(f.type) for f in s.fields} for n, s in schemas.items()}
+    return MappingSchema(found, dialect=DIALECT, udf_mapping=dict(functions or {}))
+
+
+def _qualified(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
+    _refuse_twins(text, tree)
+    with errors_of_parser(text):
+        return qualify(
+            tree,
+            dialect=DIALECT,
+            schema=mapping(schemas),
+            validate_qualify_columns=False,
+            allow_partial_qualification=True,
+            quote_identifiers=False,
+            identify=False,
+        )
+
+
+def _refuse_twins(text: Text, tree: exp.Query) -> None:
+    """Refuse two things in FROM under one name. Raises SqlError."""
+    for select in tree.find_all(exp.Select):
+        names: set[str] = set()
+        first = select.args.get("from_")
+        joined = [j.this for j in select.args.get("joins") or ()]
+        for part in [*([first.this] if first is not None else ()), *joined]:
+            name = part.alias_or_name.lower()
+            if name and name in names:
+                raise text.error(f"two things that are read are called {name!r}", part, expected="different names")
+            names.add(name)
+
+
+def _undo_column_aliases(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> None:
+    """Give columns of ``sales AS s(a, b)`` the names that the dataset has for them.
+
+    Raises:
+        SqlError: the alias does not name all columns.
+    """
+    renamed: dict[int, tuple[exp.Column, str]] = {}
+    tables: list[exp.Table] = []
+    for scope in traverse_scope(tree):
+        for name, source in scope.sources.items():
+            if not isinstance(source, exp.Table) or not source.alias_column_names or source.name not in schemas:
+                continue
+            tables.append(source)
+            aliases, columns = source.alias_column_names, schemas[source.name].names
+            if len(aliases) != len(columns):
+                raise text.error(
+                    f"{name} names {len(aliases)} of {len(columns)} columns",
+                    source,
+                    expected=f"a name for each of {', '.join(columns)}",
+                )
+            by_alias = {a.lower(): c.lower() for a, c in zip(aliases, columns, strict=True)}
+            for column in scope.columns:
+                if column.table == name and column.name.lower() in by_alias:
+                    renamed[id(column)] = column, by_alias[column.name.lower()]
+    for column, name in renamed.values():
+        column.this.set("this", name)
+    for table in tables:
+        table.args["alias"].set("columns", None)
+
+
+def _with_variables(
+    text: Text, tree: exp.Query, variables: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[tuple[Span, str], ...]]:
+    """Put markers for the variables of the scope, each with its type. Gives those that occur; and where in the text
+    one stands by its bare name."""
+    lower = {name.lower(): name for name in variables}
+    used: dict[str, str] = {}
+    bare: dict[Span, str] = {}
+    for node in list(tree.find_all(exp.Column, exp.Placeholder)):
+        name = lower.get(node.name.lower())
+        if isinstance(node, exp.Column) and node.table:
+            if name is not None and node.meta.get(_BARE):
+                raise text.error(
+                    f"{node.name!r} is a column and a variable of the scope",
+                    node,
+                    expected=f":{name} for the variable, {node.table}.{node.name} for the column",
+                )
+            continue
+        if name is None:
+            if isinstance(node, exp.Placeholder):
+                raise text.error(
+                    f"there is no variable {node.name!r}", node, expected=", ".join(variables) or "none: it has no FOR"
+                )
+            continue
+        used[name] = variables[name]
+        place = span(node)
+        if isinstance(node, exp.Column) and place is not None:
+            bare[place] = name
+        node.replace(_marker(name, variables[name], node))
+    return used, tuple(bare.items())
+
+
+def _marker(name: str, type_: str, of: exp.Expr) -> exp.Expr:
+    marker = exp.Placeholder(this=name)
+    for part in of.walk():
+        for key in ("line", "col", "start", "end"):
+            if key in part.meta:
+                marker.meta[key] = part.meta[key]
+    return exp.Cast(this=marker, to=exp.DataType.build(type_, dialect=DIALECT))
+
+
+def _refuse_unknown_columns(text: Text, scope: Scope, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]) -> None:
+    for column in scope.columns:
+        if not column.table:
+            if _is_alias(column):
+                continue
+            raise text.error(
+                f"there is no column {column.name!r}", column, expected=_near(column.name, _visible(scope, schemas))
+            )
+        source = scope.sources.get(column.table)
+        names = None if source is None else names_of(source, schemas, scans)
+        if names is not None and column.name.lower() not in names:
+            raise text.error(
+                f"{column.table} has no column {column.name!r}", column, expected=_near(column.name, names)
+            )
+
+
+def _is_alias(column: exp.Column) -> bool:
+    """Whether a bare name is that of an output column, where such may be named."""
+    select = column.find_ancestor(exp.Select)
+    clause = column.find_ancestor(exp.Order, exp.Having, exp.Group, exp.Qualify, exp.Sort)
+    return select is not None and clause is not None and column.name in select.named_selects
+
+
+def _visible(scope: Scope, schemas: Mapping[str, Schema]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for source in scope.sources.values():
+        found |= names_of(source, schemas, ()) or {}
+    return found
+
+
+def names_of(source: Any, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]) -> dict[str, str] | None:
+    """The columns of a source, by their names in small letters; None where they are not known."""
+    if isinstance(source, exp.Table):
+        number = scan_number(source)
+        schema = schemas.get(scans[number].dataset if scans and number is not None else source.name)
+        return None if schema is None else {n.lower(): n for n in schema.names}
+    if isinstance(source, Scope) and isinstance(source.expression, exp.Query):
+        return {n.lower(): n for n in source.outer_columns or source.expression.named_selects}
+    return None
+
+
+def _near(name: str, names: Mapping[str, str]) -> str:
+    near = similar(name, names) or list(names)[:8]
+    return ", ".join(names[n] for n in near) or "a column of what it reads"
+
+
+def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The parts of a condition, all of which have to hold."""
+    if condition is None:
+        return
+    if isinstance(condition, exp.Paren):
+        yield from conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
+    else:
+        yield condition

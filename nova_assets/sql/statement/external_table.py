@@ -1,0 +1,223 @@
+"""Views of tables that other systems keep: ``CREATE EXTERNAL TABLE``, as Spark and Hive have it (BigDataFlow, part 2).
+
+    FOR t IN TIMESERIES(start => '2022-03-01'), store IN ('Detroit', 'Paris')
+    LET day = DATE_FORMAT(t, 'yyyy-MM-dd')
+    CREATE EXTERNAL TABLE tickets (product_id STRING, day STRING, store STRING)
+    USING parquet
+    PARTITIONED BY (day, store)
+    LOCATION '/data/tickets'
+
+The scopes before it say which partitions there should be, so that who reads one waits for it; without them, there
+should be those that there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from nova_assets.errors import DefinitionError, SqlError
+from nova_assets.model.channel import Channel
+from nova_assets.model.external_table import External, Form
+from nova_assets.model.names import check_name
+from nova_assets.model.partitions import Dimension, dynamic
+from nova_assets.model.schema import Field, Schema, parse_type
+from nova_assets.sql.parse.dialect import For
+from nova_assets.sql.statement.header import Head, dimensions, head_of, variables_behind
+from nova_assets.sql.statement.statement import said
+from nova_assets.sql.text import Text
+
+_EXPECTED = "CREATE EXTERNAL TABLE name (column TYPE, ...) USING parquet PARTITIONED BY (column, ...) LOCATION '...'"
+
+_DONE = "done"
+"""The one property that means something here: the file without which a partition is not complete."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A table that others keep, as a statement says it.
+
+    Args:
+        text: as written.
+        channel: what is known of it.
+        head: which partitions there should be; None where these are the ones that there are.
+    """
+
+    text: Text
+    channel: Channel
+    head: Head | None = None
+
+    @property
+    def name(self) -> str:
+        return self.channel.name
+
+
+def is_view(statement: exp.Expr) -> bool:
+    """Whether a statement is one of these."""
+    inner = statement.this if isinstance(statement, For) else statement
+    return isinstance(inner, exp.Create)
+
+
+def viewed(text: Text, statement: exp.Expr) -> View:
+    """What a statement says.
+
+    Raises:
+        SqlError: it is no view of files, or says something that means nothing for one.
+    """
+    loop = statement if isinstance(statement, For) else None
+    create = loop.this if loop is not None else statement
+    assert isinstance(create, exp.Create)
+    properties = {type(p): p for p in (create.args["properties"].expressions if create.args.get("properties") else ())}
+    _refuse(text, create, properties)
+    columns = [_column(text, c) for c in create.this.expressions]
+    by = properties.get(exp.PartitionedByProperty)
+    more, names = _partitioned(text, by.this.expressions if by is not None else (), columns)
+    head = None if loop is None else _head(text, loop, by, names)
+    description, owner = said(statement)
+    comment = properties.get(exp.SchemaCommentProperty)
+    try:
+        schema = Schema((*columns, *more))
+        channel = Channel(
+            check_name(create.this.this.name, f"the view of {text.name}"),
+            schema=schema,
+            partitions=_dimensions(text, head, names, schema, _name(create)),
+            external=External(
+                properties[exp.LocationProperty].this.name,
+                _format(text, properties),
+                _done(text, create),
+                None if head is None else head.tasks,
+            ),
+            description=description or (comment.this.name if comment is not None else None) or None,
+            owners=[owner] if owner else (),
+        )
+    except SqlError:
+        raise
+    except DefinitionError as error:
+        raise text.error(error.what.partition(": ")[2] or error.what, _name(create), expected=_EXPECTED) from error
+    return View(text, channel, head)
+
+
+def _name(create: exp.Create) -> exp.Expr:
+    """Where the statement says what the table is called."""
+    found: exp.Expr = create.this.this if isinstance(create.this, exp.Schema) else create.this
+    return found
+
+
+def _refuse(text: Text, create: exp.Create, properties: dict[type[exp.Expr], exp.Expr]) -> None:
+    table = create.this
+    if create.kind != "TABLE" or exp.ExternalProperty not in properties:
+        what = "is no query, and no view of a table that others keep"
+        raise text.error(what, _name(create), expected=f"SELECT ..., or {_EXPECTED}")
+    if create.expression is not None:
+        raise text.error("others write what is external", create.expression, expected="a query without CREATE")
+    if not isinstance(table, exp.Schema) or not table.expressions:
+        raise text.error("an external table says its columns", table, expected=_EXPECTED)
+    if table.this.args.get("db") is not None:
+        raise text.error("the name of a view has no database", table.this, expected="a name")
+    location = properties.get(exp.LocationProperty)
+    if location is None or not (isinstance(location.this, exp.Literal) and location.this.is_string):
+        raise text.error("an external table says where it is", table.this, expected="LOCATION '...'")
+    known = (
+        exp.ExternalProperty,
+        exp.FileFormatProperty,
+        exp.PartitionedByProperty,
+        exp.LocationProperty,
+        exp.SchemaCommentProperty,
+        exp.Property,
+    )
+    for kind, node in properties.items():
+        if kind not in known:
+            raise text.error(f"{node.sql('spark')} means nothing here", _name(create), expected=_EXPECTED)
+
+
+def _column(text: Text, node: exp.Expr) -> Field:
+    if not isinstance(node, exp.ColumnDef) or node.args.get("kind") is None:
+        raise text.error("a column without a type", node, expected="name TYPE")
+    kinds = [c.kind for c in node.args.get("constraints") or ()]
+    for kind in kinds:
+        if not isinstance(kind, exp.CommentColumnConstraint | exp.NotNullColumnConstraint):
+            raise text.error(
+                f"{kind.sql('spark')} means nothing here", node.this, expected="name TYPE [NOT NULL] [COMMENT '...']"
+            )
+    try:
+        found = parse_type(node.args["kind"].sql("spark"))
+    except DefinitionError as error:
+        raise text.error(error.what, node.this, expected="a type of Spark's") from error
+    return Field(node.name, found)  # what others write may be null, whatever is said
+
+
+def _partitioned(text: Text, given: Sequence[exp.Expr], columns: list[Field]) -> tuple[list[Field], list[str]]:
+    """Columns that are said only there, as Hive has it; and the names of all partition columns."""
+    more = [_column(text, c) for c in given if isinstance(c, exp.ColumnDef)]
+    known = {f.name.lower(): f.name for f in (*columns, *more)}
+    names = []
+    for node in given:
+        if node.name.lower() not in known:
+            raise text.error(f"there is no column {node.name!r}", node, expected=", ".join(f.name for f in columns))
+        names.append(known[node.name.lower()])
+    return more, names
+
+
+def _head(text: Text, loop: For, by: exp.Expr | None, names: list[str]) -> Head:
+    """The scopes, each of which has to be another partition."""
+    places = list(by.this.expressions) if by is not None else []
+    if not places:
+        raise text.error(
+            "all scopes are one and the same partition", loop.this.this, expected="PARTITIONED BY (column, ...)"
+        )
+    columns = [_placed(exp.column(n), p) for n, p in zip(names, places, strict=True)]
+    head = head_of(text, loop, exp.Partition(expressions=columns))
+    behind = {v for _, computed in head.partition for v in variables_behind(head, computed)}
+    for node in loop.args["generators"]:
+        if node.this.name not in behind:
+            raise text.error(
+                f"partitions do not tell {node.this.name!r}, so that several scopes would be one",
+                node.this,
+                expected="a partition column that follows from each variable of FOR",
+            )
+    return head
+
+
+def _placed(column: exp.Expr, place: exp.Expr) -> exp.Expr:
+    """A column where a name stands in the text."""
+    meta = next((n.meta for n in place.walk() if n.meta.get("start") is not None), {})
+    column.this.meta.update(meta)
+    return column
+
+
+def _dimensions(
+    text: Text, head: Head | None, names: list[str], schema: Schema, place: exp.Expr
+) -> tuple[Dimension, ...]:
+    if head is None:
+        return tuple(dynamic(n) for n in names)
+    types = head.column_types
+    for name in names:
+        if str(schema.field(name).type) != types[name]:
+            raise text.error(
+                f"partition column {name!r} is {schema.field(name).type}, and the scopes give {types[name]}",
+                place,
+                expected=f"{name} {types[name].upper()}",
+            )
+    return tuple(replace(d, keep=None) for d in dimensions(head))  # others drop
+
+
+def _format(text: Text, properties: dict[type[exp.Expr], exp.Expr]) -> Form:
+    node = properties.get(exp.FileFormatProperty)
+    if node is not None and not isinstance(node.this, exp.Expr):
+        raise text.error("USING names no format", node, expected="USING parquet, or USING orc")
+    return "parquet" if node is None else node.this.name.lower()
+
+
+def _done(text: Text, create: exp.Create) -> str | None:
+    found = None
+    for node in _others(create):
+        if node.this.name != _DONE:
+            raise text.error(f"TBLPROPERTIES has {node.this.name!r}", node.this, expected=f"'{_DONE}' = '_SUCCESS'")
+        found = node.args["value"].name
+    return found
+
+
+def _others(create: exp.Create) -> Iterator[exp.Expr]:
+    return (p for p in create.args["properties"].expressions if type(p) is exp.Property)

@@ -1,0 +1,169 @@
+"""``TIMESERIES(...)``: the days or hours that a dataset has partitions for, as of now.
+
+TIMESERIES(start => '2022-01-01')                       every day from then on, today's too
+TIMESERIES(last => 2)                                   today and yesterday
+TIMESERIES('2022-01-01', '2022-03-31', every => '1 hour', tz => 'Europe/Paris')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sqlglot import exp
+
+from nova_assets.model.local_hours import clock_hour, clock_hours
+from nova_assets.sql.text import Text
+
+Every = Literal["day", "hour"]
+
+_EVERY: dict[str, Every] = {"1 day": "day", "day": "day", "1 hour": "hour", "hour": "hour"}
+
+_NAMES = ("start", "end", "every", "last", "lag", "tz")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Moments one period apart: the beginnings of days, or of hours.
+
+    Args:
+        name: of the variable.
+        every: a day, or an hour.
+        start: the first; None where only ``last`` bounds it.
+        end: the last; None for the one in which now is.
+        last: how many of the newest there are; the others are over, and so are their partitions. None for all.
+        lag: how many of the newest are not there yet: with 1, a day is there when it is over.
+        tz: the zone whose days they are.
+    """
+
+    name: str
+    every: Every = "day"
+    start: datetime | None = None
+    end: datetime | None = None
+    last: int | None = None
+    lag: int = 0
+    tz: str = "UTC"
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return ZoneInfo(self.tz)
+
+    def moments(self, now: datetime) -> list[datetime]:
+        """All of them as of a moment, oldest first."""
+        return self.between(*self.bounds(now))
+
+    def bounds(self, now: datetime) -> tuple[datetime, datetime]:
+        """The first and the last as of a moment; the first is later where there are none yet."""
+        newest = self.back(self._begins(now), self.lag)
+        if self.end is not None:
+            newest = min(newest, self.end)
+        oldest = self.start
+        if self.last is not None:
+            floor = self.back(newest, self.last - 1)
+            oldest = floor if oldest is None else max(oldest, floor)
+        assert oldest is not None
+        return oldest, newest
+
+    def _begins(self, moment: datetime) -> datetime:
+        if self.every == "hour":
+            return clock_hour(moment, self.zone)
+        return moment.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+
+    def back(self, moment: datetime, periods: int) -> datetime:
+        """The moment some periods before."""
+        if self.every == "day":
+            return moment - timedelta(days=periods)  # by its own clock: some days have 23 hours
+        return clock_hour(moment.astimezone(UTC) - timedelta(hours=periods), self.zone)
+
+    def between(self, oldest: datetime, newest: datetime) -> list[datetime]:
+        """All moments from one to another."""
+        if self.every == "day":
+            days = (newest.date() - oldest.date()).days
+            return [oldest + timedelta(days=n) for n in range(days + 1)]
+        return list(clock_hours(oldest, newest, self.zone))
+
+
+def series(text: Text, name: str, call: exp.Expr) -> Series:
+    """The series that ``TIMESERIES(...)`` says.
+
+    Raises:
+        SqlError: an argument is not one that it has, or none bounds it.
+    """
+    given = _arguments(text, call)
+    zone = _zone(text, given.get("tz"))
+    every = _every(text, given.get("every"))
+    start, end = (_moment(text, given.get(n), zone, every) for n in ("start", "end"))
+    last = _count(text, given.get("last"), 1)
+    lag = _count(text, given.get("lag"), 0)
+    if start is None and last is None:
+        raise text.error(
+            "TIMESERIES has no beginning",
+            call,
+            expected="start => '2024-01-01', or last => 90",
+            next="say from which day on there is data, or how many days are kept",
+        )
+    if start is not None and end is not None and end < start:
+        raise text.error("TIMESERIES ends before it starts", call, expected="end after start")
+    return Series(name, every, start, end, last, lag or 0, zone.key)
+
+
+def _arguments(text: Text, call: exp.Expr) -> dict[str, exp.Expr]:
+    found: dict[str, exp.Expr] = {}
+    for n, argument in enumerate(call.expressions):
+        named = isinstance(argument, exp.Kwarg | exp.PropertyEQ)
+        name = argument.this.name.lower() if named else _NAMES[n] if n < len(_NAMES) else ""
+        if name not in _NAMES or name in found:
+            raise text.error("TIMESERIES has no such argument", argument, expected=", ".join(_NAMES))
+        found[name] = argument.expression if named else argument
+    return found
+
+
+def _plain(text: Text, given: exp.Expr, expected: str) -> Any:
+    inner = given.this if isinstance(given, exp.Cast) else given
+    if not isinstance(inner, exp.Literal):
+        raise text.error("TIMESERIES takes plain values", given, expected=expected)
+    return inner.name
+
+
+def _zone(text: Text, given: exp.Expr | None) -> ZoneInfo:
+    name = "UTC" if given is None else _plain(text, given, "'Europe/Paris'")
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise text.error(f"there is no zone {name!r}", given, expected="'UTC', 'Europe/Paris', ...") from None
+
+
+def _every(text: Text, given: exp.Expr | None) -> Every:
+    if given is None:
+        return "day"
+    said = given.sql("spark").upper() if isinstance(given, exp.Interval) else _plain(text, given, "'1 day'")
+    plain = " ".join(said.replace("INTERVAL", "").replace("'", "").split()).lower()
+    if plain not in _EVERY:
+        raise text.error(f"TIMESERIES has no step of {plain}", given, expected="'1 day' or '1 hour'")
+    return _EVERY[plain]
+
+
+def _moment(text: Text, given: exp.Expr | None, zone: ZoneInfo, every: Every) -> datetime | None:
+    if given is None:
+        return None
+    expected = "'2024-01-01'" if every == "day" else "'2024-01-01 00:00'"
+    try:
+        found = datetime.fromisoformat(_plain(text, given, expected))
+    except ValueError:
+        raise text.error("TIMESERIES is bounded by no moment", given, expected=expected) from None
+    local = found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
+    whole = local.replace(minute=0, second=0, microsecond=0)
+    if local != (whole.replace(hour=0) if every == "day" else whole):
+        raise text.error(f"TIMESERIES is bounded in the middle of a {every}", given, expected=expected)
+    return local
+
+
+def _count(text: Text, given: exp.Expr | None, least: int) -> int | None:
+    if given is None:
+        return None
+    said = _plain(text, given, "a whole number")
+    if not str(said).isdigit() or int(said) < least:
+        raise text.error("TIMESERIES counts whole periods", given, expected=f"a whole number from {least} on")
+    return int(said)

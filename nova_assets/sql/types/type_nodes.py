@@ -1,0 +1,50 @@
+"""Spark types as the parser of SQL has them, and back."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sqlglot import exp
+
+from nova_assets.errors import DefinitionError
+from nova_assets.model.schema import DataType, parse_type
+from nova_assets.sql.parse.dialect import DIALECT
+from nova_assets.sql.types.widening import VOID
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> DataType | None:
+    try:
+        return parse_type(text)
+    except DefinitionError:
+        return None
+
+
+def of_node(node: exp.DataType) -> DataType | None:
+    """The parser's type as Spark calls it; None where it is not known."""
+    if node.this == exp.DType.NULL:
+        return VOID
+    if node.this == exp.DType.UNKNOWN:
+        return None
+    if not any(value for key, value in node.args.items() if key not in ("this", "nested")):
+        return _plain(node.this)
+    return _parsed(node.sql("spark"))
+
+
+@lru_cache(maxsize=4096)
+def _plain(kind: exp.DType) -> DataType | None:
+    """A type without parameters. Writing it with the parser takes as long as reading a short query."""
+    return _parsed(exp.DataType(this=kind).sql("spark"))
+
+
+@lru_cache(maxsize=4096)
+def node_of(type_: DataType) -> exp.DataType:
+    """A Spark type as the parser has it."""
+    if type_ == VOID:
+        return exp.DataType.build("NULL")
+    return exp.DataType.build(str(type_), dialect=DIALECT)
+
+
+def type_of(node: exp.Expr | None) -> DataType | None:
+    """The type that was annotated to a part of a query; None where it is not known."""
+    return None if node is None or node.type is None else of_node(node.type)

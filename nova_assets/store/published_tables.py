@@ -1,0 +1,167 @@
+"""What a store can do about tables in which channels are published for others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nova_assets.errors import BadRecord, DefinitionError, NovaError
+from nova_assets.model.block import Kind
+from nova_assets.model.channel import Channel
+from nova_assets.model.commit import Commit
+from nova_assets.model.compaction import Compacting
+from nova_assets.model.ports import Catalog, Engine
+from nova_assets.model.project import Project
+from nova_assets.model.publish_table import HiveTable, Table, table_of
+from nova_assets.model.published_version import Edition, Publishable
+from nova_assets.operations.publish import Publishing
+from nova_assets.publish.open_target import open_outlet
+from nova_assets.publish.target import Outlet
+from nova_assets.settings import Settings
+from nova_assets.user_code_errors import fault
+
+
+class Published(ABC):
+    """This part of a store; the rest of it is in ``store.py``."""
+
+    settings: Settings
+    project: Project
+    catalog: Catalog
+    engine: Engine
+    _publishing: Publishing
+
+    @abstractmethod
+    def known(self, channel: Channel | str) -> str: ...
+
+    @abstractmethod
+    def _policy(self, channel: str) -> Compacting: ...
+
+    @abstractmethod
+    def insert(
+        self,
+        channel: Channel | str,
+        data: Any,
+        kind: Kind = "delta",
+        idempotency_key: str | None = None,
+        partition: str | Mapping[str, object] | None = None,
+    ) -> Commit: ...
+
+    def publish(self, channel: Channel | str, *, take_over: bool = False) -> list[Edition]:
+        """Show a channel as it is now in the tables of its ``publish=``, whole and at once. Its data is not copied;
+        of a keyed channel, what has to be merged is compacted first.
+
+        Args:
+            channel: one of the project that says where; or such a channel itself.
+            take_over: a folder that is there already and is not of this channel is replaced; it is kept beside it,
+                under another name. If the channel has no data yet, what the folder holds is put onto it first: its
+                readers find the same as before.
+
+        Returns:
+            The new editions: none of a table that shows the newest already.
+
+        Raises:
+            DefinitionError: the channel is not published anywhere.
+            TableTaken: what is there is somebody else's.
+            TableUnavailable: it cannot be reached or written. Other tables are shown all the same.
+            ExecutionInProgress: another process is just publishing it.
+        """
+        defined = self._with_tables(channel)
+        if take_over:
+            self._take_over(defined)
+        return self._publishing.publish(defined.name, defined.publish, self._policy(defined.name), take_over=take_over)
+
+    def publishable(self, channel: Channel | str) -> list[Publishable]:
+        """What ``publish`` would do: its dry run. Empty of a channel that has no columns yet."""
+        defined = self._with_tables(channel)
+        return self._publishing.publishable(defined.name, defined.publish)
+
+    def to_publish(self, channel: Channel | str) -> list[Table]:
+        """The tables of a channel that should show something newer by now."""
+        defined = self._with_tables(channel)
+        return self._publishing.due(defined.name, defined.publish)
+
+    def editions(self, channel: Channel | str) -> list[Edition]:
+        """The editions of a channel that somebody may still read, in all its tables, latest first. No file that one of
+        them lists is deleted."""
+        return self.catalog.editions(self.known(channel))
+
+    def withdraw(self, channel: Channel | str, table: str | None = None, *, dry_run: bool = False) -> list[str]:
+        """Show a channel no more. Take the table out of the channel's ``publish=`` as well, or it is published anew.
+
+        Args:
+            table: its id, such as ``hive:exports/actions``; by default every one of the channel.
+            dry_run: only say which.
+
+        Returns:
+            The ids of the tables.
+
+        Raises:
+            DefinitionError: the channel is not published there.
+        """
+        name = self.known(channel)
+        defined = channel if isinstance(channel, Channel) else None
+        told = defined or next((c for c in self.project.channels if c.name == name), None)
+        known = {t.id: t for t in (() if told is None else told.publish)}
+        # What was taken out of the definition first is shown still.
+        known = {**{e.table: table_of(e.table) for e in self.catalog.editions(name)}, **known}
+        chosen = sorted(i for i in known if table in (None, i))
+        if not chosen:
+            raise DefinitionError(
+                f"channel {name!r} is not published" + (f" in {table!r}" if table is not None else " anywhere"),
+                expected=" or ".join(sorted(known)) or None,
+                channel=name,
+            )
+        for i in [] if dry_run else chosen:
+            self._publishing.withdraw(name, known[i])
+        return chosen
+
+    def _take_over(self, channel: Channel) -> None:
+        """Put what the folder holds onto a channel that has no data."""
+        for table in channel.publish:
+            folder = self.settings.root / table.path if isinstance(table, HiveTable) else None
+            if folder is None or not folder.is_dir() or folder.is_symlink():
+                continue
+            self._outlet(table, channel.name).check(take_over=True)
+            if self.catalog.channel(channel.name).head == 0 and _holds_files(folder):
+                self._take(folder, channel)
+
+    def _take(self, folder: Path, channel: Channel) -> None:
+        try:
+            self.insert(channel, self.engine.take_folder(folder, channel), kind="base")
+        except NovaError:
+            raise
+        except Exception as error:
+            raise BadRecord(
+                f"{folder} cannot be read as Parquet",
+                found=fault(error).said,
+                expected="files of Parquet, and others whose names begin with . or _",
+                next="move the others away; nothing was changed",
+                path=str(folder),
+            ) from error
+
+    def _outlet(self, table: Table, channel: str) -> Outlet:
+        owner = f"channel {channel} of catalog {self.catalog.identity()}"
+        return open_outlet(table, self.settings.root, self.settings.home, self.engine.address, owner)
+
+    def _with_tables(self, channel: Channel | str) -> Channel:
+        name = self.known(channel)
+        known = [c for c in self.project.channels if c.name == name]
+        defined = channel if isinstance(channel, Channel) else next(iter(known), None)
+        if defined is None or not defined.publish:
+            raise DefinitionError(
+                f"channel {name!r} is not published anywhere",
+                expected="a channel of the project, with publish=nova.hive(...) or nova.iceberg(...)",
+                next=f'nova.Channel("{name}", publish=nova.hive("exports/{name}"))',
+                channel=name,
+            )
+        return defined
+
+
+def _holds_files(folder: Path) -> bool:
+    """Whether there is anything that readers take for data, whatever it is called."""
+    return any(
+        p.is_file() and not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)
+        for p in folder.rglob("*")
+    )

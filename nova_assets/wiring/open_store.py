@@ -1,0 +1,146 @@
+"""``nova.open()``: catalog, engine and project of one deployment, found and wired.
+
+Spark is loaded when data is touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nova_assets.errors import ArgumentRefused, SettingsError
+from nova_assets.execution.warehouse_identity import check_warehouse
+from nova_assets.model.address import parse_address
+from nova_assets.model.project import Project
+from nova_assets.model.read_strategy import WAYS
+from nova_assets.settings import Settings, load_settings
+from nova_assets.store.store import Store
+from nova_assets.wiring.channel_views import Viewed, seen
+
+
+def open(
+    project: Project | str | None = None,
+    catalog: str | None = None,
+    warehouse: str | Path | None = None,
+    spark: Any = None,
+    *,
+    lease: float | None = None,
+    grace: float | None = None,
+    service: str | None = None,
+    settings: Settings | None = None,
+    storage: Callable[[str], Any] | None = None,
+) -> Store:
+    """Open a deployment. Everything is optional: arguments, then ``NOVA_*``, then ``[tool.nova]`` in pyproject.toml.
+
+    Args:
+        project: a ``nova.Project`` or where it is: ``package.module:attribute``.
+        catalog: a SQLAlchemy URL; SQLite under ``.nova/`` by default.
+        warehouse: the folder for all blocks; under ``.nova/`` by default.
+        spark: a session, or a function that gives one when it is needed; or where one is had from, as in
+            ``Settings.spark``: ``local`` (the default), ``server`` or ``sc://host:port``.
+        lease, grace: seconds; see ``Settings``.
+        service: where views of channels come from: the address of ``nova serve``, or ``embedded``; see ``Settings``.
+        storage: given the catalog's identity, where views of this process are kept; in its memory by default.
+
+    Raises:
+        SettingsError: a setting is wrong, or the project cannot be loaded.
+        NotSupported: the warehouse is of a kind that is not known.
+        DefinitionError: the project is not sound.
+        CatalogUnavailable: the catalog does not answer.
+        CatalogVersion: it is of a newer version, or something else.
+        WarehouseMismatch: the warehouse is not the one that the catalog's blocks are in.
+    """
+    from nova_assets.catalog.catalog import open_catalog
+    from nova_assets.crash_points import crash_point
+    from nova_assets.engine.engine import SparkEngine
+    from nova_assets.engine.session.session import build
+
+    if project is not None and not isinstance(project, Project | str):
+        raise ArgumentRefused(
+            "open() takes no such project=",
+            found=type(project).__name__,
+            expected='a nova.Project, or "package.module:attribute" of one',
+        )
+    named = project if isinstance(project, str) else None
+    where = spark if isinstance(spark, str) else None
+    settings = settings or load_settings(
+        catalog=catalog,
+        warehouse=warehouse,
+        project=named,
+        lease=lease,
+        grace=grace,
+        spark=where,
+        service=service,
+    )
+    parse_address(settings.warehouse)  # what is wrong with it is said before a catalog is made
+    loaded = project if isinstance(project, Project) else load_project(settings)
+    truth = open_catalog(
+        settings.catalog,
+        on_before_commit=lambda: crash_point("commit.inside"),
+        patience=settings.catalog_patience,
+        timeout=settings.catalog_timeout,
+    )
+    made, source = seen(settings, truth, storage)
+    session = (
+        spark
+        if spark is not None and where is None
+        else partial(build, settings.spark, settings.home, settings.spark_config)
+    )
+    way = next((w for w in WAYS if w == settings.way), None)
+    engine = SparkEngine(settings.warehouse, session, way)
+    check_warehouse(truth, engine)
+    viewing = Viewed(settings, truth, engine.address, source)
+    store = Store(settings, loaded, made, engine, viewing)
+    viewing.store = store
+    return store
+
+
+def load_project(settings: Settings) -> Project | None:
+    """The project that the settings name, imported. Raises SettingsError when it cannot be, or is none."""
+    if settings.project is None:
+        return None
+    module, _, attribute = settings.project.partition(":")
+    if not module or not attribute:
+        raise SettingsError(
+            "the project is not named rightly", found=settings.project, expected="package.module:attribute"
+        )
+    root = str(settings.root)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
+            raise  # the project is there, and something that it imports is not
+        raise _cannot_be_loaded(settings, error) from error
+    try:
+        found = getattr(imported, attribute)
+    except AttributeError as error:
+        if getattr(imported.__spec__, "_initializing", False):
+            raise _opens_itself(settings, module) from error
+        raise _cannot_be_loaded(settings, error) from error
+    if not isinstance(found, Project):
+        raise SettingsError(f"{settings.project} is no nova.Project", found=type(found).__name__)
+    return found
+
+
+def _cannot_be_loaded(settings: Settings, error: Exception) -> SettingsError:
+    return SettingsError(
+        f"the project {settings.project} cannot be loaded",
+        found=str(error),
+        expected=f"package.module:attribute, importable from {settings.root}",
+        next="nova doctor",
+    )
+
+
+def _opens_itself(settings: Settings, module: str) -> SettingsError:
+    return SettingsError(
+        f"the project {settings.project} cannot be loaded while {module} is imported",
+        found=f"{module} opens a store when it is imported, before the project is defined",
+        expected="definitions alone",
+        next='put nova.open() and all that uses the store behind: if __name__ == "__main__":',
+    )

@@ -1,0 +1,258 @@
+"""A service that is killed, slow or wrong costs a moment: what is answered is right, the counter tells, and it is asked
+again."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.catalog.catalog import open_catalog
+from nova_assets.file_views import client as clients
+from nova_assets.file_views import query_handler as desk_of_views
+from nova_assets.file_views.client import Client
+from nova_assets.file_views.file_lists import Pinned, Views
+from nova_assets.file_views.query_handler import Desk
+from nova_assets.file_views.storage import InMemory
+from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.viewed_catalog import served
+from nova_assets.plan import modes
+from nova_assets.service.run_service import embedded
+from nova_assets.settings import load_settings
+from nova_assets.store.store import Store
+from nova_assets_tests.file_views.conftest import put
+from nova_assets_tests.service.faulty import Faulty, faulty
+
+FAULTS = {
+    "dead": "unreachable",
+    "slow": "slow",
+    "dripping": "slow",
+    "stale": "wrong",
+    "wrong hash": "wrong",
+    "other catalog": "wrong",
+    "garbage": "wrong",
+    "busy": "busy",
+    "failing": "failing",
+    "cut": "unreachable",
+}
+"""How a service goes wrong -> what is counted."""
+
+PATIENCE = {"slow": 2.0, "dripping": 2.0}
+"""Seconds that an answer may take."""
+
+
+@pytest.fixture
+def service(store: Store) -> Iterator[tuple[Faulty, str]]:
+    """A service of the store's views that can be made to go wrong, and a token for it."""
+    put(store, 0)
+    desk = Desk(Follower(store.catalog, InMemory()))
+    with embedded(store, desk) as (url, token), faulty(url) as before:
+        yield before, token
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is asked again after a quarter of a second."""
+    monkeypatch.setattr(clients, "PAUSE", 0.25)
+    monkeypatch.setattr(clients, "LONGEST_PAUSE", 0.5)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_answered_is_right_whatever_the_service_does(
+    store: Store, service: tuple[Faulty, str], fault: str
+) -> None:
+    before, token = service
+    client = Client(before.url, token, timeout=PATIENCE.get(fault, 10.0), catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+
+    def right() -> bool:
+        return seen.history("t").blocks == store.catalog.history("t").blocks and len(seen.history("t", 1).blocks) == 3
+
+    assert right() and client.counts.fell_back == {} and client.counts.served == 2
+    put(store, 1)
+    before.go(fault)
+    started = time.monotonic()
+    for k in range(2, 8):
+        put(store, k)
+        assert right()
+    assert client.counts.served == 2
+    assert client.counts.fell_back[FAULTS[fault]] >= 1
+    assert time.monotonic() - started < 20, "it costs a timeout now and then"
+    before.go("well")
+    time.sleep(0.8)
+    assert right() and client.counts.served == 4, "it is asked again, and answers"
+    asked = before.asked
+    assert right() and before.asked == asked + 2, "and from then on each time"
+
+
+def test_client_stuck_on_its_fallback(store: Store, service: tuple[Faulty, str]) -> None:
+    """However often it failed, and however long, it is asked again within the longest pause."""
+    before, token = service
+    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+    for how in ("dead", "garbage", "busy", "dead") * 2:
+        before.go(how)
+        until = time.monotonic() + 0.7
+        while time.monotonic() < until:
+            seen.history("t")
+            time.sleep(0.05)
+        before.go("well")
+        until, counted = time.monotonic() + 10, client.counts.served
+        while client.counts.served == counted and time.monotonic() < until:
+            seen.history("t")
+            time.sleep(0.05)
+        assert client.counts.served > counted, how
+    asked = before.asked
+    before.go("dead")
+    started = time.monotonic()
+    for _ in range(200):
+        seen.history("t")
+    assert before.asked == asked and time.monotonic() - started < 20, "nor is it asked at every turn"
+
+
+def test_a_fixed_port_taken(store: Store) -> None:
+    """A service beside a job takes a port that is free: two jobs on one machine are two services."""
+    desks = [Desk(Follower(store.catalog, InMemory())) for _ in range(2)]
+    with embedded(store, desks[0]) as (one, _), embedded(store, desks[1]) as (two, _):
+        assert one != two
+
+
+def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[Faulty, str]) -> None:
+    before, token = service
+    store.runtime.catalog = store._inserts.catalog = seen = served(
+        store.catalog, Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    )
+    put(store, 1)
+    assert seen.timeline("t")[-1].details["views"]["served"] > 0
+    before.go("dead")
+    put(store, 2)
+    told = seen.timeline("t")[-1].details["views"]
+    assert told["unreachable"] == 1 and "served" not in told
+
+
+def views(store: Store, url: str, folder: Path, client: Client | None) -> Views:
+    state = store.catalog.channel("t")
+    opener: Any = partial(open_catalog, url)
+    return Views(str(folder / "wh"), opener, client, {"t": Pinned(state.head, state.position)})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_files_of_a_partition_in_another_process(
+    store: Store, url: str, tmp_path: Path, service: tuple[Faulty, str], fault: str
+) -> None:
+    """As a worker of Spark asks: what was sent along makes its own connections, and its own view where it has to."""
+    before, token = service
+    put(store, 1)
+    client = Client(before.url, token, timeout=PATIENCE.get(fault, 10.0), catalog=store.catalog.identity())
+    sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
+    put(store, 2)  # later than what was pinned
+    right = [f for b in store.catalog.history("t", 2, "p=b").blocks for f in b.manifest.files]
+    assert [f.path for f in sent.files("t", "p=b")] == [str(tmp_path / "wh" / f.path) for f in right]
+    assert sent.counts.served == 1
+    before.first = {path: before.first[path].replace(b'"at":2', b'"at":1') for path in before.first}
+    before.go(fault)
+    assert [f.rows for f in sent.files("t", "p=b")] == [f.rows for f in right]
+    assert [f.lo for f in sent.files("t", "p=b")] == [0, 1], "and again, while the service is left alone"
+    assert sent.counts.served == 1 and sum(sent.counts.fell_back.values()) == 2
+    before.go("well")
+    time.sleep(0.8)
+    assert len(sent.files("t", "p=b")) == 2 and sent.counts.served == 2
+
+
+def test_views_without_a_service_make_their_own(store: Store, url: str, tmp_path: Path) -> None:
+    put(store, 0)
+    alone = pickle.loads(pickle.dumps(views(store, url, tmp_path, None)))
+    assert [f.partition for f in alone.files("t")] == ["p=a", "p=b", "p=c"]
+    assert alone.counts.as_json() == {"served": 0, "fell_back": {"no service": 1}}
+    with pytest.raises(nova.VersionNotFound):
+        alone.files("t", at=9)
+    with pytest.raises(nova.ChannelNotFound):
+        alone.files("nope")
+
+
+def test_who_is_far_behind_is_not_kept_from_the_service(
+    store: Store, url: str, tmp_path: Path, service: tuple[Faulty, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a worker was sent along with is too old to be told the way from there: it finds out where it is, once."""
+    monkeypatch.setattr(desk_of_views, "LINKS", 3)
+    before, token = service
+    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
+    for k in range(1, 8):
+        put(store, k)
+    other = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    assert served(store.catalog, other).history("t").head == 8  # so is the service's view
+    for _ in range(3):
+        assert [f.lo for f in sent.files("t", "p=b")] == [0]
+    assert sent.counts.fell_back == {"behind": 1} and sent.counts.served == 2
+
+
+def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
+    store: Store, service: tuple[Faulty, str]
+) -> None:
+    before, token = service
+    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+    put(store, 1)
+    store.compact("t")
+    store.collect("t")
+    for _ in range(3):
+        with pytest.raises(nova.BlockCollected):
+            modes.snapshot(seen.history("t", 1), 1)
+        assert seen.history("t").head == 2
+    assert "paused" not in client.counts.fell_back
+    with pytest.raises(nova.ChannelNotFound):
+        seen.history("nope")
+    assert seen.history("t").head == 2 and "paused" not in client.counts.fell_back
+
+
+@pytest.mark.parametrize("wrong", [{"url": "http://127.0.0.1:abc"}, {"token": "nova_ä"}])
+def test_no_job_fails_for_how_the_service_is_named(store: Store, wrong: dict[str, str]) -> None:
+    put(store, 0)
+    client = Client(**{"url": "http://127.0.0.1:9", **wrong})
+    assert Views("wh", lambda: store.catalog, client).files("t", "p=a")
+    assert client.counts.fell_back == {"failing": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"service": "127.0.0.1:8765"}, {"service": "http://127.0.0.1:abc"}, {"service": "http://h:0"}]
+    + [{"service_token": token} for token in ("nova_quokka_ä", "nova_quokka x", "nova_quokka\n")],
+)
+def test_settings_that_name_no_service(tmp_path: Path, wrong: dict[str, str]) -> None:
+    with pytest.raises(nova.SettingsError) as refused:
+        load_settings(start=tmp_path, **wrong)
+    assert next(iter(wrong)) in refused.value.what and "quokka" not in str(refused.value)
+
+
+def test_no_job_fails_for_a_connection_that_was_closed(
+    store: Store, service: tuple[Faulty, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, 0)
+    client = Client(service[0].url, service[1])
+    real = client._connected
+
+    def closed() -> Any:
+        http = real()
+        client.close()
+        return http
+
+    monkeypatch.setattr(client, "_connected", closed)
+    assert Views("wh", lambda: store.catalog, client).files("t", "p=a")
+    assert client.counts.fell_back == {"failing": 1}
+
+
+def test_an_answer_to_another_question_is_not_believed(store: Store, service: tuple[Faulty, str]) -> None:
+    before, token = service
+    put(store, 1)
+    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    seen = served(store.catalog, client)
+    assert len(seen.history("t", scope="p=b").blocks) == 2
+    before.go("stale")  # whatever is asked, it answers for p=b
+    assert len(seen.history("t").blocks) == 6 and client.counts.fell_back == {"wrong": 1}

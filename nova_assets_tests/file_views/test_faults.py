@@ -1,0 +1,305 @@
+"""Faults that are known of the service that this one is made after, each by its name; and what comes of damage."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nova_assets as nova
+from nova_assets.errors import StorageFailed
+from nova_assets.file_views.channel_view import View, channel_drawer, part_drawer
+from nova_assets.file_views.sqlite_storage import OnDisk
+from nova_assets.file_views.storage import Changes, Expected, InMemory, Storage
+from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.model.timeline import Position
+from nova_assets.store.store import Store
+from nova_assets_tests.conftest import ROOT
+from nova_assets_tests.file_views.conftest import PARTITIONS, channel, opened, put
+
+Make = Callable[[], Storage]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    made: Storage = InMemory() if request.param == "memory" else OnDisk(tmp_path / "views", "me")
+    yield made
+    made.close()
+
+
+def listed(view: View) -> dict[str, list[int]]:
+    """Partition -> the numbers of its blocks."""
+    return {p.name: [k.block.hi for k in view.blocks(p.name)[0]] for p in view.partitions()}
+
+
+def test_stale_view_after_a_sync_that_is_not_atomic(store: Store, storage: Storage) -> None:
+    """Whoever asks while a view goes on sees one position of it, and at that position all of it."""
+    follower, ended, wrong = Follower(store.catalog, storage), threading.Event(), []
+    put(store, 0)
+
+    def ask() -> None:
+        while not ended.is_set():
+            head, seen = follower.ask("t", lambda v: (v.head.head, listed(v)))
+            if seen != {p: list(range(1, head + 1)) for p in PARTITIONS}:
+                wrong.append((head, seen))
+
+    askers = [threading.Thread(target=ask) for _ in range(4)]
+    for asker in askers:
+        asker.start()
+    for k in range(1, 40):
+        put(store, k)
+    ended.set()
+    for asker in askers:
+        asker.join()
+    assert not wrong
+
+
+_FOLLOWS = """
+import sys
+from pathlib import Path
+from nova_assets.views.follower import Follower
+from nova_assets.views.on_disk import OnDisk
+from nova_assets_tests.file_views.conftest import opened, put
+folder = Path(sys.argv[1])
+with opened(folder, f"sqlite:///{folder}/catalog.db") as store:
+    follower = Follower(store.catalog, OnDisk(folder / "views", "me"))
+    for k in range(10_000):
+        put(store, k)
+        follower.ask("t", lambda view: None)
+        print(k, flush=True)
+"""
+
+
+@pytest.mark.parametrize("delay", [0.2, 0.333, 0.41])
+def test_a_sync_that_is_killed_leaves_a_view_of_one_position(store: Store, tmp_path: Path, delay: float) -> None:
+    command = [sys.executable, "-c", _FOLLOWS, str(tmp_path)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert child.stdout is not None and child.stdout.readline()
+    time.sleep(delay)
+    child.kill()
+    told = len(child.stdout.read().split())
+    child.wait()
+    storage = OnDisk(tmp_path / "views", "me")
+    with storage.look() as looked:
+        view = View.find(looked, "t")
+        assert view is not None and view.head.head > told
+        assert listed(view) == {p: list(range(1, view.head.head + 1)) for p in PARTITIONS}
+    storage.close()
+
+
+def test_reload_at_every_later_instant(store: Store, storage: Storage) -> None:
+    """A partition is loaded once. Whatever happens to it afterwards is applied, also once it had to be rebuilt."""
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    follower.ask("t", listed)
+    loaded = follower.counts.loaded
+    storage.write({part_drawer("t", "p=a"): None})  # part of the view is lost
+    store.compact("t")
+    store.collect("t")
+    follower.ask("t", listed)
+    put(store, 1)
+    assert follower.ask("t", listed)["p=b"] == [1, 2]
+    rebuilt = follower.counts.rebuilt
+    for k in range(2, 12):
+        put(store, k)
+        store.compact("t")
+        store.collect("t")
+        assert follower.ask("t", listed) == {p: [k + 1] for p in PARTITIONS}
+    assert follower.counts.rebuilt == rebuilt <= 1 and follower.counts.loaded == loaded + rebuilt
+    assert follower.counts.applied >= 30
+
+
+def test_an_increment_that_is_not_safe_rebuilds_its_partition(store: Store, storage: Storage) -> None:
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    follower.ask("t", listed)
+    storage.write({part_drawer("t", "p=a"): None})
+    put(store, 1)
+    store.compact("t")
+    store.collect("t")  # of p=a it takes a block that the view does not have
+    assert follower.ask("t", listed) == {p: [2] for p in PARTITIONS}
+    assert (follower.counts.rebuilt, follower.counts.loaded) == (1, len(PARTITIONS) + 1)
+
+
+def test_bootstrap_loads_only_the_partitions_asked_for(store: Store, storage: Storage) -> None:
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    assert follower.ask("t", listed, ["p=b"]) == {"p=b": [1]}
+    put(store, 1)
+    assert follower.ask("t", listed, ["p=b"]) == {"p=b": [1, 2]} and follower.counts.loaded == 1
+
+
+def test_a_partition_that_is_born_while_it_is_looked_for(
+    store: Store, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not there when it is to be loaded, and is made before the instants are asked for."""
+    follower = Follower(store.catalog, storage)
+    put(store, 0, "a")
+    follower.ask("t", listed, ["p=a"])
+    real = store.catalog.bootstrap
+
+    def bootstrap(name: str, partitions: Sequence[str]) -> Any:
+        found = real(name, partitions)
+        if not store.catalog.history("t", scope="p=b").blocks:
+            put(store, 1, "b")
+        return found
+
+    monkeypatch.setattr(store.catalog, "bootstrap", bootstrap)
+    assert follower.ask("t", lambda v: (v.head.head, listed(v)), ["p=b"]) == (2, {"p=a": [1], "p=b": [2]})
+
+
+def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Storage, tmp_path: Path) -> None:
+    """A catalog was restored from a backup: it has as many instants, and others."""
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    follower.ask("t", listed)
+    backup = tmp_path / "backup.db"
+    store.catalog.database.engine.raw_connection().execute(f"VACUUM INTO '{backup}'")  # type: ignore[attr-defined]
+    put(store, 1, "a")
+    known = store.catalog.channel("t").position
+    follower.ask("t", listed)
+    with opened(tmp_path, f"sqlite:///{backup}") as restored:
+        put(restored, 2, "bc")
+        follower.catalog = restored.catalog
+        assert follower.ask("t", listed) == {"p=a": [1], "p=b": [1, 2], "p=c": [1, 2]}
+        assert follower.counts.restarted == 1
+        with pytest.raises(nova.TimelineDiffers):
+            follower.ask("t", listed, known=known)
+
+
+def test_server_killed_by_a_storage_error(store: Store, tmp_path: Path) -> None:
+    """The disk is full: who asks is answered all the same, and the disk is tried again later."""
+    now = [0.0]
+    storage = _Failing(OnDisk(tmp_path / "views", "me"))
+    follower = Follower(store.catalog, storage, clock=lambda: now[0])
+    put(store, 0)
+    storage.fails = True
+    for k in range(1, 4):
+        put(store, k)
+        now[0] += 1
+        assert follower.ask("t", listed) == {p: list(range(1, k + 2)) for p in PARTITIONS}
+    assert follower.counts.failed == 1, "it is left alone for a while"
+    storage.fails = False
+    now[0] += 60
+    put(store, 4)
+    assert follower.ask("t", listed)["p=a"] == [1, 2, 3, 4, 5]
+    with storage.look() as looked:
+        assert View.find(looked, "t") is not None
+
+
+class _Failing:
+    name = "failing"
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.fails = False
+
+    def look(self) -> object:
+        return self._storage.look()
+
+    def write(self, changes: Changes, expect: Expected | None = None) -> bool:
+        if self.fails:
+            raise StorageFailed("views could not be written", found="No space left on device")
+        return self._storage.write(changes, expect)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not json", b"{}", b"[1, 2]"])
+def test_what_is_damaged_is_loaded_again(store: Store, storage: Storage, damage: bytes) -> None:
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    follower.ask("t", listed)
+    with storage.look() as looked:
+        [(key, _)] = list(looked.scan(part_drawer("t", "p=b")))
+    storage.write({part_drawer("t", "p=b"): {key: damage + b"\n[]"}})
+    known = store.catalog.channel("t").position
+    assert follower.ask("t", listed, known=known, enough=True) == {p: [1] for p in PARTITIONS}
+    storage.write({channel_drawer("t"): {b"!": damage}})
+    assert follower.ask("t", listed, known=known) == {p: [1] for p in PARTITIONS}
+
+
+def test_a_position_of_another_channel_is_refused(store: Store, storage: Storage) -> None:
+    store.register(channel("other"))
+    put(store, 0)
+    put(store, 0, name="other")
+    follower = Follower(store.catalog, storage)
+    with pytest.raises(nova.TimelineDiffers):
+        follower.ask("t", listed, known=store.catalog.channel("other").position)
+    with pytest.raises(nova.TimelineDiffers):
+        follower.ask("t", listed, known=Position(7, "0" * 64))
+
+
+def test_an_asker_that_is_not_behind_costs_the_catalog_nothing(
+    store: Store, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    follower.ask("t", listed)
+    known = store.catalog.channel("t").position
+    monkeypatch.setattr(follower, "catalog", None)
+    assert follower.ask("t", listed, known=known, enough=True) == {p: [1] for p in PARTITIONS}
+    assert follower.counts.met == 1
+
+
+def test_two_followers_of_one_storage_go_on_together(store: Store, storage: Storage) -> None:
+    one, two = Follower(store.catalog, storage), Follower(store.catalog, storage)
+    for k in range(20):
+        put(store, k)
+        threads = [threading.Thread(target=f.ask, args=("t", listed)) for f in (one, two, one, two)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert one.ask("t", listed) == two.ask("t", listed) == {p: list(range(1, k + 2)) for p in PARTITIONS}
+    assert one.counts.rebuilt == two.counts.rebuilt == 0
+
+
+def test_a_channel_from_before_there_were_steps(store: Store, storage: Storage) -> None:
+    """An older catalog was migrated: its channels have histories, and no instants yet."""
+    put(store, 0)
+    put(store, 1)
+    store.compact("t")
+    with store.catalog.database.engine.begin() as c:  # type: ignore[attr-defined]
+        c.exec_driver_sql("DELETE FROM nova_steps")
+        c.exec_driver_sql("UPDATE nova_channels SET step = 0, prefix = ''")
+    follower = Follower(store.catalog, storage)
+    assert follower.ask("t", listed, known=Position()) == {p: [1, 2, 2] for p in PARTITIONS}
+    store.collect("t")
+    put(store, 2)
+    assert follower.ask("t", listed) == {p: [2, 3] for p in PARTITIONS}
+    assert follower.counts.applied == 2 and follower.ask("t", lambda v: v.position.step) == 2
+
+
+def test_a_process_that_knows_no_instants_wrote_beside_this_one(store: Store, storage: Storage) -> None:
+    """While versions are exchanged: its number has no instant, so the view is begun anew."""
+    follower = Follower(store.catalog, storage)
+    put(store, 0)
+    follower.ask("t", listed)
+    before = store.catalog.channel("t").position
+    put(store, 1)
+    with store.catalog.database.engine.begin() as c:  # type: ignore[attr-defined]
+        c.exec_driver_sql("DELETE FROM nova_steps WHERE n = 2")
+        c.exec_driver_sql(f"UPDATE nova_channels SET step = 1, prefix = '{before.prefix}'")
+    assert follower.ask("t", listed) == {p: [1, 2] for p in PARTITIONS}
+    put(store, 2)
+    assert follower.ask("t", listed) == {p: [1, 2, 3] for p in PARTITIONS}
+
+
+def test_partitions_that_are_not_there_are_not_kept(store: Store, storage: Storage) -> None:
+    put(store, 0, "a")
+    follower = Follower(store.catalog, storage)
+    for n in range(50):
+        assert follower.ask("t", listed, [f"p=made-up-{n}"]) == {}
+    size = storage.size()
+    assert follower.ask("t", listed, ["p=a"]) == {"p=a": [1]}
+    with storage.look() as looked:
+        view = View.find(looked, "t")
+        assert view is not None and [p.name for p in view.partitions()] == ["p=a"] and size < 100_000
+    put(store, 1, "b")
+    assert follower.ask("t", listed, ["p=b"])["p=b"] == [2]

@@ -1,0 +1,179 @@
+"""Views that follow timelines: whatever happens, they are what the catalog would load; for each storage."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, rule
+
+import nova_assets as nova
+from nova_assets.file_views.block_encoding import loads
+from nova_assets.file_views.channel_view import View
+from nova_assets.file_views.query_handler import Desk
+from nova_assets.file_views.sqlite_storage import OnDisk
+from nova_assets.file_views.storage import InMemory, Storage
+from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.model.block import Block
+from nova_assets.model.timeline import History, Position
+from nova_assets.plan.history_excerpt import excerpt
+from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
+
+Make = Callable[[Path], Storage]
+
+STORAGES: dict[str, Make] = {"memory": lambda folder: InMemory(), "disk": lambda folder: OnDisk(folder / "views", "me")}
+
+
+def whole(view: View, scope: str = "", at: int | None = None) -> History:
+    """The view's history, its blocks with their files."""
+    history, kept = view.history(scope, at)
+    return replace(history, blocks=tuple(kept[b.id].whole() for b in history.blocks))
+
+
+def excerpted(view: View, scope: str, at: int, **asked: int) -> History:
+    history, kept = view.excerpt(scope, at, **asked)
+    return replace(history, blocks=tuple(kept[b.id].whole() for b in history.blocks))
+
+
+def said(history: History) -> Any:
+    """What plans go by."""
+    blocks = {b.id: (b.partition, b.kind, b.lo, b.hi, b.origin, b.manifest, b.merge) for b in history.blocks}
+    tracks = {t.partition: (t.numbers, t.floor) for t in history.tracks}
+    return history.head, history.schema, history.merge, history.last_merge, history.earlier, blocks, tracks
+
+
+def answered(follower: Follower, *asked: Any) -> Any:
+    """What a desk tells of changes."""
+    try:
+        return loads(Desk(follower).changed_files(*asked))
+    except nova.BlockCollected as error:
+        return error.what
+
+
+class FollowedHistories(PartitionHistories):
+    """The same histories, while views of them are asked for at any moment, of any scope, by two followers."""
+
+    storage = "memory"
+
+    @initialize()
+    def open(self) -> None:
+        super().open()
+        self.home = tempfile.TemporaryDirectory()
+        self.followers = {
+            name: Follower(self.catalog, STORAGES[self.storage](Path(self.home.name) / name)) for name in ("one", "two")
+        }
+        self.known: list[Position] = []
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "followers"):
+            for follower in self.followers.values():
+                follower.close()
+            self.home.cleanup()
+
+    @rule(
+        channel=st.sampled_from(["table", "whole", "each"]),
+        p=st.sampled_from([None, *PARTITIONS, "z"]),
+        who=st.sampled_from(["one", "two"]),
+        data=st.data(),
+    )
+    def ask(self, channel: str, p: str | None, who: str, data: st.DataObject) -> None:
+        """What is answered is what the catalog would load; as excerpts, too, and of former numbers."""
+        scope = "" if p is None else f"p={p}"
+        head = self.catalog.channel(channel).head
+        at = data.draw(st.integers(0, head))
+        since = data.draw(st.integers(0, at))
+        follower = self.followers[who]
+        assert said(follower.ask(channel, lambda v: whole(v, scope), [scope])) == said(
+            self.catalog.history(channel, None, scope)
+        )
+        tells = follower.ask(channel, lambda v: v.tells(at), [scope])
+        if not tells:
+            return
+        then = follower.ask(channel, lambda v: whole(v, scope, at), [scope])
+        assert said(then) == said(self.catalog.history(channel, at, scope))
+        for asked in ({"since": since}, {"back_to": since}):
+            found = said(self.catalog.history(channel, at, scope, **asked))
+            assert said(excerpt(then, **asked)) == found
+            assert said(follower.ask(channel, lambda v, a=asked: excerpted(v, scope, at, **a), [scope])) == found
+
+    @rule(channel=st.sampled_from(["whole", "each"]), p=st.sampled_from([None, *PARTITIONS]), data=st.data())
+    def ask_what_changed(self, channel: str, p: str | None, data: st.DataObject) -> None:
+        """Whether a view has it, or the catalog finds it sooner."""
+        at = data.draw(st.integers(0, self.catalog.channel(channel).head))
+        since = data.draw(st.integers(0, at))
+        loaded, new = self.followers["one"], Follower(self.catalog, InMemory())
+        loaded.ask(channel, lambda v: None)
+        asked = (channel, "" if p is None else f"p={p}", since, at, None)
+        assert answered(loaded, *asked) == answered(new, *asked)
+        assert not since or p is not None or not new.counts.loaded
+
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        """History is not rewritten: what was is put on top, as a base (R19)."""
+        state = self.states[data.draw(st.integers(0, len(self.states) - 1))]
+        at = self.states.index(state)
+        try:
+            self.store.restore("table", at)
+        except nova.BlockCollected:
+            assert self.collected
+        except nova.UnrepresentableChange:
+            assert not self.may_lose_rows(self.now - state)
+        else:
+            rows = [json.loads(text) for text, n in state.items() for _ in range(n)]
+            self.take("base", rows, None, state)
+
+    @rule(who=st.sampled_from(["one", "two"]))
+    def ask_with_a_position(self, who: str) -> None:
+        """Who knows where it is gets what is there or later, and can see that what it knows is part of it."""
+        follower = self.followers[who]
+        for known in self.known[-3:]:
+            there, chain = follower.ask(
+                "table", lambda v, k=known: (v.position, v.instants(k.step)), known=known, enough=True
+            )
+            assert there.step >= known.step
+            if len(chain) == there.step - known.step:
+                for instant in chain:
+                    known = known.after(instant.action, instant.commit)
+                assert known == there
+        self.known.append(self.catalog.channel("table").position)
+
+    @rule(channel=st.sampled_from(["table", "whole", "each"]), limit=st.integers(1, 6))
+    def look_at_the_latest(self, channel: str, limit: int) -> None:
+        """The latest instants are the last of them all."""
+        assert self.catalog.timeline(channel, limit) == self.catalog.timeline(channel)[-limit:]
+
+    @invariant()
+    def the_warehouse_holds_what_the_view_lists(self) -> None:
+        """Every file of the view is there, and no other: what was collected is deleted after the grace."""
+        if not hasattr(self, "followers"):
+            return
+        self.store.delete_collected()
+        listed: set[str] = set()
+        for channel in ("table", "whole", "each"):
+            one: tuple[Block, ...] = self.followers["one"].ask(channel, lambda v: whole(v).blocks)
+            assert {b.id for b in one} == {b.id for b in self.catalog.history(channel).blocks}
+            listed |= {f.path for b in one for f in b.manifest.files}
+        root = Path(self.folder.name) / "wh"
+        there = {str(f.relative_to(root)) for f in root.rglob("blocks/**/*") if f.is_file()}
+        assert there == listed
+
+
+def machine(model: str, storage: str) -> Any:
+    made: Any = type(f"{model}{storage}", (FollowedHistories,), {"model": model, "storage": storage})
+    made.TestCase.settings = settings(
+        max_examples=10, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    return made.TestCase
+
+
+TestAppendInMemory = machine("append", "memory")
+TestUpsertOnDisk = machine("upsert", "disk")
+TestKeyedInMemory = machine("keyed", "memory")
+TestAppendOnDisk = machine("append", "disk")

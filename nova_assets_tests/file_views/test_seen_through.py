@@ -1,0 +1,63 @@
+"""A catalog that is seen through views answers as the catalog does: every history of partitions, over each storage."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from nova_assets.file_views.query_handler import Desk
+from nova_assets.file_views.sqlite_storage import OnDisk
+from nova_assets.file_views.storage import InMemory, Storage
+from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.viewed_catalog import served
+from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
+
+
+class SeenThroughViews(PartitionHistories):
+    """The same histories, by a store that looks at its channels through views, and collects what these tell."""
+
+    disk = False
+
+    @initialize()
+    def open(self) -> None:
+        super().open()
+        self.home = tempfile.TemporaryDirectory()
+        storage: Storage = OnDisk(Path(self.home.name), "me") if self.disk else InMemory()
+        self.desk = Desk(Follower(self.catalog, storage))
+        seen: Any = served(self.catalog, self.desk)
+        self.truth, self.store.catalog = self.catalog, seen
+        for part in (self.store.runtime, self.store._reading, self.store._inserts, self.store._upkeep):
+            part.catalog = seen
+        self.store.runtime.staging.catalog = seen
+
+    def teardown(self) -> None:
+        if hasattr(self, "desk"):
+            self.desk.follower.close()
+            self.home.cleanup()
+        super().teardown()
+
+    @rule(p=st.sampled_from(PARTITIONS))
+    def collect_from_the_oldest_retained_instant_on(self, p: str) -> None:
+        """What the view tells is all that there is to collect; and where nothing came, nothing is looked at again."""
+        for channel in ("table", "whole", "each"):
+            self.store.collect(channel)
+            assert self.truth.collect(channel).blocks == (), "the view has told of everything"
+        self.collected = True
+
+
+def machine(model: str, disk: bool) -> Any:
+    made: Any = type(f"{model}{disk}", (SeenThroughViews,), {"model": model, "disk": disk})
+    made.TestCase.settings = settings(
+        max_examples=10, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    return made.TestCase
+
+
+TestAppendThroughMemory = machine("append", False)
+TestUpsertThroughDisk = machine("upsert", True)
+TestKeyedThroughMemory = machine("keyed", False)
