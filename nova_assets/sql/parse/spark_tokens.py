@@ -68,6 +68,7 @@ def check_tokens(text: Text, tokens: list[Token]) -> None:
     _check_case(text, tokens)
     _check_pairs(text, tokens)
     _check_literals(text, tokens)
+    _check_frames(text, tokens)
 
 
 _CLOSING = {
@@ -250,6 +251,23 @@ def _check_literals(text: Text, tokens: list[Token]) -> None:
             and not (number[1:] and number[1].text.upper().rstrip("S") in _UNITS)
         ):
             raise text.error("cannot be read: an interval has no unit", _place(number[0]), expected="INTERVAL 5 DAYS")
+
+
+def _check_frames(text: Text, tokens: list[Token]) -> None:
+    """Refuse ``ROWS 1 PRECEDING AND CURRENT ROW``: two ends stand behind BETWEEN. Raises SqlError."""
+    ends_alone = False
+    for before, token in pairwise(tokens):
+        if before.text.upper() in ("ROWS", "RANGE"):
+            ends_alone = token.token_type not in (TokenType.BETWEEN, TokenType.L_PAREN)
+        elif token.token_type == TokenType.AND and before.text.upper() in ("PRECEDING", "FOLLOWING", "ROW"):
+            if ends_alone:
+                raise text.error(
+                    "cannot be read: a frame has two ends without BETWEEN",
+                    _place(token),
+                    expected="ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
+                )
+        elif token.token_type == TokenType.R_PAREN:
+            ends_alone = False
 
 
 _CLAUSE_KEYWORDS = (
