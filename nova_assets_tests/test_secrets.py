@@ -30,7 +30,7 @@ from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.masking import MASK, mask
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.metrics import log_as_json
-from nova_assets.service.run_service import server, service_of
+from nova_assets.service.serving import server, service_of
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets.testing import World

@@ -58,7 +58,7 @@ def serve(
     """
     try:
         from nova_assets.file_views.open_storage import open_storage
-        from nova_assets.service import run_service
+        from nova_assets.service import serving
         from nova_assets.service.http.config import ServiceConfig
         from nova_assets.service.http.exposure import is_any
         from nova_assets.service.http.metrics import log_as_json
@@ -73,7 +73,7 @@ def serve(
     )
     kept = partial(open_storage, settings.views, Path(settings.views_folder), int(settings.views_memory * 2**20))
     with deployment.open_as(settings, kept) as store:
-        server = run_service.server(run_service.service_of(store, config))
+        server = serving.server(serving.service_of(store, config))
         url = server.listen()
         log_as_json()
         remark(f"listening on {url}" + (" and every other address of this machine" if is_any(config.host) else ""))

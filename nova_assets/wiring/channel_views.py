@@ -61,7 +61,7 @@ class Viewed:
 
         with self._lock:
             if isinstance(self._source, Desk):
-                from nova_assets.service.run_service import embedded
+                from nova_assets.service.serving import embedded
 
                 assert self.store is not None
                 url, token = self._stack.enter_context(embedded(self.store, self._source))

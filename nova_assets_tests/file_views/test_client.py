@@ -23,7 +23,7 @@ from nova_assets.file_views.storage import InMemory
 from nova_assets.file_views.timeline_follower import Follower
 from nova_assets.file_views.viewed_catalog import served
 from nova_assets.plan import modes
-from nova_assets.service.run_service import embedded
+from nova_assets.service.serving import embedded
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import put

@@ -24,7 +24,7 @@ from nova_assets.file_views.viewed_catalog import served
 from nova_assets.model.token import Grants, mint
 from nova_assets.service.deployment import Service
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.run_service import server, service_of
+from nova_assets.service.serving import server, service_of
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 

@@ -18,7 +18,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.token import mint
-from nova_assets.service import run_service, streaming
+from nova_assets.service import serving, streaming
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.media_types import LINES
 from nova_assets.settings import load_settings
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[nova.Store]:
 @pytest.fixture
 def url(store: nova.Store) -> Iterator[str]:
     config = ServiceConfig(port=0, max_body=4 * 2**20)
-    with run_service.server(run_service.service_of(store, config)).in_background() as url:
+    with serving.server(serving.service_of(store, config)).in_background() as url:
         yield url
 
 
@@ -279,8 +279,8 @@ def test_little_is_loaded_for_little(store: nova.Store) -> None:
     for day in range(1, 6):
         store.insert("visits", [visit(day, region, day) for region in ("eu", "us")])
     with nova.open(store.project, settings=store.settings) as begun:
-        served = run_service.service_of(begun, ServiceConfig(port=0))
-        with run_service.server(served).in_background() as url, nova.connect(url) as connection:
+        served = serving.service_of(begun, ServiceConfig(port=0))
+        with serving.server(served).in_background() as url, nova.connect(url) as connection:
             connection.insert("visits", [visit(6, "eu", 6)])
             assert connection.read("visits", since=4).to_arrow().num_rows == 3
             for what in ("schema", "schema?at=2", "changes?since=3", "blocks?limit=1", "timeline?limit=1"):
@@ -335,8 +335,8 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
         store.insert("orders", [order(7, f"secret-{n}")])
     text, token = mint("janitor", {"operate": ("orders",)}, store.catalog.now())
     store.catalog.add_token(token)
-    served = run_service.service_of(store, ServiceConfig(port=0, auth="tokens"))
-    with run_service.server(served).in_background() as asking:
+    served = serving.service_of(store, ServiceConfig(port=0, auth="tokens"))
+    with serving.server(served).in_background() as asking:
         headers = {"Authorization": f"Bearer {text}"}
         for what in ("compact", "collect"):
             for body in ({"dry_run": True}, {}):
@@ -360,7 +360,7 @@ def test_a_channel_of_the_project_is_registered_by_its_first_insert(tmp_path: Pa
     settings = replace(load_settings(start=tmp_path), service="embedded")
     with (
         nova.open(nova.Project(channels=[ORDERS, VISITS]), settings=settings) as store,
-        run_service.beside(store) as url,
+        serving.beside(store) as url,
         nova.connect(url) as connection,
     ):
         connection.insert("visits", [visit(1, "eu", 1)])
@@ -396,8 +396,8 @@ def test_who_may_only_write_puts_rows_in(store: nova.Store) -> None:
     """The service, which knows the columns, parses what rows say."""
     text, token = mint("loader", {"write": ("visits",)}, store.catalog.now())
     store.catalog.add_token(token)
-    served = run_service.service_of(store, ServiceConfig(port=0, auth="tokens"))
-    with run_service.server(served).in_background() as url, nova.connect(url, text) as connection:
+    served = serving.service_of(store, ServiceConfig(port=0, auth="tokens"))
+    with serving.server(served).in_background() as url, nova.connect(url, text) as connection:
         connection.insert("visits", [visit(1, "eu", 1), {"dt": "2024-01-02", "region": "us", "n": 2}])
         with pytest.raises(nova.NotAllowed):
             connection.read("visits").to_arrow()

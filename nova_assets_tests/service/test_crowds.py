@@ -19,7 +19,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.run_service import server, service_of
+from nova_assets.service.serving import server, service_of
 from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import served
 
