@@ -39,7 +39,7 @@ def test_every_decided_value_is_sparks(spark: Any) -> None:
     rng = random.Random(SEED)
     different, decided = differences(spark, [*FOUND, *cases(rng, [*TEMPLATES, *functions()], EACH)])
     assert different == [], f"{len(different)} of {decided}:\n" + "\n".join(different[:40])
-    assert decided > 150 * EACH
+    assert decided > min(150 * EACH, 8000)  # the more there are, the more often a case comes twice
 
 
 def test_every_kind_of_syntax_that_is_evaluated_is_tried() -> None:

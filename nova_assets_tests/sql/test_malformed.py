@@ -138,6 +138,7 @@ BY_NAME = (
     "SELECT day FROM sales WHERE pieces IS NULL BETWEEN true AND false",
     "SELECT day FROM sales WHERE pieces IS DISTINCT FROM 1 IS NULL",
     "SELECT SUM(pieces) OVER (ORDER BY day ROWS UNBOUNDED PRECEDING AND CURRENT ROW) AS n FROM sales",
+    "SELECT LENGTH(day).LENGTH(store) AS n FROM sales",
     "SELECT CAST(day AS UNION) AS n FROM sales",
     "SELECT CAST(day AS JSON) AS n FROM sales",
     "SELECT s.day FROM visits, . sales s",

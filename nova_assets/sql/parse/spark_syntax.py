@@ -168,6 +168,8 @@ def _frames(node: Any) -> _Refusals:
 def _fields(node: Any) -> _Refusals:
     if isinstance(node.expression, exp.Subquery | exp.Paren | exp.Literal):
         yield node, "cannot be read: no field", "value.field"
+    if isinstance(node.expression, exp.Func) and not isinstance(node.this, exp.Column | exp.Identifier | exp.Dot):
+        yield node, "cannot be read: a function is no field", "value.field, or schema.function(...)"
 
 
 _PREDICATES = (
