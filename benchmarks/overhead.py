@@ -20,8 +20,9 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.data import news_crawls, retail_lines
-from nova_assets.engine.session.session import WRITING, Session
+from nova_assets.engine.session.session import Session
 from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.session.spark_config import WRITING
 
 LINES = 3_000_000
 ROUNDS = 5

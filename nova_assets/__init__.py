@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from nova_assets.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from nova_assets.client.connection import Connection as Connection
     from nova_assets.client.connection import connect as connect
@@ -62,8 +64,6 @@ if TYPE_CHECKING:
     from nova_assets.sql.query.function import sql_function as sql_function
     from nova_assets.store.store import Store as Store
     from nova_assets.wiring.open_store import open as open
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "model.binding": ("Binding", "bind"),

@@ -21,13 +21,15 @@ from nova_assets.errors import BadKey, FileMissing, PartitionError, Unrepresenta
 from nova_assets.formats.record_batches import reader_of
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_table import Described, Seen
+from nova_assets.model.declared_schema import schema_of
+from nova_assets.model.external_files import Seen
+from nova_assets.model.external_table import Described
 from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
 from nova_assets.model.partitions import partition_name, partition_values, within
 from nova_assets.model.read_strategy import Way
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
-from nova_assets.model.schema import DELETED, DataType, Field, Schema, schema_of
+from nova_assets.model.schema import DELETED, DataType, Field, Schema
 from nova_assets.model.warehouse_contents import Upload
 
 Row = dict[str, Any]

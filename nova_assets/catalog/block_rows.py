@@ -11,7 +11,7 @@ from nova_assets.catalog.database import batched
 from nova_assets.catalog.tables import blocks, files
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.block_layout import Layout, place_from_json
-from nova_assets.model.external_table import Outside
+from nova_assets.model.external_files import Outside
 from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.schema import Schema
 

@@ -10,8 +10,8 @@ from nova_assets.catalog.database import Database
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.tables import blocks, channels
 from nova_assets.model.channel_outline import Outline, Span
+from nova_assets.model.channel_state import Cursor
 from nova_assets.model.partitions import WHOLE, agree, within
-from nova_assets.model.ports import Cursor
 
 
 class Outlines:

@@ -17,8 +17,8 @@ from nova_assets.catalog.timeline_steps import put_step
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionConflict
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel, fingerprint, upkeep_after
+from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.period import retention_of
-from nova_assets.model.ports import ChannelState
 from nova_assets.model.schema import Schema
 from nova_assets.model.schema_evolution import redeclare
 from nova_assets.model.seal import Sealing

@@ -11,8 +11,8 @@ from sqlalchemy.exc import IntegrityError
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import firings
+from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Firing
 
 
 class Firings:

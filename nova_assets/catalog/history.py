@@ -15,9 +15,9 @@ from nova_assets.catalog.tables import blocks, channels, commits, cursors, execu
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import Cursor, PartitionState, Unread
 from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
-from nova_assets.model.ports import Cursor, PartitionState, Unread
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History, Instant, action_of
 

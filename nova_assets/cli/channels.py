@@ -15,8 +15,8 @@ from nova_assets.cli.timeline_chart import drawn
 from nova_assets.masking import mask_address
 from nova_assets.model import reads
 from nova_assets.model.binding import Binding
+from nova_assets.model.channel_state import ChannelState, Cursor
 from nova_assets.model.partitions import WHOLE, parse_partition, within
-from nova_assets.model.ports import ChannelState, Cursor
 from nova_assets.model.reads import Snapshot
 from nova_assets.model.timeline import Instant
 from nova_assets.plan import modes

@@ -10,17 +10,17 @@ from typing import Any
 
 import click
 
-from nova_assets import __version__
 from nova_assets.cli.options import deployment_options
 from nova_assets.suggestions import did_you_mean
+from nova_assets.version import __version__
 
 COMMANDS = {
     "init": ("init", "Make the catalog and register the project's channels."),
-    "channels": ("look", "Every channel: merge model, head, rows, bytes, schema."),
+    "channels": ("channels", "Every channel: merge model, head, rows, bytes, schema."),
     "bindings": ("bindings", "Every binding: trigger, cursors, last execution, what is due."),
-    "timeline": ("look", "What happened to a channel, oldest first."),
-    "plan": ("execute", "What running a binding would read, do and write."),
-    "run": ("execute", "Run a binding and commit what it makes."),
+    "timeline": ("channels", "What happened to a channel, oldest first."),
+    "plan": ("run", "What running a binding would read, do and write."),
+    "run": ("run", "Run a binding and commit what it makes."),
     "switch": ("switch", "Run a binding per partition from now on, or whole."),
     "insert": ("insert", "Put files onto a channel, as one block."),
     "receive": ("receive", "Take the files that have arrived for a channel."),
@@ -37,14 +37,14 @@ COMMANDS = {
     "tick": ("datasets", "Make what datasets in SQL lack: what is missing, marked or stale."),
     "backfill": ("backfill", "Have partitions made again, and what was made of them."),
     "backfills": ("backfill", "Who wanted what made again, and how far that is."),
-    "check": ("breaking", "What a change of datasets in SQL breaks, before anything runs."),
-    "cursors": ("look", "How far each binding has read."),
+    "check": ("check", "What a change of datasets in SQL breaks, before anything runs."),
+    "cursors": ("channels", "How far each binding has read."),
     "executions": ("executions", "Executions that have not ended, and who holds each."),
     "release": ("executions", "End an execution whose process is gone."),
-    "compact": ("upkeep", "Merge a channel's deltas, so that readers need not."),
-    "collect": ("upkeep", "Take the blocks that nobody needs any more."),
-    "drop": ("upkeep", "Drop partitions of a channel."),
-    "restore": ("upkeep", "Make a channel what it was at a number."),
+    "compact": ("maintenance", "Merge a channel's deltas, so that readers need not."),
+    "collect": ("maintenance", "Take the blocks that nobody needs any more."),
+    "drop": ("maintenance", "Drop partitions of a channel."),
+    "restore": ("maintenance", "Make a channel what it was at a number."),
     "spark": ("spark", "Start, stop or look at a Spark server that is kept warm."),
     "serve": ("serve", "Serve channels to tasks and other systems, over HTTP."),
     "token": ("token", "Who may do what through the service: add, list and revoke tokens."),

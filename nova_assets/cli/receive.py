@@ -15,7 +15,8 @@ from nova_assets.cli.command import Answer, NovaCommand, remark
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import Grid, in_one_line, iso, moment, number, plural, size
 from nova_assets.errors import BadRecord
-from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus, Received, Replayed
+from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus
+from nova_assets.model.arrival_outcome import Received, Replayed
 from nova_assets.model.quarantine import quarantine_name
 
 _SHOWN = 20

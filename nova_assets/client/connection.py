@@ -34,11 +34,12 @@ from nova_assets.file_views.trusted_certificates import trusted
 from nova_assets.masking import mask_address, remember_secrets
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
+from nova_assets.model.firing import Firing
 from nova_assets.model.maintenance import Collection
 from nova_assets.model.partitions import value_as_text
-from nova_assets.model.ports import ChannelState, Cursor, Firing, PartitionState
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.insert import InsertCheck

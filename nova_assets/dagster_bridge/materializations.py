@@ -27,7 +27,7 @@ from nova_assets.dagster_bridge.recorded_events import COMMIT, Event
 from nova_assets.model.block import Block
 from nova_assets.model.column_lineage import column_lineage
 from nova_assets.model.commit import Commit
-from nova_assets.model.external_table import is_outside
+from nova_assets.model.external_files import is_outside
 from nova_assets.model.project import Project
 from nova_assets.model.schema import Schema
 

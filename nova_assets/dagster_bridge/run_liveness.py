@@ -7,9 +7,9 @@ from weakref import WeakValueDictionary
 from dagster import DagsterInstance, DagsterRun
 
 from nova_assets.execution.lease import is_dead, this_process
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Catalog
 
 _PREFIX = "dagster:"
 

@@ -35,8 +35,8 @@ from nova_assets.execution.trigger_state import facts_of, partition_facts, runs_
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
+from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Firing
 from nova_assets.model.project import Project
 from nova_assets.model.trigger import Trigger
 from nova_assets.plan.due import Facts, decide, retry_at

@@ -18,8 +18,9 @@ from nova_assets.engine.read.strategies import Ways
 from nova_assets.engine.read.streaming import Streaming
 from nova_assets.engine.read.sum_checks import check_sums
 from nova_assets.engine.session import shared_settings
-from nova_assets.engine.session.session import READING, Session
+from nova_assets.engine.session.session import Session
 from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.session.spark_config import READING
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.engine.tasks.function_shipping import ship_by_value
@@ -31,7 +32,8 @@ from nova_assets.formats import schema_fit
 from nova_assets.model.arrow_types import arrow_type, to_arrow
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_table import Described, Seen
+from nova_assets.model.external_files import Seen
+from nova_assets.model.external_table import Described
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.read_strategy import Way
 from nova_assets.model.reads import Chain, Read, Snapshot

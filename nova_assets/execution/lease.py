@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from nova_assets.errors import NovaError
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
-from nova_assets.model.ports import Catalog
 
 Liveness = Literal["alive", "gone", "unknown"]
 """``unknown``: a process of another host, or a run of Dagster."""

@@ -9,8 +9,8 @@ from functools import cache
 
 from nova_assets.errors import ChannelNotFound
 from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Pin
-from nova_assets.model.ports import Catalog
 from nova_assets.model.scoped_reads import Existing
 from nova_assets.model.timeline import History
 from nova_assets.plan.run import RunPlan, oldest_needed, plan_run, since_needed

@@ -34,11 +34,12 @@ from nova_assets.execution.task_run import Run, TaskRun, Viewing
 from nova_assets.execution.trigger_state import check_inputs_exist, check_partition_is_named
 from nova_assets.masking import get_logger, mask
 from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest
+from nova_assets.model.engine import Engine
 from nova_assets.model.execution import Begin, CheckReport, Execution, TaskReport
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Catalog, Engine
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.plan.run import RunPlan, Step, asked_for, channels_to_pin, scopes
@@ -57,7 +58,7 @@ class Runtime:
     """Carries out executions over a catalog and an engine.
 
     Args:
-        catalog, engine: implementations of the protocols in ``model/ports``.
+        catalog, engine: implementations of the protocols in ``model/catalog`` and ``model/engine``.
         project: where bindings are looked up; None when only channels are used.
         lease: seconds that others leave an execution alone after its last heartbeat.
         grace: seconds that staged files of a dead execution are left for a process that has not noticed yet.

@@ -12,12 +12,13 @@ from typing import Any
 from nova_assets.errors import BlockCollected, NovaError, PartitionError, SchemaMismatch, UnrepresentableChange
 from nova_assets.execution.warehouse_identity import adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
+from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Catalog, Engine, Frame
 from nova_assets.model.read_strategy import Spent
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import DELETED, UNKNOWN, DataType, Schema

@@ -16,9 +16,9 @@ from nova_assets.model import reads
 from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
 from nova_assets.model.data_check import Check
+from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import Execution, Progress, TaskReport
 from nova_assets.model.modes_view import View
-from nova_assets.model.ports import Engine, Frame
 from nova_assets.model.read_strategy import Estimate
 from nova_assets.model.reads import Port, Read
 from nova_assets.model.task import Context, Task

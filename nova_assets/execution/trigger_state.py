@@ -13,11 +13,12 @@ from functools import partial
 
 from nova_assets.errors import BindingNotFound, ChannelNotFound, InputsMissing, PartitionError
 from nova_assets.model.binding import Binding
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import Cursor, PartitionState, Unread
 from nova_assets.model.cursor_switch import Kind, Switch
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values, scope_of
-from nova_assets.model.ports import Catalog, Cursor, PartitionState, Unread
 from nova_assets.model.scoped_reads import Existing
 from nova_assets.model.trigger import After, OnSealed
 from nova_assets.plan.cursor_switch import plan_switch

@@ -9,7 +9,8 @@ from __future__ import annotations
 import uuid
 
 from nova_assets.errors import WarehouseMismatch, WarehouseUnavailable
-from nova_assets.model.ports import Catalog, Engine
+from nova_assets.model.catalog import Catalog
+from nova_assets.model.engine import Engine
 
 
 def check_warehouse(catalog: Catalog, engine: Engine) -> None:

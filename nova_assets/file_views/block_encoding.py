@@ -17,7 +17,7 @@ import orjson
 
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.block_layout import Layout
-from nova_assets.model.external_table import Outside
+from nova_assets.model.external_files import Outside
 from nova_assets.model.merge import MergeModel, model_from_json
 from nova_assets.model.schema import Schema
 

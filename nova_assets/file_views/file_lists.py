@@ -13,8 +13,8 @@ from nova_assets.file_views.query_handler import Desk
 from nova_assets.file_views.responses import Known, known_from
 from nova_assets.file_views.storage import InMemory
 from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Catalog
 from nova_assets.model.timeline import Position
 
 

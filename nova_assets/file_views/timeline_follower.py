@@ -22,8 +22,8 @@ from nova_assets.file_views.channel_view import HEAD, View, channel_drawer
 from nova_assets.file_views.storage import Glance, InMemory, Look, Storage, TooMuch
 from nova_assets.file_views.view_changes import Edit, Loaded
 from nova_assets.masking import get_logger
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE, single_in
-from nova_assets.model.ports import Catalog
 from nova_assets.model.timeline import Position, Standing, Step
 
 log = get_logger("nova_assets.views")

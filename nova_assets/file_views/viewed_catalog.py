@@ -13,10 +13,10 @@ from nova_assets.file_views.block_encoding import Damaged
 from nova_assets.file_views.client import Client
 from nova_assets.file_views.query_handler import Desk
 from nova_assets.file_views.responses import Known, history_from
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.maintenance import Collection
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Catalog
 from nova_assets.model.timeline import History
 
 

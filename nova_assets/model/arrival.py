@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
-
-from nova_assets.model.quarantine import add_reasons
-
-if TYPE_CHECKING:
-    from nova_assets.model.commit import Commit
+from typing import Literal
 
 ArrivalState = Literal["waiting", "taken", "refused", "gone"]
 """``refused``: all of it was set aside; ``gone``: it was deleted before it was read."""
@@ -97,58 +91,6 @@ class ArrivalCounts:
     rows: int = 0
     bad: int = 0
     oldest: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """What one call of ``store.receive`` did.
-
-    Args:
-        announced: files that were not known before.
-        files: that were taken, or set aside whole.
-        rows: that went onto the channel.
-        bad: records, and whole files, that went into its quarantine.
-        commits: one for each batch.
-        waiting: files that are left.
-        why: reason -> how many records were set aside for it; reasons that differ only in their values are one.
-    """
-
-    announced: int = 0
-    files: int = 0
-    rows: int = 0
-    bad: int = 0
-    commits: tuple[Commit, ...] = ()
-    waiting: int = 0
-    why: Mapping[str, int] = field(default_factory=dict)
-
-    def __add__(self, later: Received) -> Received:
-        """Both together."""
-        return Received(
-            self.announced + later.announced,
-            self.files + later.files,
-            self.rows + later.rows,
-            self.bad + later.bad,
-            (*self.commits, *later.commits),
-            later.waiting,
-            add_reasons(self.why, later.why),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What one call of ``store.replay`` did.
-
-    Args:
-        rows: that went onto the channel.
-        files: that wait to be read anew.
-        left: records that stay in the quarantine.
-        commit: None where nothing could be mended.
-    """
-
-    rows: int = 0
-    files: int = 0
-    left: int = 0
-    commit: Commit | None = None
 
 
 def _hashed(text: str) -> str:

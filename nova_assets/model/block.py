@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from nova_assets.model.block_layout import Layout, Place, place_from_json
-from nova_assets.model.external_table import Outside
+from nova_assets.model.external_files import Outside
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema

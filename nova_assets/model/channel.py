@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionConflict, DefinitionError
 from nova_assets.model.compaction import Compacting
+from nova_assets.model.declared_schema import schema_of
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
 from nova_assets.model.merge import Append, Custom, MergeModel, model_from_json
@@ -18,7 +19,7 @@ from nova_assets.model.names import check_name, twice
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.period import EXPECTED, retention_of, seconds_of
 from nova_assets.model.publish_table import Table
-from nova_assets.model.schema import Schema, schema_of
+from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
 from nova_assets.model.type_checks import typed
 from nova_assets.short_repr import short_repr

@@ -9,7 +9,7 @@ from nova_assets.model.block import Kind, Origin
 from nova_assets.model.partitions import WHOLE
 
 if TYPE_CHECKING:
-    from nova_assets.model.ports import Cursor
+    from nova_assets.model.channel_state import Cursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nova_assets.model.binding import Binding
-    from nova_assets.model.edge import Produces
 
 Column = tuple[str, str]
 """(channel, column)."""
@@ -27,21 +26,6 @@ def column_lineage(binding: Binding) -> dict[str, dict[str, tuple[Column, ...]]]
                 column: _made_from(binding, by_port, ports, sources) for column, sources in known.items()
             }
     return {c.name: by_port[p] for p, c in binding.channels.items() if by_port.get(p)}
-
-
-def lineage_problems(edge: Produces, inputs: Mapping[str, str]) -> list[str]:
-    """Sources that are no ``input.column`` of the task.
-
-    Args:
-        inputs: the task's parameters -> their ports.
-    """
-    return [
-        f"port {edge.port!r} says that column {column!r} is made from {source!r}; "
-        f"expected input.column, of {', '.join(inputs) or 'a task with inputs'}"
-        for column, sources in edge.columns.items()
-        for source in sources
-        if source.partition(".")[0] not in inputs or not source.partition(".")[2]
-    ]
 
 
 def _made_from(

@@ -146,3 +146,18 @@ def _port(port: Channel | str) -> tuple[str, Channel | None]:
     if isinstance(port, str):
         return check_name(port, "a port"), None
     raise DefinitionError("an edge leads nowhere", found=repr(port), expected="a nova.Channel or the name of a port")
+
+
+def lineage_problems(edge: Produces, inputs: Mapping[str, str]) -> list[str]:
+    """Sources that are no ``input.column`` of the task.
+
+    Args:
+        inputs: the task's parameters -> their ports.
+    """
+    return [
+        f"port {edge.port!r} says that column {column!r} is made from {source!r}; "
+        f"expected input.column, of {', '.join(inputs) or 'a task with inputs'}"
+        for column, sources in edge.columns.items()
+        for source in sources
+        if source.partition(".")[0] not in inputs or not source.partition(".")[2]
+    ]

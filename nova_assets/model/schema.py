@@ -11,14 +11,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nova_assets.errors import DefinitionError
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DELETED = "_deleted"
 """The column that says of a row of a change that it is a deletion (R11). Snapshots never have it."""
@@ -149,25 +146,29 @@ def quoted(name: str) -> str:
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
-def schema_of(given: str | Schema | pa.Schema | None) -> Schema | None:
-    """A schema from what a user may write: Spark DDL, a ``pyarrow.Schema``, or nothing (the first block gives it).
+_WIDENINGS = {
+    "tinyint": {"smallint", "int", "bigint"},
+    "smallint": {"int", "bigint"},
+    "int": {"bigint", "double"},
+    "float": {"double"},
+    "date": {"timestamp_ntz"},
+}
 
-    Raises:
-        DefinitionError: the text is not Spark DDL, or a type is not one that Spark has.
-    """
-    if given is None or isinstance(given, Schema):
-        return given
-    if isinstance(given, str):
-        return parse_ddl(given)
-    import pyarrow as pa
 
-    if isinstance(given, pa.Schema):
-        from nova_assets.model.arrow_types import from_arrow
+def widens(narrow: DataType, wide: DataType) -> bool:
+    """Whether every value of ``narrow`` is exactly a value of ``wide``."""
+    if narrow == UNKNOWN or _shape(narrow) == _shape(wide):
+        return True
+    if narrow.name == wide.name == "decimal":
+        return wide.args[1] >= narrow.args[1] and wide.args[0] - wide.args[1] >= narrow.args[0] - narrow.args[1]
+    if narrow.fields and narrow.name == wide.name and len(narrow.fields) == len(wide.fields):
+        same = narrow.name != "struct" or [f.name for f in narrow.fields] == [f.name for f in wide.fields]
+        return same and all(widens(a.type, b.type) for a, b in zip(narrow.fields, wide.fields, strict=True))
+    return wide.name in _WIDENINGS.get(narrow.name, set())
 
-        return from_arrow(given)
-    raise DefinitionError(
-        "a schema is of no known kind", found=type(given).__name__, expected="Spark DDL text or a pyarrow.Schema"
-    )
+
+def _shape(type_: DataType) -> str:
+    return str(type_)
 
 
 @lru_cache(maxsize=512)
@@ -280,28 +281,3 @@ def _type(node: Any) -> DataType:
         f"the type {node.sql(dialect='spark')!r} is not supported",
         expected=f"one of {sorted(set(_NAMES.values()))}, decimal(p,s), array<>, map<,>, struct<>",
     )
-
-
-_WIDENINGS = {
-    "tinyint": {"smallint", "int", "bigint"},
-    "smallint": {"int", "bigint"},
-    "int": {"bigint", "double"},
-    "float": {"double"},
-    "date": {"timestamp_ntz"},
-}
-
-
-def widens(narrow: DataType, wide: DataType) -> bool:
-    """Whether every value of ``narrow`` is exactly a value of ``wide``."""
-    if narrow == UNKNOWN or _shape(narrow) == _shape(wide):
-        return True
-    if narrow.name == wide.name == "decimal":
-        return wide.args[1] >= narrow.args[1] and wide.args[0] - wide.args[1] >= narrow.args[0] - narrow.args[1]
-    if narrow.fields and narrow.name == wide.name and len(narrow.fields) == len(wide.fields):
-        same = narrow.name != "struct" or [f.name for f in narrow.fields] == [f.name for f in wide.fields]
-        return same and all(widens(a.type, b.type) for a, b in zip(narrow.fields, wide.fields, strict=True))
-    return wide.name in _WIDENINGS.get(narrow.name, set())
-
-
-def _shape(type_: DataType) -> str:
-    return str(type_)

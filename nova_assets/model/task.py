@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from nova_assets.masking import get_logger
-from nova_assets.model.column_lineage import lineage_problems
-from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.edge import Consumes, Produces, lineage_problems
 from nova_assets.model.function_parameters import parameter_problems, twice, wants_context
 from nova_assets.model.names import check_name
 from nova_assets.model.schema import Schema

@@ -21,7 +21,8 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import CommitRequest, HeadAt, Publish
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_table import GONE, Described, Outside, Refreshed
+from nova_assets.model.external_files import GONE, Outside
+from nova_assets.model.external_table import Described, Refreshed
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes

@@ -14,9 +14,9 @@ from nova_assets.execution.staging import publications, requirements
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers, content_digest
+from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
-from nova_assets.model.ports import Frame
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile
 from nova_assets.model.timeline import History

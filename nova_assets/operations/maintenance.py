@@ -15,7 +15,7 @@ from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_table import is_outside
+from nova_assets.model.external_files import is_outside
 from nova_assets.model.maintenance import Collection, Verdict
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.period import EXPECTED, retention_of

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
 from nova_assets.execution.lease import Liveness, liveness
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
-from nova_assets.model.ports import Catalog
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import SchemaMismatch
-from nova_assets.model.ports import Engine, Frame
+from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.reads import Read, Snapshot, describe
 from nova_assets.model.schema import widens
 from nova_assets.model.sum_bounds import explained_overflow

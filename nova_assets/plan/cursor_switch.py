@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from nova_assets.errors import PartitionError
 from nova_assets.model.binding import Binding
+from nova_assets.model.channel_state import Cursor, PartitionState
 from nova_assets.model.cursor_switch import CursorAt, Kind, Switch
 from nova_assets.model.partitions import WHOLE, scope_of
-from nova_assets.model.ports import Cursor, PartitionState
 
 
 def plan_switch(

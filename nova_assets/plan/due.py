@@ -13,8 +13,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nova_assets.model.binding import Binding
+from nova_assets.model.channel_state import Unread
+from nova_assets.model.firing import Firing
 from nova_assets.model.period import seconds_of
-from nova_assets.model.ports import Firing, Unread
 from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, OnSealed, Trigger
 
 Positions = Mapping[str, Any]

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from nova_assets.errors import PartitionError
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_table import Seen
+from nova_assets.model.external_files import Seen
 from nova_assets.model.partitions import Dimension, partition_name
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"

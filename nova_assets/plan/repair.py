@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from nova_assets.model.commit import Commit
 from nova_assets.model.damage import Damage, DamageKind
 from nova_assets.model.execution import Execution
-from nova_assets.model.ports import Firing
+from nova_assets.model.firing import Firing
 from nova_assets.model.warehouse_contents import Entry, Known, Upload
 
 UNHEARD = timedelta(minutes=1)

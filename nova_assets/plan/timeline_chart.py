@@ -14,8 +14,8 @@ from itertools import count
 
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_outline import Outline
+from nova_assets.model.channel_state import Cursor
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.ports import Cursor
 
 
 @dataclass(frozen=True, slots=True)

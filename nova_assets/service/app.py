@@ -12,6 +12,7 @@ from fastapi.security import HTTPBearer
 from nova_assets.service.deployment import Service, described
 from nova_assets.service.http import problems
 from nova_assets.service.routes import data, health, maintenance, status, views
+from nova_assets.version import __version__
 
 _ABOUT = """Channels of one deployment: their files from views that follow their timelines, their rows as Arrow streams,
 and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives one is told
@@ -24,7 +25,6 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     Args:
         views_only: which files there are, and nothing else.
     """
-    import nova_assets
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -38,7 +38,7 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="nova_assets",
-        version=nova_assets.__version__,
+        version=__version__,
         description=_ABOUT,
         openapi_url="/v1/openapi.json",
         # Their pages would load scripts from elsewhere.

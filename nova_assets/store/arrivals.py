@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus, Received, Replayed
+from nova_assets.model.arrival import Arrival, ArrivalState, ArrivalStatus
+from nova_assets.model.arrival_outcome import Received, Replayed
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.compaction import Compacting
-from nova_assets.model.ports import Catalog
 from nova_assets.model.project import Project
 from nova_assets.model.quarantine import quarantine_of
 from nova_assets.model.seal import Seal

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backfill import Backfill, Priority
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.external_table import Refreshed
-from nova_assets.model.ports import Catalog
 from nova_assets.operations.maintenance import Upkeep
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.settings import Settings

@@ -9,10 +9,11 @@ from typing import Any
 
 from nova_assets.errors import BadRecord, DefinitionError, NovaError
 from nova_assets.model.block import Kind
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compacting
-from nova_assets.model.ports import Catalog, Engine
+from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
 from nova_assets.model.publish_table import HiveTable, Table, table_of
 from nova_assets.model.published_version import Edition, Publishable

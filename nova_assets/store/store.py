@@ -14,15 +14,17 @@ from nova_assets.execution.trigger_state import BindingState, binding_state, pla
 from nova_assets.masking import mask_address
 from nova_assets.model.argument_checks import checks_arguments
 from nova_assets.model.block import Kind
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
+from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.cursor_switch import Kind as SwitchTo
 from nova_assets.model.cursor_switch import Switch
+from nova_assets.model.engine import Engine
 from nova_assets.model.execution import Execution
 from nova_assets.model.maintenance import Collection, Verdict
 from nova_assets.model.partitions import WHOLE, parse_partition
-from nova_assets.model.ports import Catalog, ChannelState, Cursor, Engine, PartitionState
 from nova_assets.model.project import Project
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.arrivals.seal import Seals

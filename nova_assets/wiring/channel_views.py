@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from nova_assets.errors import SettingsError
-from nova_assets.model.ports import Catalog
+from nova_assets.model.catalog import Catalog
 from nova_assets.settings import Settings
 from nova_assets.store.store import Store
 

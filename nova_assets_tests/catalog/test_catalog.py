@@ -26,10 +26,10 @@ from nova_assets.catalog.tables import metadata
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.block_layout import Hashed, Layout
 from nova_assets.model.channel_outline import Outline, Span
+from nova_assets.model.channel_state import Unread
 from nova_assets.model.commit import CommitRequest, MoveCursor, Publish
 from nova_assets.model.execution import Begin, Execution
 from nova_assets.model.merge import Append
-from nova_assets.model.ports import Unread
 from nova_assets.model.schema import parse_ddl
 
 SCHEMA = parse_ddl("k bigint")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets
-from nova_assets.model.schema import schema_of
+from nova_assets.model.declared_schema import schema_of
 from nova_assets.model.schema_evolution import reconcile
 from nova_assets.store.store import Store
 from nova_assets.suggestions import similar

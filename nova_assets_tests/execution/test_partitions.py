@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.schema import schema_of
+from nova_assets.model.declared_schema import schema_of
 from nova_assets.model.timeline import History
 from nova_assets_tests.execution.conftest import Opener
 from nova_assets_tests.stub_engine import Row

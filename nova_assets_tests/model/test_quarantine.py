@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nova_assets.model.arrival import Received
+from nova_assets.model.arrival_outcome import Received
 from nova_assets.model.quarantine import count_reasons
 
 

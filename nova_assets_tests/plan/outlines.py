@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nova_assets.model.channel_outline import Outline, Span
-from nova_assets.model.ports import Cursor
+from nova_assets.model.channel_state import Cursor
 
 
 def spans(text: str) -> Iterator[Span]:

@@ -9,9 +9,10 @@ import pytest
 
 from nova_assets.model.block import Block, DataFile, Kind, Manifest
 from nova_assets.model.block_layout import Hashed, Layout, Ranged
+from nova_assets.model.declared_schema import schema_of
 from nova_assets.model.merge import Keyed, Upsert
 from nova_assets.model.reads import Chain, Diff, Snapshot
-from nova_assets.model.schema import Schema, schema_of
+from nova_assets.model.schema import Schema
 from nova_assets.plan.block_layout import apart, changed_range, laid
 from nova_assets.plan.merge_units import Bucket, Cell, Side, Span, cells, compared, touched
 from nova_assets.plan.partition_size import BUCKET_ROWS, MANY_BUCKETS, Size, bucket_bytes, buckets_for, pieces_for

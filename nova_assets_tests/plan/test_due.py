@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import nova_assets as nova
-from nova_assets.model.ports import Unread
+from nova_assets.model.channel_state import Unread
 from nova_assets.plan.due import Decision, Facts, decide
 
 START = datetime(2024, 1, 1, 12, 0, tzinfo=UTC)

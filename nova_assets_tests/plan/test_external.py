@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.model.external_table import External, Outside, Seen, is_outside
+from nova_assets.model.external_files import Outside, Seen, is_outside
+from nova_assets.model.external_table import External
 from nova_assets.plan.external_changes import FEW, found, news, partition_of
 
 HERE = "/data/tickets"

@@ -10,7 +10,7 @@ import pytest
 from nova_assets.model.commit import Commit
 from nova_assets.model.damage import Damage
 from nova_assets.model.execution import Execution
-from nova_assets.model.ports import Firing
+from nova_assets.model.firing import Firing
 from nova_assets.model.warehouse_contents import Entry, Known, Upload
 from nova_assets.plan.repair import differing, left_by, orphans, unfinished, unheard, waiting
 

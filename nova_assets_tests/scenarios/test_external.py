@@ -359,7 +359,7 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         store = opened()
         path = tills.sell("2022-03-30", "Paris", "1.00")
         path.write_bytes(b"x" * path.stat().st_size)
-        from nova_assets.model.external_table import Seen
+        from nova_assets.model.external_files import Seen
 
         store.engine.described(store.project.channel("tickets"), "", [Seen(str(path), path.stat().st_size, 1)])
 

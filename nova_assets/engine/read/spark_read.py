@@ -19,8 +19,9 @@ from nova_assets.engine.rows.columns import col
 from nova_assets.engine.rows.schema_fit import custom_base
 from nova_assets.engine.rows.spark_types import to_spark, to_struct
 from nova_assets.engine.rows.spark_versions import WIDENS, metadata
-from nova_assets.engine.session.session import READING, Session, is_connect
+from nova_assets.engine.session.session import Session, is_connect
 from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.session.spark_config import READING
 from nova_assets.engine.storage import external_files, file_io
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import NotSupported

@@ -25,7 +25,7 @@ from nova_assets.errors import FileMissing
 from nova_assets.formats import record_batches
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.ports import Engine
+from nova_assets.model.engine import Engine
 from nova_assets.model.reads import (
     Chain,
     Diff,

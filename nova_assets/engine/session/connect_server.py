@@ -23,6 +23,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from nova_assets.engine.session.environment import environment
+from nova_assets.engine.session.spark_config import own_paths, spark_config
 from nova_assets.errors import EngineUnavailable
 from nova_assets.masking import get_logger
 
@@ -60,7 +61,6 @@ def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
     Raises:
         EngineUnavailable: this PySpark cannot keep one.
     """
-    from nova_assets.engine.session.session import own_paths, spark_config
 
     _use(home)
     _end_unrecorded()

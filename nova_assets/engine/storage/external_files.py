@@ -14,7 +14,8 @@ from nova_assets.errors import BadRecord, FileMissing, NotSupported, SchemaMisma
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_table import Described, Seen
+from nova_assets.model.external_files import Seen
+from nova_assets.model.external_table import Described
 from nova_assets.model.schema import DataType, Field
 
 AT_ONCE = 16

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.bucket_files import Written
-from nova_assets.engine.session.session import WRITING, Session
+from nova_assets.engine.session.session import Session
 from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.session.spark_config import WRITING
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.parquet_footers import Footer, table_of
 from nova_assets.engine.write import key_checks

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.hashing import Hashes, hash_bytes
-from nova_assets.engine.session.session import READING, Session
+from nova_assets.engine.session.session import Session
 from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.session.spark_config import READING
 from nova_assets.engine.storage import file_io
 from nova_assets.formats.conversion import plain_column
 from nova_assets.model.schema import DELETED, Schema

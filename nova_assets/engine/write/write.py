@@ -18,8 +18,9 @@ from nova_assets.engine.buckets import bucket_files
 from nova_assets.engine.buckets.bucket_files import Written
 from nova_assets.engine.buckets.partitioning import partition_of_file
 from nova_assets.engine.rows.canonical_keys import canonical_table
-from nova_assets.engine.session.session import WRITING, Session
+from nova_assets.engine.session.session import Session
 from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.session.spark_config import WRITING
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import altered_by
 from nova_assets.engine.storage.warehouse import BLOCKS, Warehouse

@@ -30,7 +30,8 @@ from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.staging import publications, requirements
 from nova_assets.masking import get_logger
-from nova_assets.model.arrival import Arrival, Received, Taken
+from nova_assets.model.arrival import Arrival, Taken
+from nova_assets.model.arrival_outcome import Received
 from nova_assets.model.channel import Channel
 from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
 from nova_assets.model.execution import Execution

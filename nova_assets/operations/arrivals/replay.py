@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from nova_assets.errors import BadRecord, CommitConflict, GroupSealed
 from nova_assets.masking import get_logger
-from nova_assets.model.arrival import Arrival, Replayed, Taken
+from nova_assets.model.arrival import Arrival, Taken
+from nova_assets.model.arrival_outcome import Replayed
 from nova_assets.model.arrow_types import to_arrow
 from nova_assets.model.quarantine import COLUMNS, WHOLE_FILE, quarantine_name
 from nova_assets.model.schema import DELETED, parse_ddl

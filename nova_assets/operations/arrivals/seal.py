@@ -14,11 +14,11 @@ from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block
+from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.commit import CommitRequest, HeadAt
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.partitions import Dimension, partition_name, partition_values
 from nova_assets.model.period import seconds_of
-from nova_assets.model.ports import ChannelState
 from nova_assets.model.seal import PutSeal, Seal, Sealing
 from nova_assets.operations.maintenance import Asked, Upkeep
 from nova_assets.plan import modes

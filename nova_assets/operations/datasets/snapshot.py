@@ -14,8 +14,8 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.execution.runtime import Runtime
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.partition_state import Made
-from nova_assets.model.ports import Catalog
 from nova_assets.plan.staleness import Asked, Needs, Verdict, judged, rejudged
 from nova_assets.sql.datasets.datasets import queries_of
 from nova_assets.sql.datasets.graph import Partitions

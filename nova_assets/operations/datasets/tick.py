@@ -15,11 +15,11 @@ from functools import cache, partial
 from nova_assets.errors import ExecutionInProgress, NovaError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
+from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
 from nova_assets.model.partition_state import Made, Mark
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.ports import Catalog
 from nova_assets.operations.datasets.snapshot import Watch
 from nova_assets.operations.maintenance import Upkeep
 from nova_assets.plan.tick import Batch, Facts, Policy, Tick, decided

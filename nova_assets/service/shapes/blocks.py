@@ -8,7 +8,7 @@ from typing import Any
 from nova_assets.model.block import Block, DataFile, Kind, Manifest, Origin
 from nova_assets.model.block_layout import Layout
 from nova_assets.model.commit import Commit
-from nova_assets.model.external_table import Outside
+from nova_assets.model.external_files import Outside
 from nova_assets.model.merge import model_from_json
 from nova_assets.model.schema import Schema
 from nova_assets.service.shapes.shape import Column, Shape, columns, schema_of

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from nova_assets.model.channel import Channel
-from nova_assets.model.ports import ChannelState, PartitionState
+from nova_assets.model.channel_state import ChannelState, PartitionState
 from nova_assets.model.seal import Sealing
 from nova_assets.model.timeline import Position
 from nova_assets.service.shapes.shape import Column, Shape, columns, schema_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from nova_assets.model.channel_state import Cursor
 from nova_assets.model.execution import Execution, Pin, State
-from nova_assets.model.ports import Cursor, Firing
+from nova_assets.model.firing import Firing
 from nova_assets.service.http.problems import without_paths
 from nova_assets.service.shapes.shape import Shape
 

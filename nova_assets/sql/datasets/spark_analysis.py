@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 from nova_assets.errors import EngineUnavailable, NovaError, SqlError
-from nova_assets.model.ports import Engine
+from nova_assets.model.engine import Engine
 from nova_assets.model.schema import Schema
 from nova_assets.sql.cache.analysis_cache import hash_of, hash_of_text
 from nova_assets.sql.cache.disk_cache import Opened, Shelf

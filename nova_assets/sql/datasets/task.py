@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from nova_assets.errors import NotSupported, PartitionError, SettingsError
 from nova_assets.model.edge import Consumes, Produces
+from nova_assets.model.engine import Engine
 from nova_assets.model.names import check_name
-from nova_assets.model.ports import Engine
 from nova_assets.model.schema import Schema
 from nova_assets.model.scoped_reads import Existing
 from nova_assets.model.task import Context, Task

@@ -16,7 +16,7 @@ import nova_assets as nova
 from nova_assets.engine.buckets import bucket_files, spark_worker
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.block_layout import HASHED_TYPES
-from nova_assets.model.schema import schema_of
+from nova_assets.model.declared_schema import schema_of
 from nova_assets.plan import partition_size
 
 VALUES: dict[str, list[Any]] = {
