@@ -184,7 +184,7 @@ import dagster as dg
 import nova_assets as nova
 from nova_assets.dagster_bridge import NovaIOManager, NovaResource, resources
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.store import Store
+from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 
 def opener(project=None, spark=None, settings=None):
@@ -369,8 +369,8 @@ import dagster as dg
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
-from nova_assets.crash import crash_point
-from nova_assets.store import Store
+from nova_assets.crash_points import crash_point
+from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import StubEngine
 
 def opener(project=None, spark=None, settings=None):

@@ -210,7 +210,7 @@ def test_processes_that_race_to_write_the_wrapper_all_get_a_whole_one(no_java: P
 
 SPARK_PROGRAM = """
 import os, sys, tempfile
-from nova_assets.engine.java import use_java
+from nova_assets.engine.session.java import use_java
 
 java = use_java()
 from pyspark.sql import SparkSession

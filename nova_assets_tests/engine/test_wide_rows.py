@@ -94,7 +94,7 @@ from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from pyspark.sql import functions as F
 import nova_assets as nova
-from nova_assets.engine.session import build
+from nova_assets.engine.session.session import build
 
 root, size = Path(sys.argv[1]), 400_000
 pages = nova.Channel("pages", schema="id bigint, html string")

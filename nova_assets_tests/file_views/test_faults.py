@@ -64,8 +64,8 @@ def test_stale_view_after_a_sync_that_is_not_atomic(store: Store, storage: Stora
 _FOLLOWS = """
 import sys
 from pathlib import Path
-from nova_assets.views.follower import Follower
-from nova_assets.views.on_disk import OnDisk
+from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.sqlite_storage import OnDisk
 from nova_assets_tests.file_views.conftest import opened, put
 folder = Path(sys.argv[1])
 with opened(folder, f"sqlite:///{folder}/catalog.db") as store:

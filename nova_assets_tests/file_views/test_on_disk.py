@@ -25,8 +25,8 @@ _UNDER_A_CAP = textwrap.dedent(
     """
     import os, resource, sys
     from pathlib import Path
-    from nova_assets.views.on_disk import OnDisk
-    from nova_assets.views.storage import DRAWER, InMemory
+    from nova_assets.file_views.sqlite_storage import OnDisk
+    from nova_assets.file_views.storage import DRAWER, InMemory
     kind, folder, most = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     storage = OnDisk(folder, "me", 64 * 2**20) if kind == "disk" else InMemory()
     with open("/proc/self/status") as status:
@@ -63,8 +63,8 @@ _WRITES = textwrap.dedent(
     """
     import sys
     from pathlib import Path
-    from nova_assets.views.on_disk import OnDisk
-    from nova_assets.views.storage import DRAWER
+    from nova_assets.file_views.sqlite_storage import OnDisk
+    from nova_assets.file_views.storage import DRAWER
     storage = OnDisk(Path(sys.argv[1]), "me")
     for n in range(1_000_000):
         storage.write({k.to_bytes(DRAWER, "big"): {b"n": str(n).encode()} for k in range(1, 50)})

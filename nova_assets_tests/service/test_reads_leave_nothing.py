@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVE = """
 import sys
 from pathlib import Path
-from nova_assets.opening import open
-from nova_assets.service.config import ServiceConfig
+from nova_assets.wiring.open_store import open
+from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.serving import server, service_of
 store = open(catalog=sys.argv[1], warehouse=sys.argv[2], service="embedded")
 listening = server(service_of(store, ServiceConfig(port=0)))

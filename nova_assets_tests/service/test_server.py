@@ -33,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 SERVE = """
 import sys
-from nova_assets.service.observe import log_as_json
-from nova_assets.service.server import Server
+from nova_assets.service.http.metrics import log_as_json
+from nova_assets.service.http.server import Server
 from nova_assets_tests.service.conftest import shell
 log_as_json()
 server = Server(shell(**eval(sys.argv[1])))
