@@ -36,24 +36,25 @@ class Viewed:
     """Gives ``Views`` of channels at the numbers that are pinned.
 
     Args:
-        source: of a service, its client; of an embedded one, its desk, which listens once somebody asks for views.
+        store: the store that an embedded service answers from. It reads the same catalog and warehouse.
+        source: the client of a service, or the query handler of an embedded one. An embedded service listens from the
+            first request for views on.
     """
 
-    def __init__(self, settings: Settings, catalog: Catalog, warehouse: str, source: Any) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, store: Store, source: Any) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._warehouse = warehouse
+        self._store = store
         self._source = source
         self._stack = ExitStack()
         self._lock = threading.Lock()
-        self.store: Store | None = None
 
     def __call__(self, heads: Mapping[str, int]) -> Any:
         with _needing_the_extra():
             from nova_assets.file_views.file_lists import Pinned, Views
 
         known = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
-        return Views(self._warehouse, partial(_reopened, self._settings.catalog), self._client(), known)
+        return Views(self._store.engine.address, partial(_reopened, self._settings.catalog), self._client(), known)
 
     def _client(self) -> Any:
         from nova_assets.file_views.client import Client
@@ -63,8 +64,7 @@ class Viewed:
             if isinstance(self._source, Desk):
                 from nova_assets.service.serving import embedded
 
-                assert self.store is not None
-                url, token = self._stack.enter_context(embedded(self.store, self._source))
+                url, token = self._stack.enter_context(embedded(self._store, self._source))
                 self._source = Client(url, token, self._settings.service_timeout, self._catalog.identity())
             return self._source
 

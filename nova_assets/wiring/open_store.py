@@ -93,10 +93,8 @@ def open(
     way = next((w for w in WAYS if w == settings.way), None)
     engine = SparkEngine(settings.warehouse, session, way)
     check_warehouse(truth, engine)
-    viewing = Viewed(settings, truth, engine.address, source)
-    store = Store(settings, loaded, made, engine, viewing)
-    viewing.store = store
-    return store
+    viewing = Viewed(settings, truth, Store(settings, loaded, made, engine), source)
+    return Store(settings, loaded, made, engine, viewing)
 
 
 def load_project(settings: Settings) -> Project | None:

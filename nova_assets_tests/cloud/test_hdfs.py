@@ -21,7 +21,8 @@ CLUSTER = """
 import os, shutil, sys
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
-from nova_assets.engine.session.session import prepare_environment; from nova_assets.engine.session.spark_config import hadoop_version
+from nova_assets.engine.session.session import prepare_environment
+from nova_assets.engine.session.spark_config import hadoop_version
 
 prepare_environment()
 session = SparkSession.builder.master("local[1]")
