@@ -149,6 +149,10 @@ class Select:
         )
 
     def _null_rejecting(self) -> NullRejecting:
+        of = ("null rejecting", id(self.node), self.call.source, self.told, *map(id, self.call.asked))
+        return self.memory.kept(of, self._find_null_rejecting)
+
+    def _find_null_rejecting(self) -> NullRejecting:
         """The sources of which rows with nulls in their place are dropped, and where. What is dropped in one place
         makes conditions of joins before it drop more."""
         found: NullRejecting = frozenset()
