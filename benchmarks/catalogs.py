@@ -14,8 +14,8 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks.bulk import Bulk
-from nova_assets.model.block_layout import Layout
-from nova_assets.model.channel import fingerprint
+from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.channel import definition_fingerprint
 
 BASE_EVERY = 50
 """Numbers between two compactions."""
@@ -49,7 +49,7 @@ class Size:
     days: int
 
 
-_LAYOUT = json.dumps(Layout(("id",), ("bigint",)).as_json())
+_LAYOUT = json.dumps(KeyLayout(("id",), ("bigint",)).as_json())
 
 FULL = Size(10_000, 1_000_000, (10, 1_000, 100_000), _DAYS)
 QUICK = Size(100, 10_000, (10, 100, 1_000), 8)
@@ -256,7 +256,7 @@ class Maker:
         if known:
             self.bulk.heads[channel.name] = head
         else:
-            text = (json.dumps(definition), fingerprint(definition))
+            text = (json.dumps(definition), definition_fingerprint(definition))
             row = (channel.name, *text, head, self._constants(channel)["schema"], _START, False, "{}", None, head)
             # Without steps: as in a catalog from before they were counted.
             self.bulk.add("nova_channels", (*row, 0, ""))

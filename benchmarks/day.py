@@ -24,7 +24,7 @@ from typing import Any
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.hours import svg
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.settings import load_settings
 
 FILES, ROWS = 2_880, 1_000
@@ -103,7 +103,7 @@ class Day:
             compacting=nova.Compacting(target=TARGET),
         )
         config = load_settings(
-            start=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"), collect_grace=1e-6
+            start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"), collect_grace=1e-6
         )
         self.store = nova.open(nova.Project(channels=[self.channel]), spark=spark, settings=config)
         self.now = DAY
@@ -145,7 +145,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nova-day-") as folder:
         root = Path(folder)
         post = Post(files)
-        spark = Session().get()
+        spark = LazySparkSession().get()
         day = Day(root, spark)
         hours: list[measure.Cost] = []
         waiting = list(post.letters)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 
 BATCH = 10_000
 SIZES = (250_000, 1_000_000, 2_500_000)
@@ -69,7 +69,7 @@ class World:
 def main() -> None:
     given = measure.options("What a batch costs as the state grows.")
     sizes, rounds = ((25_000, 100_000, 250_000), 3) if given.quick else (SIZES, ROUNDS)
-    spark = Session().get()
+    spark = LazySparkSession().get()
     root = Path(tempfile.mkdtemp(prefix="growth-"))
     worlds = {size: World(root, size, spark) for size in sizes}
     costs: dict[str, dict[int, list[measure.Cost]]] = {w: {s: [] for s in sizes} for w in ("insert", "new", "all")}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.peers.meter import Step, metered
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 
 ROWS = 100_000_000
 LOOKED_UP = 5_000
@@ -96,7 +96,7 @@ def void(_: object) -> None:
 def main() -> None:
     given = measure.options("A keyed channel of a hundred million rows.", rows=ROWS)
     size = given.rows // 100 if given.quick else given.rows
-    spark = Session().get()
+    spark = LazySparkSession().get()
     steps: dict[str, Step] = {}
     with tempfile.TemporaryDirectory(prefix="large-") as root:
         world = World(Path(root), size, spark)

@@ -69,7 +69,7 @@ class World:
 
     def __init__(self, url: str, root: Path, size: catalogs.Size) -> None:
         project = catalogs.project(size.lengths)
-        settings = load_settings(start=root, catalog=url, warehouse=str(root / "wh"))
+        settings = load_settings(start_folder=root, catalog=url, warehouse=str(root / "wh"))
         self.size, self.url = size, url
         engine = NoFiles(root / "wh", catalogs.SCHEMA)
         self.filled = self._fill(project, engine)

@@ -20,9 +20,9 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from benchmarks.data import news_crawls, retail_lines
-from nova_assets.engine.session.session import Session
-from nova_assets.engine.session.shared_settings import using
-from nova_assets.engine.session.spark_config import WRITING
+from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.spark_config import WRITE_SETTINGS
 
 LINES = 3_000_000
 ROUNDS = 5
@@ -69,7 +69,7 @@ class Case:
         assert done.state == "committed"
 
     def by_hand(self) -> None:
-        with using(self.spark, WRITING):
+        with temporary_settings(self.spark, WRITE_SETTINGS):
             self._by_hand(self.spark, self.files, str(self.root / "by-hand"))
 
     def rewind(self) -> None:
@@ -177,7 +177,7 @@ def compare(case: Case, rounds: int) -> list[list[measure.Cost]]:
 def main() -> None:
     given = measure.options("Executions against the same transformations by hand.")
     rounds, rows, crawls = (2, 300_000, 6) if given.quick else (ROUNDS, LINES, 24)
-    spark = Session().get()
+    spark = LazySparkSession().get()
     shown, figures = [], {}
     for case in (retail(spark, rows), news(spark, crawls)):
         ours, theirs = compare(case, rounds)

@@ -14,9 +14,9 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.model.block import DataFile, Manifest
-from nova_assets.model.commit import CommitRequest, Publish
+from nova_assets.model.commit import AddBlock, CommitRequest
 
 COUNTS = (10, 100_000)
 ROUNDS = 7
@@ -53,23 +53,25 @@ class World:
 
     def _fill(self, channel: nova.Channel, count: int) -> None:
         assert channel.schema is not None
-        execution = self.store.runtime.begin_insert(channel.name)
+        execution = self.store.runtime.begin_channel_write(channel.name)
         blocks = []
         for n in range(count):
             block_id = uuid.uuid4().hex
             files = (DataFile(f"blocks/{block_id}/part.parquet", 1, 700),)
             manifest = Manifest(files, channel.schema)
-            blocks.append(Publish(block_id, channel.name, "delta", manifest, channel.merge, f"p={n}", "insert"))
+            blocks.append(AddBlock(block_id, channel.name, "delta", manifest, channel.merge, f"p={n}", "insert"))
         self.store.catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(blocks)))
 
     def skip_what_was_made_up(self) -> None:
         """Move the cursor past the made-up blocks, which cannot be read."""
         from nova_assets.model.commit import MoveCursor
-        from nova_assets.model.execution import Begin
+        from nova_assets.model.execution import BeginRequest
 
         store = self.store
         (cursor,) = store.cursors("whole")
-        begun = store.catalog.begin(Begin(uuid.uuid4().hex, "whole", ("source",), ("source",), owner="benchmark"))
+        begun = store.catalog.begin(
+            BeginRequest(uuid.uuid4().hex, "whole", ("source",), ("source",), owner="benchmark")
+        )
         moved = MoveCursor("whole", "source", cursor.seq, begun.pins["source"].head)
         request = CommitRequest(uuid.uuid4().hex, begun.id, begun.epoch, "whole", (), cursors=(moved,))
         store.catalog.commit(request)
@@ -86,7 +88,7 @@ class World:
 def main() -> None:
     given = measure.options("Three partitions of many.")
     counts, rounds = ((10, 5_000), 3) if given.quick else (COUNTS, ROUNDS)
-    spark = Session().get()
+    spark = LazySparkSession().get()
     root = Path(tempfile.mkdtemp(prefix="partitions-"))
     worlds = {count: World(root, count, spark) for count in counts}
     costs: dict[str, dict[int, list[measure.Cost]]] = {w: {c: [] for c in counts} for w in ("insert", "run")}

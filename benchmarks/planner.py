@@ -31,7 +31,7 @@ from benchmarks.bulk import Bulk
 from benchmarks.metadata import NoFiles
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.model.channel import Channel
-from nova_assets.operations.datasets.tick import Scheduling
+from nova_assets.operations.datasets.tick import DatasetScheduler
 from nova_assets.plan.tick import Policy
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -93,7 +93,7 @@ class World:
         self.anew, self.changed, self.kept = self._load(), self._load_changed(), self._load()
         self.loaded = nova.Project(nova.datasets(self.folder, channels=self.feeds))
         url = f"sqlite:///{root}/catalog.db"
-        settings = load_settings(start=root, catalog=url, warehouse=str(root / "wh"))
+        settings = load_settings(start_folder=root, catalog=url, warehouse=str(root / "wh"))
         catalog = open_catalog(url, lambda: NOW)
         _, self.registered = timed(lambda: catalog.register(self.loaded.channels, self.loaded.bindings))
         catalog.close()
@@ -152,13 +152,13 @@ class World:
     def _commit(self, channel: Channel, days: list[str]) -> None:
         """What an insert leaves in the catalog."""
         from nova_assets.model.block import Manifest
-        from nova_assets.model.commit import CommitRequest, Publish
+        from nova_assets.model.commit import AddBlock, CommitRequest
 
-        execution = self.store.runtime.begin_insert(channel.name)
+        execution = self.store.runtime.begin_channel_write(channel.name)
         assert channel.schema is not None
         some = Manifest((), channel.schema)
         publish = [
-            Publish(uuid.uuid4().hex, channel.name, "base", some, channel.merge, f"day={d}", "insert") for d in days
+            AddBlock(uuid.uuid4().hex, channel.name, "base", some, channel.merge, f"day={d}", "insert") for d in days
         ]
         self.store.catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))
 
@@ -183,14 +183,18 @@ class Ticks:
     judged: int
 
 
-def ticks(world: World, scheduling: Scheduling, channels: int) -> Ticks:
-    seconds, judged = [], scheduling.watch.judged
+def ticks(world: World, scheduling: DatasetScheduler, channels: int) -> Ticks:
+    seconds, judged = [], scheduling.staleness_tracker.judged_task_count
     for n in range(ROUNDS + 1):
         world.come_late(channels, n)
-        found, took = timed(lambda: scheduling.decide(Policy(at_once=10_000)))
+        found, took = timed(lambda: scheduling.plan_tick(Policy(at_once=10_000)))
         assert sum(len(b.partitions) for b in found.run), "data that came late is made something of"
         seconds.append(took)
-    return Ticks(seconds[0], statistics.median(seconds[1:]), (scheduling.watch.judged - judged) // (ROUNDS + 1))
+    return Ticks(
+        seconds[0],
+        statistics.median(seconds[1:]),
+        (scheduling.staleness_tracker.judged_task_count - judged) // (ROUNDS + 1),
+    )
 
 
 def shows(world: World) -> tuple[float, float]:
@@ -209,10 +213,10 @@ def shows(world: World) -> tuple[float, float]:
 def measured(datasets: int, partitions: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="planner-") as folder:
         world = World(Path(folder), datasets, partitions)
-        scheduling = Scheduling(world.store.runtime, world.store._upkeep)
-        settled, look = timed(scheduling.decide)
+        scheduling = DatasetScheduler(world.store.runtime, world.store._maintenance)
+        settled, look = timed(scheduling.plan_tick)
         assert not settled.run, "all is there"
-        _, idle = timed(scheduling.decide)
+        _, idle = timed(scheduling.plan_tick)
         first, again = shows(world)
         spread = ticks(world, scheduling, min(CHANGED, len(world.feeds)))
         one = ticks(world, scheduling, 1)

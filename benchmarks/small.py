@@ -18,7 +18,7 @@ from typing import Any
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.engine.write import files_of_rows as writing
 
 ROWS = 1_000
@@ -100,7 +100,7 @@ def under_dagster(root: Path, spark: Any) -> Callable[[], None]:
 def main() -> None:
     given = measure.options(__doc__ or "")
     rounds = 5 if given.quick else 20
-    spark = Session().get()
+    spark = LazySparkSession().get()
     root = Path(tempfile.mkdtemp(prefix="small-"))
     rows = [{"k": n, "v": n} for n in range(ROWS)]
     with nova.open(project, f"sqlite:///{root}/c.db", root / "wh", spark) as store:

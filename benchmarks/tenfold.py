@@ -21,7 +21,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 
 ROWS = 1_000_000
 DAY = 20_000
@@ -99,7 +99,7 @@ def main() -> None:
     given = measure.options("What a batch costs when its table is ten times larger.", rows=ROWS)
     least, rounds = (given.rows // 10, 3) if given.quick else (given.rows, ROUNDS)
     sizes = (least, 10 * least)
-    spark = Session().get()
+    spark = LazySparkSession().get()
     with tempfile.TemporaryDirectory(prefix="tenfold-") as root:
         worlds = {size: World(Path(root), size, spark) for size in sizes}
         costs = measured(worlds, rounds)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 import nova_assets as nova
 from benchmarks import measure
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.settings import load_settings
 
 ROWS = 10_000_000
@@ -55,7 +55,7 @@ class World:
         self.spark = spark
         self.warehouse = root / "wh"
         config = load_settings(
-            start=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(self.warehouse), collect_grace=1e-6
+            start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(self.warehouse), collect_grace=1e-6
         )
         self.store = nova.open(nova.Project(channels=[facts]), spark=spark, settings=config)
         self.store.insert(facts, self._table(np.arange(rows)), kind="base")
@@ -111,7 +111,7 @@ class World:
 def main() -> None:
     given = measure.options("A keyed channel, updated a thousand times under the default policy.")
     rows, updates = (ROWS // 10, UPDATES // 10) if given.quick else (ROWS, UPDATES)
-    world, figures = World(Path(tempfile.mkdtemp(prefix="upkeep-")), rows, Session().get()), Figures()
+    world, figures = World(Path(tempfile.mkdtemp(prefix="upkeep-")), rows, LazySparkSession().get()), Figures()
     for _ in range(3):
         world.read_whole()
         world.scan_base()

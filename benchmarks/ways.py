@@ -17,13 +17,13 @@ import pyarrow as pa
 import nova_assets as nova
 from benchmarks import measure
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.read.strategies import Ways
-from nova_assets.engine.session.session import Session
-from nova_assets.engine.write.compaction import Rewriter
+from nova_assets.engine.read.strategies import ReadExecutor
+from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.write.compaction import BlockRewriter
 from nova_assets.model.block import StagedBlock
-from nova_assets.model.read_strategy import Estimate, Way
+from nova_assets.model.read_strategy import CostEstimate, ReadStrategy
 from nova_assets.model.reads import Chain, Diff, Read, Snapshot
-from nova_assets.plan.read_strategy import Purpose, ways
+from nova_assets.plan.read_strategy import Purpose, estimate_strategies
 from nova_assets.store.store import Store
 
 SIZES = (200_000, 5_000_000)
@@ -61,40 +61,40 @@ def reads(store: Store) -> Iterator[tuple[str, Read, Purpose]]:
     yield "chain of 3", store.read("facts", since=1, at=4).plan, "block"
 
 
-def work(store: Store, read: Read, purpose: Purpose, way: Way) -> Callable[[], object]:
+def work(store: Store, read: Read, purpose: Purpose, way: ReadStrategy) -> Callable[[], object]:
     engine = store.engine
     assert isinstance(engine, SparkEngine) and isinstance(read, Snapshot | Chain | Diff)
-    going = Ways(engine._session, engine.warehouse, way)
+    going = ReadExecutor(engine._session, engine.warehouse, way)
     if purpose == "block":
         assert not isinstance(read, Diff)
         return lambda: rewritten(store, read, way)
     if purpose == "here":
-        return lambda: going.here(read) if way == "memory" else engine.to_arrow(going.frame(read))
-    return lambda: going.frame(read).selectExpr("count(*)", "sum(amount)", "max(note)").collect()
+        return lambda: going.read_without_spark(read) if way == "memory" else engine.to_arrow(going.read_frame(read))
+    return lambda: going.read_frame(read).selectExpr("count(*)", "sum(amount)", "max(note)").collect()
 
 
-def rewritten(store: Store, read: Snapshot | Chain, way: Way) -> None:
+def rewritten(store: Store, read: Snapshot | Chain, way: ReadStrategy) -> None:
     engine, block = store.engine, uuid.uuid4().hex
     assert isinstance(engine, SparkEngine) and read.schema is not None
     kind: Any = "base" if isinstance(read, Snapshot) else "delta"
     staged = StagedBlock(block, "e", "facts", "facts", kind, f"blocks/{block}", 1)
-    rewriter = Rewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
+    rewriter = BlockRewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
     rewriter.rewrite(read, staged, facts, read.schema)
-    engine.delete(staged.folder)
+    engine.delete_staged_folder(staged.folder)
 
 
 def main() -> None:
     given = measure.options("What each way is expected to cost, and what it does.")
     sizes, rounds = ((50_000,), 1) if given.quick else (SIZES, ROUNDS)
-    spark = Session().get()
+    spark = LazySparkSession().get()
     shown: list[tuple[Any, ...]] = []
     rightly: list[bool] = []
     with tempfile.TemporaryDirectory(prefix="ways-") as root:
         for size in sizes:
             store = filled(Path(root), size, spark)
             for name, read, purpose in reads(store):
-                estimates = ways(read, purpose)
-                costs = measure.interleaved(rounds, *(work(store, read, purpose, e.way) for e in estimates))
+                estimates = estimate_strategies(read, purpose)
+                costs = measure.interleaved(rounds, *(work(store, read, purpose, e.strategy) for e in estimates))
                 cpu = [measure.median(c).cpu for c in costs]
                 rightly.append(cpu[0] <= 1.25 * min(cpu))
                 shown += [
@@ -106,8 +106,8 @@ def main() -> None:
     print(f"ways: the chosen one costs no more than 1.25 x the cheapest in {sum(rightly)} of {len(rightly)} cases")
 
 
-def line(size: int, name: str, purpose: str, e: Estimate, cpu: float, first: bool) -> tuple[Any, ...]:
-    return f"{size:,}", name, purpose, e.way, e.seconds, cpu, "yes" if first else ""
+def line(size: int, name: str, purpose: str, e: CostEstimate, cpu: float, first: bool) -> tuple[Any, ...]:
+    return f"{size:,}", name, purpose, e.strategy, e.seconds, cpu, "yes" if first else ""
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class World:
         self.size = size
         self.warehouse = root / "wh"
         self.warehouse.mkdir()
-        self.spark = build(further={"spark.driver.memory": "2g"})
+        self.spark = build(extra_settings={"spark.driver.memory": "2g"})
         self.store = nova.open(PROJECT, f"sqlite:///{root}/c.db", self.warehouse, self.spark)
         self.store.register(PROJECT)
         self.batch = rows(0, max(1, size // 20), 99)  # of rows that are there already

@@ -39,13 +39,13 @@ CRASH_POINTS = (
 )
 """Every place at which a test may kill the process, by ``NOVA_CRASH_AT=name`` (or ``name:n`` for the n-th passing)."""
 
-_passed: dict[str, int] = {}
+_pass_counts: dict[str, int] = {}
 
 
 def crash_point(name: str) -> None:
     """Die here, as by SIGKILL, if the environment asks for it."""
-    wanted, _, nth = os.environ.get("NOVA_CRASH_AT", "").partition(":")
-    if wanted == name:
-        _passed[name] = _passed.get(name, 0) + 1
-        if _passed[name] == int(nth or 1):
+    requested, _, nth = os.environ.get("NOVA_CRASH_AT", "").partition(":")
+    if requested == name:
+        _pass_counts[name] = _pass_counts.get(name, 0) + 1
+        if _pass_counts[name] == int(nth or 1):
             os.kill(os.getpid(), signal.SIGKILL)

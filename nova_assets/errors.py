@@ -55,7 +55,7 @@ class NovaError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process borders (Dagster steps, test workers) with all their parts."""
-        return (_rebuild, (type(self), self.what, self.found, self.expected, self.next, self.fields))
+        return (_rebuild_error, (type(self), self.what, self.found, self.expected, self.next, self.fields))
 
     def render(self) -> str:
         """The message as a person reads it."""
@@ -79,10 +79,15 @@ class NovaError(Exception):
         return {name: mask_values(value) for name, value in told.items()}
 
 
-def _rebuild(
-    kind: type[NovaError], what: str, found: object, expected: object, next_: str | None, fields: dict[str, Any]
+def _rebuild_error(
+    error_class: type[NovaError],
+    what: str,
+    found: object,
+    expected: object,
+    next_step: str | None,
+    fields: dict[str, Any],
 ) -> NovaError:
-    return kind(what, found=found, expected=expected, next=next_, **fields)
+    return error_class(what, found=found, expected=expected, next=next_step, **fields)
 
 
 def error_from_dict(parts: Mapping[str, Any]) -> NovaError:

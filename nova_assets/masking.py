@@ -23,7 +23,7 @@ _SECRET_NAMES = frozenset({"pass", "key", "sig", "sas", "auth"})
 
 # Texts may be megabytes of one word, so no pattern looks through a word from each of its letters on.
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s'\"<>`]+")
-_ASSIGNED = re.compile(
+_SECRET_ASSIGNMENT = re.compile(
     r"((?:password|passwd|passphrase|secret)[\w.-]{0,80})=(?!=)('[^']*'|\"[^\"]*\"|[^\s,;&'\"]+)", re.IGNORECASE
 )
 _TOKEN = re.compile(r"\b(nova_[0-9a-f]{16}_)[A-Za-z0-9_-]{20,}")
@@ -33,10 +33,10 @@ _SPARK_PARAMETER = re.compile(r"(;)([^=;\s]+)=([^;]*)")
 _QUERY = re.compile(r"\?[A-Za-z_%][\w.%-]*=")
 _PORT = re.compile(r"\d{1,5}(?:[/?#;]|$)")
 _LETTERS = re.compile(r"[a-z]*|[A-Z]*")
-_SHORTEST = 6
+_MIN_SECRET_LENGTH = 6
 """Characters of a secret that is masked by its value; a shorter one is part of too many words."""
 
-_remembered: dict[str, re.Pattern[str]] = {}
+_pattern_by_secret: dict[str, re.Pattern[str]] = {}
 
 
 def mask(text: str) -> str:
@@ -44,11 +44,11 @@ def mask(text: str) -> str:
     if "://" in text:
         text = _ADDRESS.sub(lambda match: mask_address(match[0]), text)
     if "=" in text:
-        text = _ASSIGNED.sub(lambda match: f"{match[1]}={MASK}", text)
+        text = _SECRET_ASSIGNMENT.sub(lambda match: f"{match[1]}={MASK}", text)
     if "nova_" in text:
         text = _TOKEN.sub(rf"\1{MASK}", text)
     text = _BEARER.sub(rf"\1{MASK}", text)
-    for secret, pattern in list(_remembered.items()):
+    for secret, pattern in list(_pattern_by_secret.items()):
         if secret in text:
             text = pattern.sub(MASK, text)
     return text
@@ -59,7 +59,7 @@ def mask_address(address: str) -> str:
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address
-    user, password, place = _parted(scheme, rest)
+    user, password, place = _split_user_info(scheme, rest)
     if password is not None:
         rest = f"{user}:{MASK}@{place}"
     elif user and scheme.lower() in ("http", "https", "sc"):  # a token may stand where the user does
@@ -67,7 +67,7 @@ def mask_address(address: str) -> str:
     if scheme.lower() == "sc":  # of Spark Connect: one of its parameters is a token
         head, separator, _ = rest.partition(";")
         return f"{scheme}://{head}{f'{separator}{MASK}' if separator else ''}"
-    return f"{scheme}://{_PARAMETER.sub(_mask_parameter, rest)}"
+    return f"{scheme}://{_PARAMETER.sub(_mask_secret_parameter, rest)}"
 
 
 def mask_setting(name: str, value: str) -> str:
@@ -100,7 +100,7 @@ def mask_exception(error: BaseException | None) -> None:
         masked = mask_values(found.args)
         if masked != found.args:
             found.args = masked
-        for name, value in [*vars(found).items(), *_attributes_of(found)]:
+        for name, value in [*vars(found).items(), *_hidden_attributes(found)]:
             if isinstance(value, BaseException):
                 todo.append(value)
             elif (text := mask_values(value)) is not value and text != value:
@@ -127,10 +127,10 @@ def remember_secrets(*addresses: str | None, values: Mapping[str, str] | None = 
         found += [value] if is_secret_name(name) else list(_secrets_in(value))
     for secret in found:
         for form in {secret, unquote(secret), unquote_plus(secret)}:
-            if len(form) >= _SHORTEST and not _LETTERS.fullmatch(form):
+            if len(form) >= _MIN_SECRET_LENGTH and not _LETTERS.fullmatch(form):
                 before = r"(?<!\w)" if form[0].isalnum() else ""
                 after = r"(?!\w)" if form[-1].isalnum() else ""
-                _remembered.setdefault(form, re.compile(before + re.escape(form) + after))
+                _pattern_by_secret.setdefault(form, re.compile(before + re.escape(form) + after))
 
 
 def get_logger(name: str) -> logging.Logger:
@@ -154,27 +154,27 @@ class MaskingFilter(logging.Filter):
 _MASKING = MaskingFilter()
 
 
-def _parted(scheme: str, rest: str) -> tuple[str, str | None, str]:
+def _split_user_info(scheme: str, after_scheme: str) -> tuple[str, str | None, str]:
     """(user, password, the rest) of what follows ``://``. A password may hold ``/``, ``?`` or ``@`` that nobody has
     encoded, so the last ``@`` before the query counts."""
-    first = rest.find("@")
+    first = after_scheme.find("@")
     if first < 0:
-        return "", None, rest
-    query = _QUERY.search(rest, first)
-    last = rest.rfind("@", 0, query.start() if query else len(rest))
-    user, colon, password = rest[:last].partition(":")
+        return "", None, after_scheme
+    query = _QUERY.search(after_scheme, first)
+    last = after_scheme.rfind("@", 0, query.start() if query else len(after_scheme))
+    user, colon, password = after_scheme[:last].partition(":")
     is_port = not scheme.lower().startswith("postgres") and _PORT.match(password)
     if re.search(r"[/?#;]", user) or (colon and is_port and not _PORT.fullmatch(password)):
-        return "", None, rest  # the @ belongs to the path
-    return user, password if colon else None, rest[last + 1 :]
+        return "", None, after_scheme  # the @ belongs to the path
+    return user, password if colon else None, after_scheme[last + 1 :]
 
 
 def _secrets_in(address: str) -> Iterator[str]:
     scheme, separator, rest = address.partition("://")
     if not separator:
-        yield from (value for _, value in _ASSIGNED.findall(address))
+        yield from (value for _, value in _SECRET_ASSIGNMENT.findall(address))
         return
-    user, password, place = _parted(scheme, rest)
+    user, password, place = _split_user_info(scheme, rest)
     if password is not None:
         yield password
     elif user and scheme.lower() in ("http", "https", "sc"):
@@ -183,11 +183,11 @@ def _secrets_in(address: str) -> Iterator[str]:
     yield from (value for _, name, value in pattern.findall(place) if is_secret_name(name))
 
 
-def _mask_parameter(match: re.Match[str]) -> str:
+def _mask_secret_parameter(match: re.Match[str]) -> str:
     return f"{match[1]}{match[2]}={MASK}" if is_secret_name(match[2]) else match[0]
 
 
-def _attributes_of(error: BaseException) -> list[tuple[str, Any]]:
+def _hidden_attributes(error: BaseException) -> list[tuple[str, Any]]:
     """What an exception keeps beside its ``args`` and attributes."""
     names = ("filename", "filename2", "strerror") if isinstance(error, OSError) else ()
     return [(name, getattr(error, name)) for name in names]

@@ -86,13 +86,13 @@ class Settings:
     def __repr__(self) -> str:
         """The settings that somebody has set, without secrets, on at most two lines."""
         shown = {f.name: mask_values(getattr(self, f.name)) for f in fields(self) if f.repr}
-        shown["spark_config"] = self.shown_spark_config
+        shown["spark_config"] = self.masked_spark_config
         of_interest = [n for n in shown if n in ("catalog", "warehouse") or self.sources.get(n, "default") != "default"]
         text = ", ".join(f"{name}={str(shown[name])[:60]!r}" for name in of_interest)
         return f"Settings({text if len(text) < 147 else text[:146] + '…'})"
 
     @property
-    def shown_spark_config(self) -> dict[str, str]:
+    def masked_spark_config(self) -> dict[str, str]:
         """``spark_config`` without its secrets."""
         return {name: mask_setting(name, value) for name, value in self.spark_config.items()}
 
@@ -102,7 +102,7 @@ class Settings:
         return self.root / DEFAULT_HOME
 
 
-_NAMES = (
+_SETTING_NAMES = (
     *("catalog", "warehouse", "project", "catalog_patience", "catalog_timeout"),
     *("lease", "grace", "collect_grace", "start_timeout"),
     *("spark", "spark_config", "way", "dagster_url"),
@@ -110,20 +110,22 @@ _NAMES = (
 )
 
 
-def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
+def load_settings(start_folder: Path | None = None, **arguments: Any) -> Settings:
     """The settings for a folder.
 
     Args:
-        start: where pyproject.toml is looked for, upwards; the current folder by default.
+        start_folder: where pyproject.toml is looked for, upwards; the current folder by default.
         arguments: what the caller gave; None counts as not given.
 
     Raises:
         SettingsError: pyproject.toml is unreadable or has an unknown setting, or a number is none.
     """
-    start = (start or Path.cwd()).resolve()
-    file = next((p / "pyproject.toml" for p in (start, *start.parents) if (p / "pyproject.toml").is_file()), None)
-    table = _tool_nova(file)
-    root = file.parent if file is not None and table else start
+    start_folder = (start_folder or Path.cwd()).resolve()
+    file = next(
+        (p / "pyproject.toml" for p in (start_folder, *start_folder.parents) if (p / "pyproject.toml").is_file()), None
+    )
+    table = _read_tool_nova(file)
+    root = file.parent if file is not None and table else start_folder
     home = root / DEFAULT_HOME
     values: dict[str, Any] = {
         "catalog": f"sqlite:///{home / 'catalog.db'}",
@@ -147,88 +149,90 @@ def load_settings(start: Path | None = None, **arguments: Any) -> Settings:
         "views_memory": 64.0,
     }
     sources = dict.fromkeys(values, "default")
-    environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _NAMES if os.environ.get(f"NOVA_{n.upper()}")}
+    environment = {n: os.environ[f"NOVA_{n.upper()}"] for n in _SETTING_NAMES if os.environ.get(f"NOVA_{n.upper()}")}
     for layer, given in (("pyproject.toml", table), ("environment", environment), ("argument", arguments)):
         for name, value in given.items():
             if value is not None:
                 values[name], sources[name] = value, layer
-    _remember(values)
+    _remember_secrets(values)
     return Settings(
-        catalog=_catalog_url(str(values["catalog"]), root),
-        warehouse=_warehouse(str(values["warehouse"]), root),
+        catalog=_resolve_catalog_url(str(values["catalog"]), root),
+        warehouse=_resolve_warehouse(str(values["warehouse"]), root),
         project=values["project"],
-        catalog_patience=_seconds("catalog_patience", values["catalog_patience"]),
-        catalog_timeout=_seconds("catalog_timeout", values["catalog_timeout"]),
-        lease=_seconds("lease", values["lease"]),
-        grace=_seconds("grace", values["grace"]),
-        collect_grace=_seconds("collect_grace", values["collect_grace"]),
-        start_timeout=_seconds("start_timeout", values["start_timeout"]),
-        spark=_spark(values["spark"]),
-        spark_config={**_reaching(str(values["warehouse"])), **_spark_config(values["spark_config"])},
-        way=_one_of("way", values["way"], ("auto", "memory", "cells", "frame")),
-        dagster_url=address("dagster_url", values["dagster_url"]),
-        service=_service(values["service"]),
-        service_token=_token(values["service_token"]),
-        service_timeout=_seconds("service_timeout", values["service_timeout"]),
-        views=_one_of("views", values["views"], ("disk", "memory")),
-        views_memory=_number("views_memory", values["views_memory"], "a number of MiB such as 64"),
+        catalog_patience=_parse_seconds("catalog_patience", values["catalog_patience"]),
+        catalog_timeout=_parse_seconds("catalog_timeout", values["catalog_timeout"]),
+        lease=_parse_seconds("lease", values["lease"]),
+        grace=_parse_seconds("grace", values["grace"]),
+        collect_grace=_parse_seconds("collect_grace", values["collect_grace"]),
+        start_timeout=_parse_seconds("start_timeout", values["start_timeout"]),
+        spark=_check_spark(values["spark"]),
+        spark_config={**_spark_s3_settings(str(values["warehouse"])), **_parse_spark_config(values["spark_config"])},
+        way=_check_one_of("way", values["way"], ("auto", "memory", "cells", "frame")),
+        dagster_url=check_http_address("dagster_url", values["dagster_url"]),
+        service=_check_service(values["service"]),
+        service_token=_check_token(values["service_token"]),
+        service_timeout=_parse_seconds("service_timeout", values["service_timeout"]),
+        views=_check_one_of("views", values["views"], ("disk", "memory")),
+        views_memory=_parse_positive_number("views_memory", values["views_memory"], "a number of MiB such as 64"),
         views_folder=str((root / str(values["views_folder"])).absolute()),
         root=root,
         sources=sources,
     )
 
 
-def _remember(values: Mapping[str, Any]) -> None:
+def _remember_secrets(values: Mapping[str, Any]) -> None:
     """Have the secrets of the settings masked wherever they appear, and those that servers are asked with."""
     texts = {name: value for name, value in values.items() if isinstance(value, str)}
     config = values["spark_config"]
     config = {str(k): str(v) for k, v in config.items()} if isinstance(config, Mapping) else {}
     if "spark_config" in texts:
         config = {name.strip(): text for name, _, text in (p.partition("=") for p in texts["spark_config"].split(";"))}
-    remember_secrets(*texts.values(), values={**texts, **config, **{n: os.environ.get(n, "") for n in _KEYS}})
+    remember_secrets(
+        *texts.values(), values={**texts, **config, **{n: os.environ.get(n, "") for n in _SECRET_VARIABLES}}
+    )
 
 
-_KEYS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
+_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
 """Variables from which servers' own libraries take secrets."""
 
 
-def _tool_nova(file: Path | None) -> dict[str, Any]:
-    if file is None:
+def _read_tool_nova(pyproject: Path | None) -> dict[str, Any]:
+    if pyproject is None:
         return {}
     try:
-        table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("nova", {})
+        table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("nova", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise SettingsError(f"{file} cannot be read", found=str(error), expected="valid TOML") from error
-    unknown = sorted(set(table) - set(_NAMES))
+        raise SettingsError(f"{pyproject} cannot be read", found=str(error), expected="valid TOML") from error
+    unknown = sorted(set(table) - set(_SETTING_NAMES))
     if unknown:
         raise SettingsError(
-            f"[tool.nova] in {file} has unknown settings{did_you_mean(unknown[0], _NAMES)}",
+            f"[tool.nova] in {pyproject} has unknown settings{did_you_mean(unknown[0], _SETTING_NAMES)}",
             found=", ".join(unknown),
-            expected=", ".join(_NAMES),
+            expected=", ".join(_SETTING_NAMES),
         )
     return dict(table)
 
 
-def is_url(text: str) -> bool:
+def is_warehouse_url(warehouse: str) -> bool:
     """Whether a warehouse means an address with a scheme, rightly written or not; otherwise it is a path."""
-    scheme, colon, rest = text.partition(":")
+    scheme, colon, rest = warehouse.partition(":")
     return bool(colon) and (rest.startswith("//") or scheme.lower() in _SCHEMES)
 
 
-_NO_PATH = re.compile(
+_LOOKS_LIKE_CREDENTIALS = re.compile(
     r"(?i)\bpass(word|wd)?\s*=|\b(host|hostaddr|dbname|port|user)\s*=|^\s*(postgres(ql)?|sqlite)[+\w]*:"
 )
 """Parameters of a database and addresses without their slashes, which may hold a password and are no paths."""
 
 
-def _catalog_url(url: str, root: Path) -> str:
+def _resolve_catalog_url(url: str, root: Path) -> str:
     """A path means SQLite; ``postgresql://`` means the psycopg 3 driver.
 
     Raises:
         SettingsError: it is neither, and may hold a password.
     """
     if "://" not in url:
-        if _NO_PATH.search(url):
+        if _LOOKS_LIKE_CREDENTIALS.search(url):
             raise SettingsError(
                 "setting 'catalog' is neither a path nor an address",
                 expected="FILE, sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE",
@@ -243,9 +247,9 @@ def _catalog_url(url: str, root: Path) -> str:
     return url
 
 
-def _warehouse(address: str, root: Path) -> str:
+def _resolve_warehouse(address: str, root: Path) -> str:
     """A path is one from the project's root. Raises SettingsError where keys of the store stand in the address."""
-    if not is_url(address):
+    if not is_warehouse_url(address):
         return str((root / address).absolute())
     if "@" not in address.partition("://")[2].partition("/")[0]:
         return address
@@ -256,27 +260,35 @@ def _warehouse(address: str, root: Path) -> str:
     )
 
 
-def address(name: str, value: Any) -> str:
+def check_http_address(setting_name: str, value: Any) -> str:
     with suppress(ValueError):  # of a port that is none
         parts = urlsplit(str(value))
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return str(value)
-    raise SettingsError(f"setting {name!r} is no address", found=repr(value), expected='"http://host:port"')
+    raise SettingsError(f"setting {setting_name!r} is no address", found=repr(value), expected='"http://host:port"')
 
 
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    if value in known:
+def _check_one_of(setting_name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if value in allowed:
         return str(value)
     raise SettingsError(
-        f"setting {name!r} is none{did_you_mean(value, known)}", found=repr(value), expected=", ".join(known)
+        f"setting {setting_name!r} is none{did_you_mean(value, allowed)}",
+        found=repr(value),
+        expected=", ".join(allowed),
     )
 
 
-def _service(value: Any) -> str | None:
-    return None if value in (None, "", "none") else "embedded" if value == "embedded" else address("service", value)
+def _check_service(value: Any) -> str | None:
+    return (
+        None
+        if value in (None, "", "none")
+        else "embedded"
+        if value == "embedded"
+        else check_http_address("service", value)
+    )
 
 
-def _token(value: Any) -> str | None:
+def _check_token(value: Any) -> str | None:
     if value in (None, ""):
         return None
     if isinstance(value, str) and value.isascii() and value.isprintable() and " " not in value:
@@ -288,7 +300,7 @@ def _token(value: Any) -> str | None:
     )
 
 
-def _spark(value: Any) -> str:
+def _check_spark(value: Any) -> str:
     if value in ("local", "server") or str(value).startswith("sc://"):
         return str(value)
     raise SettingsError(
@@ -298,7 +310,7 @@ def _spark(value: Any) -> str:
     )
 
 
-def _spark_config(value: Any) -> dict[str, str]:
+def _parse_spark_config(value: Any) -> dict[str, str]:
     """A table, or ``name=value;name=value`` in the environment."""
     if isinstance(value, str):
         pairs = [p.partition("=") for p in value.split(";") if p.strip()]
@@ -315,17 +327,17 @@ def _spark_config(value: Any) -> dict[str, str]:
     return {str(name): str(text) for name, text in value.items()}
 
 
-def s3_place() -> tuple[str | None, str | None]:
+def s3_endpoint_and_region() -> tuple[str | None, str | None]:
     """The endpoint and the region of S3, as the variables say that every tool of the field reads."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return endpoint or None, os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
 
 
-def _reaching(warehouse: str) -> dict[str, str]:
+def _spark_s3_settings(warehouse: str) -> dict[str, str]:
     """How Spark reaches an object store: as everybody else does, by its variables. Keys it takes from them itself."""
     if not warehouse.startswith("s3://"):
         return {}
-    endpoint, region = s3_place()
+    endpoint, region = s3_endpoint_and_region()
     s3a = "spark.hadoop.fs.s3a"
     return {
         **({f"{s3a}.endpoint": endpoint, f"{s3a}.path.style.access": "true"} if endpoint else {}),
@@ -333,15 +345,15 @@ def _reaching(warehouse: str) -> dict[str, str]:
     }
 
 
-def _seconds(name: str, value: Any) -> float:
-    return _number(name, value, "a number of seconds such as 120")
+def _parse_seconds(setting_name: str, value: Any) -> float:
+    return _parse_positive_number(setting_name, value, "a number of seconds such as 120")
 
 
-def _number(name: str, value: Any, expected: str) -> float:
+def _parse_positive_number(setting_name: str, value: Any, expected: str) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError) as error:
-        raise SettingsError(f"setting {name!r} is no number", found=repr(value), expected=expected) from error
+        raise SettingsError(f"setting {setting_name!r} is no number", found=repr(value), expected=expected) from error
     if not 0 < number < float("inf"):
-        raise SettingsError(f"setting {name!r} is not positive", found=value, expected=f"{expected}, above 0")
+        raise SettingsError(f"setting {setting_name!r} is not positive", found=value, expected=f"{expected}, above 0")
     return number

@@ -7,11 +7,11 @@ from dataclasses import fields, is_dataclass
 from inspect import signature
 from typing import Any
 
-LONGEST = 158
+MAX_LENGTH = 158
 """Characters of two lines."""
 
-_LONGEST_PART = 44
-_SHOWN = 3
+_MAX_VALUE_LENGTH = 44
+_MAX_ITEMS = 3
 
 
 def short_repr(self: Any) -> str:
@@ -20,44 +20,44 @@ def short_repr(self: Any) -> str:
     Objects within are shown by their names, and long texts are cut.
     """
     parts = [
-        f"{'' if field.name == 'name' else field.name + '='}{_part(getattr(self, field.name))}"
+        f"{'' if field.name == 'name' else field.name + '='}{_shorten_value(getattr(self, field.name))}"
         for field in fields(self)
         if field.repr and not _is_default(type(self), field.name, getattr(self, field.name))
     ]
     head = f"{type(self).__name__}("
     shown: list[str] = []
     for part in parts:
-        if len(head) + sum(len(s) + 2 for s in shown) + len(part) > LONGEST - 4:
+        if len(head) + sum(len(s) + 2 for s in shown) + len(part) > MAX_LENGTH - 4:
             shown.append("…")
             break
         shown.append(part)
     return head + ", ".join(shown) + ")"
 
 
-def _is_default(kind: type, name: str, value: Any) -> bool:
+def _is_default(cls: type, field_name: str, value: Any) -> bool:
     """Whether a value says nothing: it is empty, or what the constructor takes by default."""
     if value is None or (isinstance(value, str | Sequence | Mapping | Set) and not value):
         return True
-    parameter = signature(kind).parameters.get(name)
+    parameter = signature(cls).parameters.get(field_name)
     return parameter is not None and type(parameter.default) is type(value) and bool(parameter.default == value)
 
 
-def _part(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        text = _some([f"{_name(k)}: {_name(v)}" for k, v in value.items()], "{", "}")
+        text = _first_items_text([f"{_value_as_text(k)}: {_value_as_text(v)}" for k, v in value.items()], "{", "}")
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        text = _some([_name(v) for v in value], "[", "]")
+        text = _first_items_text([_value_as_text(v) for v in value], "[", "]")
     else:
-        text = _name(value)
-    return text if len(text) <= _LONGEST_PART else text[: _LONGEST_PART - 1] + "…"
+        text = _value_as_text(value)
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
 
 
-def _some(parts: list[str], opens: str, closes: str) -> str:
-    more = [f"… {len(parts) - _SHOWN} more"] if len(parts) > _SHOWN else []
-    return f"{opens}{', '.join([*parts[:_SHOWN], *more])}{closes}"
+def _first_items_text(items: list[str], opens: str, closes: str) -> str:
+    more = [f"… {len(items) - _MAX_ITEMS} more"] if len(items) > _MAX_ITEMS else []
+    return f"{opens}{', '.join([*items[:_MAX_ITEMS], *more])}{closes}"
 
 
-def _name(value: Any) -> str:
+def _value_as_text(value: Any) -> str:
     """An object within another: by its name, or in the words that it has for people."""
     name = getattr(value, "name", None)
     if is_dataclass(value) and isinstance(name, str):

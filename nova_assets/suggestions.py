@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_SHOWN = 8
+_MAX_LISTED = 8
 """Known names that an error lists."""
 
 
-def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+def similar_names(name: str, valid_names: Iterable[str], limit: int = 3) -> list[str]:
     """The known names that are spelt much like a name, nearest first; case does not count."""
     by_lower: dict[str, str] = {}
-    for one in known:
+    for one in valid_names:
         by_lower.setdefault(one.lower(), one)
-    return [by_lower[near] for near in get_close_matches(name.lower(), list(by_lower), most)]
+    return [by_lower[near] for near in get_close_matches(name.lower(), list(by_lower), limit)]
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def did_you_mean(name: object, valid_names: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: ``; did you mean 'orders'?``, or nothing."""
-    near = similar(str(name), known, 1)
+    near = similar_names(str(name), valid_names, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def known_names(known: Iterable[str], none: str) -> str:
+def list_valid_names(valid_names: Iterable[str], text_if_empty: str) -> str:
     """The known names, for an error: the first of many, and how many there are.
 
     Args:
-        none: what is said where there are none.
+        text_if_empty: what is said where there are none.
     """
-    names = list(known)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more if names else none
+    names = list(valid_names)
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more if names else text_if_empty

@@ -59,13 +59,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     With NOVA_TEST_SPARK=connect, a client of a Spark Connect server that is started for it.
     """
-    from nova_assets.engine.session.session import Session, build
+    from nova_assets.engine.session.session import LazySparkSession, build
 
     if os.environ.get("NOVA_TEST_SPARK") != "connect":
-        yield Session().get()
+        yield LazySparkSession().get()
         return
     from nova_assets.engine.session import connect_server
 
     home = tmp_path_factory.mktemp("spark")
     yield build("server", home)
-    connect_server.stop(home)
+    connect_server.stop_server(home)

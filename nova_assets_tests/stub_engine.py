@@ -18,19 +18,19 @@ from typing import Any
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.errors import BadKey, FileMissing, PartitionError, UnrepresentableChange
-from nova_assets.formats.record_batches import reader_of
+from nova_assets.formats.record_batches import stream_table
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.declared_schema import schema_of
-from nova_assets.model.external_files import Seen
-from nova_assets.model.external_table import Described
+from nova_assets.model.declared_schema import schema_from_declaration
+from nova_assets.model.external_files import ExternalFileInfo
+from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Custom, Keyed, MergeModel
-from nova_assets.model.partitions import partition_name, partition_values, within
-from nova_assets.model.read_strategy import Way
+from nova_assets.model.partitions import is_in_scope, partition_name, partition_values
+from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together
 from nova_assets.model.schema import DELETED, DataType, Field, Schema
-from nova_assets.model.warehouse_contents import Upload
+from nova_assets.model.warehouse_contents import UnfinishedUpload
 
 Row = dict[str, Any]
 Change = tuple[Row | None, Row | None]
@@ -56,20 +56,22 @@ class StubEngine:
 
     session: Any = None
     format = "jsonl"
-    way: Way | None = None
+    forced_strategy: ReadStrategy | None = None
 
     def __init__(self, warehouse: str | Path, schema: str = "k bigint, v bigint") -> None:
         self.root = Path(warehouse)
-        self.default = schema_of(schema)
+        self.default = schema_from_declaration(schema)
         self.evaluations = 0
 
     # what others keep
 
-    def look(self, location: str) -> list[Seen]:
-        return external_files.look(location)
+    def list_external_files(self, location: str) -> list[ExternalFileInfo]:
+        return external_files.list_files(location)
 
-    def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
-        return external_files.described(channel, partition, files)
+    def describe_external_files(
+        self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
+    ) -> ExternalFilesContent:
+        return external_files.describe_files(channel, partition, files)
 
     # reading
 
@@ -134,15 +136,15 @@ class StubEngine:
     def fetch(self, read: Read) -> list[Row]:
         return self.read(read)
 
-    def batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
+    def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
         rows = self.read(read)
-        return reader_of(self.to_arrow(rows if columns is None else self.select(rows, columns)))
+        return stream_table(self.to_arrow(rows if columns is None else self.select(rows, columns)))
 
-    def check_sums(self, where: str, staged: Any, older: Any, types: Any) -> None:
+    def check_sums(self, error_label: str, staged: Any, earlier_blocks: Any, type_by_column: Any) -> None:
         """Its numbers have no limits."""
 
     def matching(
-        self, snapshot: Snapshot | list[Row], keys: list[Row], on: Sequence[str], *, here: bool = False
+        self, snapshot: Snapshot | list[Row], keys: list[Row], on: Sequence[str], *, in_process: bool = False
     ) -> list[Row]:
         snapshot = self.read(snapshot) if isinstance(snapshot, Snapshot) else snapshot
         wanted = {tuple(r[c] for c in on) for r in keys}
@@ -162,48 +164,48 @@ class StubEngine:
     def close(self) -> None:
         """Nothing is held."""
 
-    def working(self) -> Any:
+    def computation_scope(self) -> Any:
         return nullcontext()
 
-    def computing(self, name: str, function: Any, tell: Any) -> Any:
+    def task_computation(self, job_name: str, function: Any, on_progress: Any) -> Any:
         return nullcontext()
 
     def delete_files(self, paths: Any) -> None:
         Warehouse(self.root).delete_files(paths)
 
-    def set_aside(self, path: str) -> None:
-        Warehouse(self.root).set_aside(path)
+    def move_to_orphans(self, path: str) -> None:
+        Warehouse(self.root).move_to_orphans(path)
 
-    def listing(self) -> Any:
-        return Warehouse(self.root).listing()
+    def list_warehouse(self) -> Any:
+        return Warehouse(self.root).list_block_entries()
 
-    def size(self, path: str) -> int | None:
-        return Warehouse(self.root).size(path)
+    def file_size(self, path: str) -> int | None:
+        return Warehouse(self.root).file_size(path)
 
     @property
     def address(self) -> str:
         return str(self.root)
 
-    def uploads(self) -> list[Upload]:
+    def unfinished_uploads(self) -> list[UnfinishedUpload]:
         return []
 
-    def abort_upload(self, upload: Upload) -> None:
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
         raise NotImplementedError("a folder knows no uploads")
 
-    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+    def file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
         return Warehouse(self.root).defect_of(file, thorough=thorough)
 
-    def where(self, files: Sequence[DataFile]) -> list[str]:
+    def locate_files(self, files: Sequence[DataFile]) -> list[str]:
         return [f.path for f in files]
 
-    def mark(self, catalog: str, identity: str) -> None:
-        Warehouse(self.root).mark(catalog, identity)
+    def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
+        Warehouse(self.root).write_catalog_mark(catalog_id, identity)
 
-    def mark_of(self, catalog: str) -> str | None:
-        return Warehouse(self.root).mark_of(catalog)
+    def read_catalog_marker(self, catalog_id: str) -> str | None:
+        return Warehouse(self.root).read_catalog_mark(catalog_id)
 
-    def marks(self) -> frozenset[str]:
-        return Warehouse(self.root).marks()
+    def catalog_identities(self) -> frozenset[str]:
+        return Warehouse(self.root).marked_catalogs()
 
     def is_frame(self, data: Any) -> bool:
         return isinstance(data, list)
@@ -231,21 +233,21 @@ class StubEngine:
     # writing
 
     @contextmanager
-    def one_evaluation(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def evaluate_once(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield frames
 
-    def take(self, data: Any, schema: Schema | None, *, evolves: bool = False) -> list[Row]:
+    def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> list[Row]:
         return list(data)
 
-    def frame(self, data: Any, schema: Schema) -> list[Row]:
+    def to_frame(self, data: Any, schema: Schema) -> list[Row]:
         return list(data)
 
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
-    ) -> tuple[Manifest, Way]:
+    ) -> tuple[Manifest, ReadStrategy]:
         return self.write(self.read(read), staged, channel, schema), "memory"
 
-    def digest(self, frame: list[Row], schema: Schema | None) -> str:
+    def frame_digest(self, frame: list[Row], schema: Schema | None) -> str:
         texts = sorted(repr(sorted((k, v) for k, v in row.items() if v is not None)) for row in frame)
         return f"{len(frame)}:{hashlib.sha256(repr(texts).encode()).hexdigest()[:32]}"
 
@@ -259,7 +261,7 @@ class StubEngine:
         digest: bool = False,
     ) -> Manifest:
         manifest = self._written(list(frame), staged, channel, schema)
-        return replace(manifest, digest=self.digest(frame, schema)) if digest else manifest
+        return replace(manifest, digest=self.frame_digest(frame, schema)) if digest else manifest
 
     def _written(self, rows: list[Row], staged: StagedBlock, channel: Channel | None, schema: Schema) -> Manifest:
         if channel is not None and channel.merge.keyed and staged.kind == "delta":
@@ -269,7 +271,7 @@ class StubEngine:
         folder = self.root / staged.folder
         folder.mkdir(parents=True, exist_ok=True)
         if not rows:
-            return Manifest((), schema.without(DELETED))
+            return Manifest((), schema.without_columns(DELETED))
         by_partition: dict[str, list[Row]] = {}
         for row in rows:
             by_partition.setdefault(self._partition(row, channel, staged.partition), []).append(row)
@@ -287,33 +289,33 @@ class StubEngine:
                     deletes=deletes,
                 )
             )
-        return Manifest(tuple(files), schema.without(DELETED), sum(f.deletes for f in files), "jsonl")
+        return Manifest(tuple(files), schema.without_columns(DELETED), sum(f.deletes for f in files), "jsonl")
 
     def _partition(self, row: Row, channel: Channel | None, scope: str) -> str:
         if channel is None or not channel.partitions:
             return ""
         name = partition_name(channel.partition_columns, {c: str(row[c]) for c in channel.partition_columns})
-        if not within(name, scope):
+        if not is_in_scope(name, scope):
             raise PartitionError(f"a row of {name} in {scope}")
         return name
 
-    def in_partition(self, frame: list[Row], channel: Channel, scope: str, schema: Schema | None) -> list[Row]:
+    def add_partition_columns(self, frame: list[Row], channel: Channel, scope: str, schema: Schema | None) -> list[Row]:
         values = {c: v for c, v in partition_values(scope).items()}
         return [{**values, **r} for r in frame]
 
-    def take_folder(self, folder: Path, channel: Channel) -> list[Row]:
+    def read_parquet_folder(self, folder: Path, channel: Channel) -> list[Row]:
         raise NotImplementedError("rows are given to this engine, never files")
 
-    def dropped(self, old: Snapshot, new: Manifest) -> int:
+    def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         staged = Block("", old.channel, "", "base", 0, 0, new, old.merge)
         return len(_bag_minus(self._snapshot(old), self._rows(staged)))
 
-    def delete(self, folder: str) -> None:
+    def delete_staged_folder(self, folder: str) -> None:
         path = (self.root / folder).resolve()
         if path.is_relative_to((self.root / "blocks").resolve()):
             shutil.rmtree(path, ignore_errors=True)
 
-    def check(self) -> str:
+    def check_warehouse(self) -> str:
         return f"stub at {self.root}"
 
 

@@ -30,7 +30,7 @@ from nova_assets.dagster_bridge import build_definitions, resources
 from nova_assets.masking import MASK, mask
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.metrics import log_as_json
-from nova_assets.service.serving import server, service_of
+from nova_assets.service.serving import server_of_service, service_of_store
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets.testing import World
@@ -179,7 +179,7 @@ def test_a_service_neither_tells_nor_logs_a_secret(
     said = []
     with nova.open(PROJECT, settings=loaded) as store:
         store.register(PROJECT)
-        with server(service_of(store, ServiceConfig(port=0))).in_background() as url:
+        with server_of_service(service_of_store(store, ServiceConfig(port=0))).in_background() as url:
             for broken in (False, True):
                 if broken:
                     store.catalog.database.write(lambda c: c.exec_driver_sql("DROP TABLE nova_channels CASCADE"))  # type: ignore[attr-defined]
@@ -204,7 +204,7 @@ def test_no_event_of_dagster_holds_a_secret(
     monkeypatch.delenv("NOVA_SERVICE")
     loaded = load_settings()
     with Store(loaded, PROJECT, open_catalog(loaded.catalog), StubEngine(loaded.warehouse)) as store:
-        resources._stores[loaded.catalog, loaded.warehouse, resources.remember(PROJECT)] = store
+        resources._stores[loaded.catalog, loaded.warehouse, resources.register_project(PROJECT)] = store
         store.register(PROJECT)
         store.insert("stock", [{"sku": 1, "name": "tea"}])
         instance = dg.DagsterInstance.ephemeral()

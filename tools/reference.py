@@ -15,10 +15,10 @@ import griffe
 
 from nova_assets import _HOMES
 from nova_assets.model.conversion import KINDS, NOTATIONS, RULES
-from nova_assets.sql.evaluation.evaluator import RULES as EVALUATED
-from nova_assets.sql.evaluation.rules import evaluated_functions
+from nova_assets.sql.evaluation.evaluator import RULE_MODULES as EVALUATED
+from nova_assets.sql.evaluation.rules import argument_counts_by_function
 from nova_assets.sql.parse import spark_functions
-from nova_assets.sql.types.function_types import described_types
+from nova_assets.sql.types.function_types import describe_function_types
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
@@ -171,13 +171,13 @@ def functions() -> str:
     assert EVALUATED, "the rules are registered"
     kinds = {
         "aggregate": spark_functions.AGGREGATES,
-        "window": spark_functions.WINDOWS,
-        "rows": spark_functions.GENERATORS,
-        "value": spark_functions.SCALARS,
+        "window": spark_functions.WINDOW_FUNCTIONS,
+        "rows": spark_functions.GENERATOR_FUNCTIONS,
+        "value": spark_functions.SCALAR_FUNCTIONS,
     }
-    types, evaluated = described_types(), evaluated_functions()
+    types, evaluated = describe_function_types(), argument_counts_by_function()
     lines = ["| function | makes | type | on partitions |", "|---|---|---|---|"]
-    for name in sorted(spark_functions.ALL):
+    for name in sorted(spark_functions.EXPRESSION_FUNCTIONS):
         kind = next(k for k, names in kinds.items() if name in names)
         where = "evaluated" if name in evaluated else "unknown"
         lines.append(f"| `{name}` | {kind} | {types.get(name, 'Spark is asked')} | {where} |")

@@ -33,11 +33,11 @@ def start(own: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     from nova_assets.engine.session.session import prepare_environment
-    from nova_assets.engine.session.spark_config import own_paths
+    from nova_assets.engine.session.spark_config import own_import_paths
 
     prepare_environment()
     builder: Any = SparkSession.builder.appName("peers")
-    paths = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(own_paths())}
+    paths = {"spark.executorEnv.PYTHONPATH": os.pathsep.join(own_import_paths())}
     for name, value in {**COMMON, **paths, **own}.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()

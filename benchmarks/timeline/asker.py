@@ -54,19 +54,19 @@ def in_catalog(job: dict[str, Any]) -> Look:
 def in_process(job: dict[str, Any]) -> Look:
     """Views in this process, without HTTP."""
     from nova_assets.catalog.catalog import open_catalog
-    from nova_assets.file_views.query_handler import Desk
-    from nova_assets.file_views.sqlite_storage import OnDisk
-    from nova_assets.file_views.storage import InMemory, Storage
-    from nova_assets.file_views.timeline_follower import Follower
-    from nova_assets.model.timeline import Position
+    from nova_assets.file_views.query_handler import ViewQueryHandler
+    from nova_assets.file_views.sqlite_storage import SqliteStorage
+    from nova_assets.file_views.storage import MemoryStorage, Storage
+    from nova_assets.file_views.timeline_follower import TimelineFollower
+    from nova_assets.model.timeline import TimelinePosition
 
     catalog = open_catalog(job["catalog"])
-    kept = OnDisk(Path(job["at"]), catalog.identity())
-    storage: Storage = kept if job["storage"] == "disk" else InMemory(kept)
-    desk, known = Desk(Follower(catalog, storage)), Position.parse(job["known"])
+    kept = SqliteStorage(Path(job["at"]), catalog.identity())
+    storage: Storage = kept if job["storage"] == "disk" else MemoryStorage(kept)
+    desk, known = ViewQueryHandler(TimelineFollower(catalog, storage)), TimelinePosition.parse(job["known"])
 
     def look(partition: str) -> int:
-        return desk.files(job["channel"], partition, None, known, enough=True).count(b'"path":')
+        return desk.files_answer(job["channel"], partition, None, known, allow_stale=True).count(b'"path":')
 
     return look
 

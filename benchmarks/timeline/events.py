@@ -14,8 +14,8 @@ from benchmarks.catalogs import Maker
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.model.block import DataFile, Manifest
-from nova_assets.model.commit import CommitRequest, Publish
-from nova_assets.model.execution import Begin
+from nova_assets.model.commit import AddBlock, CommitRequest
+from nova_assets.model.execution import BeginRequest
 from nova_assets.model.merge import Append
 from nova_assets.model.schema import parse_ddl
 
@@ -80,7 +80,9 @@ def fill(url: str, size: Size, warehouse: Path) -> None:
     """Make a catalog that has the channel, as one from before steps were counted: each number is a commit of deltas."""
     catalog, events = open_catalog(url), channel()
     catalog.register([events])
-    Warehouse(str(warehouse)).mark(catalog.identity(), catalog.adopt_warehouse(uuid.uuid4().hex, str(warehouse))[0])
+    Warehouse(str(warehouse)).write_catalog_mark(
+        catalog.identity(), catalog.adopt_warehouse(uuid.uuid4().hex, str(warehouse))[0]
+    )
     catalog.close()
     bulk = Bulk(url)
     maker, named, seq = Maker(bulk, random.Random(1)), names(size), 0
@@ -97,11 +99,11 @@ def fill(url: str, size: Size, warehouse: Path) -> None:
 
 def commit(catalog: SqlCatalog, partitions: Sequence[str], files: int = 1) -> None:
     """A delta for each of these partitions, at once."""
-    execution = catalog.begin(Begin(uuid.uuid4().hex, None, heads=(NAME,), owner="benchmark"))
+    execution = catalog.begin(BeginRequest(uuid.uuid4().hex, None, pinned_channels=(NAME,), owner="benchmark"))
     publish = []
     for partition in partitions:
         block = uuid.uuid4().hex
         paths = (f"blocks/{block}/part-{n:05d}-0123456789abcdef-c000.zstd.parquet" for n in range(files))
         manifest = Manifest(tuple(DataFile(p, 2_000, 40_000, {}) for p in paths), parse_ddl(_DDL))
-        publish.append(Publish(block, NAME, "delta", manifest, Append(), partition, "insert"))
+        publish.append(AddBlock(block, NAME, "delta", manifest, Append(), partition, "insert"))
     catalog.commit(CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, tuple(publish)))

@@ -62,7 +62,7 @@ def measured(place: Place, views: str) -> dict[str, Any]:
         figures["sync"] = _synced(place, service, catalog)
         figures["stopped"] = service.stop()
     figures["on disk"] = service.on_disk()
-    known = str(catalog.standing(NAME).position)
+    known = str(catalog.channel_head(NAME).position)
     inside = {"way": "process", "at": str(service.views), "catalog": place.catalog, "storage": views, "known": known}
     figures["in process"] = asdict(_asked(place, {**inside, "channel": NAME}, clients=1))
     figures["restarted"] = _restarted(place, folder, views, catalog)
@@ -126,7 +126,7 @@ def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, flo
             touched = rng.sample(named, count)
             before = len(service.files(touched[0]))
             events.commit(catalog, touched)
-            known = str(catalog.standing(NAME).position)
+            known = str(catalog.channel_head(NAME).position)
             if len(timed(f"{count:,} touched", touched[0], known)) != before + 1:
                 raise RuntimeError("the service did not see a commit")
             timed("nothing new", rng.choice(named), known)
@@ -137,7 +137,7 @@ def _synced(place: Place, service: Served, catalog: SqlCatalog) -> dict[str, flo
 def _restarted(place: Place, folder: Path, views: str, catalog: SqlCatalog) -> dict[str, float]:
     """Seconds from the start of the process until the first answer that is right, and until some more."""
     rng, named = random.Random(5), events.names(place.size)
-    known, first = str(catalog.standing(NAME).position), rng.choice(named)
+    known, first = str(catalog.channel_head(NAME).position), rng.choice(named)
     there = {f.path for b in catalog.history(NAME, None, first).blocks for f in b.manifest.files}
     with Served(place.catalog, place.warehouse, folder, views) as service:
         if set(service.files(first, known)) != there:

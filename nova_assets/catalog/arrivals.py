@@ -12,9 +12,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import arrivals, channels
 from nova_assets.errors import CommitConflict
-from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalState, ArrivalStatus, Taken
+from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalOutcome, ArrivalState, ArrivalStatus
 
-_AT_ONCE = 500
+_KEYS_PER_QUERY = 500
 """So many keys are asked for by one query."""
 
 
@@ -25,51 +25,55 @@ class Arrivals:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def announce(self, channel: str, found: Iterable[Arrival], at: datetime | None = None) -> list[Arrival]:
+    def announce(self, channel: str, files: Iterable[Arrival], announced_at: datetime | None = None) -> list[Arrival]:
         """Remember files that have arrived. Gives those that were not known, or were gone and have come back.
 
         Args:
-            at: since when they are known to be there; now by default.
+            announced_at: since when they are known to be there; now by default.
         """
-        by_key = {a.key: a for a in found}
-        new = [by_key[k] for k in sorted(set(by_key) - self._known(channel, list(by_key)))]
-        since = at or self.database.clock()
-        return self.database.write(lambda c: [a for a in new if self._announce(c, channel, a, since)]) if new else []
+        by_key = {a.key: a for a in files}
+        new = [by_key[k] for k in sorted(set(by_key) - self._known_keys(channel, list(by_key)))]
+        timestamp = announced_at or self.database.clock()
+        return (
+            self.database.write(lambda c: [a for a in new if self._insert_or_reset_arrival(c, channel, a, timestamp)])
+            if new
+            else []
+        )
 
-    def _known(self, channel: str, keys: Sequence[str]) -> set[str]:
-        found: set[str] = set()
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            mine = (arrivals.c.channel == channel, arrivals.c.key.in_(some), arrivals.c.state != "gone")
-            query = select(arrivals.c.key).where(*mine)
-            found |= set(self.database.read(lambda c, q=query: c.execute(q).scalars().all()))  # type: ignore[misc]
-        return found
+    def _known_keys(self, channel: str, keys: Sequence[str]) -> set[str]:
+        known_keys: set[str] = set()
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            batch = keys[start : start + _KEYS_PER_QUERY]
+            conditions = (arrivals.c.channel == channel, arrivals.c.key.in_(batch), arrivals.c.state != "gone")
+            query = select(arrivals.c.key).where(*conditions)
+            known_keys |= set(self.database.read(lambda c, q=query: c.execute(q).scalars().all()))  # type: ignore[misc]
+        return known_keys
 
-    def _announce(self, c: Connection, channel: str, arrival: Arrival, since: datetime) -> bool:
+    def _insert_or_reset_arrival(self, c: Connection, channel: str, arrival: Arrival, announced_at: datetime) -> bool:
         """Unless another process was first."""
         row = {
             "channel": channel,
             "key": arrival.key,
-            "place": arrival.place,
+            "place": arrival.path_key,
             "path": arrival.path,
             "version": arrival.version,
             "bytes": arrival.size,
             "modified": arrival.modified,
-            "at": since,
+            "at": announced_at,
             "state": "waiting",
         }
-        back = {"state": "waiting", "at": since, "reason": None, "commit_id": None}
-        new = (sqlite if self.database.is_sqlite else postgresql).insert(arrivals).values(**row)
-        again = new.on_conflict_do_update(
-            index_elements=[arrivals.c.channel, arrivals.c.key], set_=back, where=arrivals.c.state == "gone"
+        reset_values = {"state": "waiting", "at": announced_at, "reason": None, "commit_id": None}
+        insert_arrival = (sqlite if self.database.is_sqlite else postgresql).insert(arrivals).values(**row)
+        upsert = insert_arrival.on_conflict_do_update(
+            index_elements=[arrivals.c.channel, arrivals.c.key], set_=reset_values, where=arrivals.c.state == "gone"
         )
-        return c.execute(again.returning(arrivals.c.key)).first() is not None
+        return c.execute(upsert.returning(arrivals.c.key)).first() is not None
 
-    def waiting(self, channel: str, limit: int) -> list[ArrivalStatus]:
+    def waiting_arrivals(self, channel: str, limit: int) -> list[ArrivalStatus]:
         """Files that were announced and not taken, oldest first."""
         query = select(arrivals).where(arrivals.c.channel == channel, arrivals.c.state == "waiting")
         query = query.order_by(arrivals.c.at, arrivals.c.key).limit(limit)
-        return [_status(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+        return [_arrival_status_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def arrivals(self, channel: str, state: ArrivalState | None = None, limit: int = 100) -> list[ArrivalStatus]:
         """Files, latest first."""
@@ -77,23 +81,25 @@ class Arrivals:
         if state is not None:
             query = query.where(arrivals.c.state == state)
         query = query.order_by(arrivals.c.at.desc(), arrivals.c.key).limit(limit)
-        return [_status(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+        return [_arrival_status_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def looked(self, channel: str, began: datetime) -> None:
+    def record_source_listing(self, channel: str, listing_started_at: datetime) -> None:
         """All that was there at that moment has been announced. The latest word counts: clocks may have been ahead."""
-        mine = channels.c.name == channel
-        self.database.write(lambda c: c.execute(update(channels).where(mine).values(looked_at=began)))
+        is_channel = channels.c.name == channel
+        self.database.write(
+            lambda c: c.execute(update(channels).where(is_channel).values(looked_at=listing_started_at))
+        )
 
-    def versions(self, channel: str, places: Sequence[str]) -> dict[str, list[ArrivalStatus]]:
+    def arrivals_by_path_key(self, channel: str, path_keys: Sequence[str]) -> dict[str, list[ArrivalStatus]]:
         """Place -> everything that is known of the files there."""
-        found: dict[str, list[ArrivalStatus]] = {}
-        for start in range(0, len(places), _AT_ONCE):
-            some = list(places[start : start + _AT_ONCE])
-            query = select(arrivals).where(arrivals.c.channel == channel, arrivals.c.place.in_(some))
+        statuses_by_path_key: dict[str, list[ArrivalStatus]] = {}
+        for start in range(0, len(path_keys), _KEYS_PER_QUERY):
+            batch = list(path_keys[start : start + _KEYS_PER_QUERY])
+            query = select(arrivals).where(arrivals.c.channel == channel, arrivals.c.place.in_(batch))
             rows = self.database.read(lambda c, q=query: c.execute(q).mappings().all())  # type: ignore[misc]
             for row in rows:
-                found.setdefault(row["place"], []).append(_status(row))
-        return found
+                statuses_by_path_key.setdefault(row["place"], []).append(_arrival_status_from_row(row))
+        return statuses_by_path_key
 
     def arrival_counts(self, channel: str) -> ArrivalCounts:
         """How many there are of each kind."""
@@ -103,43 +109,43 @@ class Arrivals:
         ).where(a.channel == channel)
         rows = self.database.read(lambda c: c.execute(query.group_by(a.state)).all())
         by_state = {r[0]: r for r in rows}
-        waits = by_state.get("waiting")
+        waiting_row = by_state.get("waiting")
         return ArrivalCounts(
             **{state: int(r[1]) for state, r in by_state.items()},
-            waiting_bytes=0 if waits is None else int(waits[2]),
+            waiting_bytes=0 if waiting_row is None else int(waiting_row[2]),
             rows=sum(int(r[3]) for r in rows),
             bad=sum(int(r[4]) for r in rows),
-            oldest=None if waits is None else waits[5],
+            oldest=None if waiting_row is None else waiting_row[5],
         )
 
 
-def take(c: Connection, takes: Sequence[tuple[str, Taken]], commit_id: str) -> None:
+def record_arrival_outcomes(c: Connection, outcomes: Sequence[tuple[str, ArrivalOutcome]], commit_id: str) -> None:
     """Part of a commit: say what became of arrivals.
 
     Raises:
         CommitConflict: one of them is not waiting any more: somebody else took it.
     """
-    for channel, taken in takes:
+    for channel, outcome in outcomes:
         values: dict[str, Any] = {
-            "state": taken.state,
-            "rows": taken.rows,
-            "bad": taken.bad,
-            "reason": taken.reason,
+            "state": outcome.state,
+            "rows": outcome.rows,
+            "bad": outcome.bad,
+            "reason": outcome.reason,
             "commit_id": commit_id,
         }
-        key = taken.arrival.key
-        before = "refused" if taken.state == "waiting" else "waiting"
-        mine = (arrivals.c.channel == channel, arrivals.c.key == key, arrivals.c.state == before)
-        if not c.execute(update(arrivals).where(*mine).values(**values)).rowcount:
+        key = outcome.arrival.key
+        expected_state = "refused" if outcome.state == "waiting" else "waiting"
+        conditions = (arrivals.c.channel == channel, arrivals.c.key == key, arrivals.c.state == expected_state)
+        if not c.execute(update(arrivals).where(*conditions).values(**values)).rowcount:
             raise CommitConflict(
-                f"{taken.arrival.path!r} was taken by somebody else meanwhile",
-                expected=before,
+                f"{outcome.arrival.path!r} was taken by somebody else meanwhile",
+                expected=expected_state,
                 next="it is planned again",
                 reason="arrival",
                 channel=channel,
             )
 
 
-def _status(row: RowMapping) -> ArrivalStatus:
+def _arrival_status_from_row(row: RowMapping) -> ArrivalStatus:
     arrival = Arrival(row["path"], row["version"], row["bytes"], row["modified"])
     return ArrivalStatus(arrival, row["state"], row["at"], row["rows"], row["bad"], row["reason"], row["commit_id"])

@@ -8,12 +8,12 @@ from typing import Any, cast
 from sqlalchemy import Connection, and_, func, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.scheduler_state import marked, withdrawn
+from nova_assets.catalog.scheduler_state import upsert_backfill_requests, withdraw_backfill
 from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
 from nova_assets.errors import NovaError
-from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Part, State
+from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPart, ExecutionCost, PartState
 
-_NAMES = {number: name for name, number in PRIORITIES.items()}
+_PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 
 
 class Backfills:
@@ -22,7 +22,7 @@ class Backfills:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def start_backfill(self, asked: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
+    def start_backfill(self, request: Backfill, parts: Sequence[tuple[str, str]]) -> Backfill:
         """Mark partitions to be made again, and keep who wants that.
 
         Args:
@@ -30,57 +30,60 @@ class Backfills:
         """
         now = self.database.clock()
 
-        def work(c: Connection) -> None:
-            values = {"id": asked.id, "dataset": asked.dataset, "at": now, "by": asked.by, "why": asked.why}
-            more = {"priority": PRIORITIES[asked.priority], "downstream": list(asked.downstream)}
-            c.execute(insert(backfills).values(**values, **more))
+        def insert_backfill(c: Connection) -> None:
+            values = {"id": request.id, "dataset": request.dataset, "at": now, "by": request.by, "why": request.why}
+            more_values = {"priority": PRIORITIES[request.priority], "downstream": list(request.downstream)}
+            c.execute(insert(backfills).values(**values, **more_values))
             rows = [
-                {"backfill": asked.id, "n": n, "channel": d, "partition": p, "state": "waiting"}
+                {"backfill": request.id, "n": n, "channel": d, "partition": p, "state": "waiting"}
                 for n, (d, p) in enumerate(parts)
             ]
             c.execute(insert(backfill_parts), rows)
-            each: dict[str, list[str]] = {}
+            partitions_by_dataset: dict[str, list[str]] = {}
             for dataset, partition in parts:
-                each.setdefault(dataset, []).append(partition)
-            for dataset, partitions in sorted(each.items()):  # in the order of their locks
-                marked(c, dataset, partitions, asked.id, asked.why, PRIORITIES[asked.priority], now)
+                partitions_by_dataset.setdefault(dataset, []).append(partition)
+            for dataset, partitions in sorted(partitions_by_dataset.items()):  # in the order of their locks
+                upsert_backfill_requests(
+                    c, dataset, partitions, request.id, request.why, PRIORITIES[request.priority], now
+                )
 
-        self.database.write(work)
-        return self.backfill(asked.id)
+        self.database.write(insert_backfill)
+        return self.backfill(request.id)
 
     def backfill(self, backfill_id: str) -> Backfill:
         """One of them. Raises NovaError when there is none."""
-        found = self.database.read(lambda c: _read(c, [backfills.c.id == backfill_id], 1))
-        if not found:
+        matches = self.database.read(lambda c: _read_backfills(c, [backfills.c.id == backfill_id], 1))
+        if not matches:
             raise NovaError(f"there is no backfill {backfill_id!r}", next="nova backfills", backfill=backfill_id)
-        return found[0]
+        return matches[0]
 
     def backfills(self, limit: int = 100) -> list[Backfill]:
         """The newest of them, newest first."""
-        return self.database.read(lambda c: _read(c, [], limit))
+        return self.database.read(lambda c: _read_backfills(c, [], limit))
 
-    def backfill_parts(self, backfill_id: str) -> list[Part]:
+    def backfill_parts(self, backfill_id: str) -> list[BackfillPart]:
         """The partitions of one, in the order in which they are to be made."""
         query = select(backfill_parts).where(backfill_parts.c.backfill == backfill_id).order_by(backfill_parts.c.n)
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
         return [
-            Part(r["channel"], r["partition"], r["state"], r["ended_at"], r["seq"], r["execution_id"]) for r in rows
+            BackfillPart(r["channel"], r["partition"], r["state"], r["ended_at"], r["seq"], r["execution_id"])
+            for r in rows
         ]
 
     def cancel_backfill(self, backfill_id: str) -> int:
         """Take back the marks of what is not made yet. Gives how many partitions that leaves as they are."""
         now = self.database.clock()
 
-        def work(c: Connection) -> int:
-            gone = withdrawn(c, backfill_id, now)
-            if gone:
+        def cancel(c: Connection) -> int:
+            cancelled_count = withdraw_backfill(c, backfill_id, now)
+            if cancelled_count:
                 c.execute(update(backfills).where(backfills.c.id == backfill_id).values(cancelled_at=now))
-            return gone
+            return cancelled_count
 
         self.backfill(backfill_id)
-        return self.database.write(work)
+        return self.database.write(cancel)
 
-    def spent(self, bindings: Iterable[str]) -> dict[tuple[str, str], Cost]:
+    def last_execution_costs(self, bindings: Iterable[str]) -> dict[tuple[str, str], ExecutionCost]:
         """(binding, partition) -> what its latest successful execution cost."""
         names = list(bindings)
         latest = (
@@ -89,40 +92,40 @@ class Backfills:
             .group_by(executions.c.binding, executions.c.partition)
             .subquery()
         )
-        of_these = [executions.c[n] == latest.c[n] for n in ("binding", "partition", "started_at")]
+        is_latest = [executions.c[n] == latest.c[n] for n in ("binding", "partition", "started_at")]
         times = (executions.c.started_at, executions.c.finished_at)
         written = (func.coalesce(func.sum(blocks.c.rows), 0), func.coalesce(func.sum(blocks.c.bytes), 0))
         query = (
             select(executions.c.binding, executions.c.partition, *times, *written)
-            .join(latest, and_(*of_these))
+            .join(latest, and_(*is_latest))
             .outerjoin(blocks, blocks.c.commit_id == executions.c.commit_id)
             .where(executions.c.finished_at.is_not(None))
             .group_by(executions.c.binding, executions.c.partition, *times)
         )
-        found = self.database.read(lambda c: c.execute(query).all())
-        return {(b, p): Cost((end - begin).total_seconds(), int(r), int(n)) for b, p, begin, end, r, n in found}
+        rows = self.database.read(lambda c: c.execute(query).all())
+        return {(b, p): ExecutionCost((end - begin).total_seconds(), int(r), int(n)) for b, p, begin, end, r, n in rows}
 
 
-def _read(c: Connection, where: Sequence[Any], limit: int) -> list[Backfill]:
-    query = select(backfills).where(*where).order_by(backfills.c.at.desc(), backfills.c.id).limit(limit)
+def _read_backfills(c: Connection, conditions: Sequence[Any], limit: int) -> list[Backfill]:
+    query = select(backfills).where(*conditions).order_by(backfills.c.at.desc(), backfills.c.id).limit(limit)
     rows = c.execute(query).mappings().all()
-    counts: dict[str, dict[State, int]] = {}
-    of_these = backfill_parts.c.backfill.in_([r["id"] for r in rows])
-    each = select(backfill_parts.c.backfill, backfill_parts.c.state, func.count()).where(of_these)
-    for name, state, n in c.execute(each.group_by(backfill_parts.c.backfill, backfill_parts.c.state)):
-        counts.setdefault(name, {})[cast(State, state)] = n
-    return [_backfill(r, counts.get(r["id"], {})) for r in rows]
+    counts: dict[str, dict[PartState, int]] = {}
+    of_backfills = backfill_parts.c.backfill.in_([r["id"] for r in rows])
+    counts_query = select(backfill_parts.c.backfill, backfill_parts.c.state, func.count()).where(of_backfills)
+    for name, state, n in c.execute(counts_query.group_by(backfill_parts.c.backfill, backfill_parts.c.state)):
+        counts.setdefault(name, {})[cast(PartState, state)] = n
+    return [_backfill_from_row(r, counts.get(r["id"], {})) for r in rows]
 
 
-def _backfill(row: Mapping[Any, Any], parts: Mapping[State, int]) -> Backfill:
+def _backfill_from_row(row: Mapping[Any, Any], part_counts: Mapping[PartState, int]) -> Backfill:
     return Backfill(
         row["id"],
         row["dataset"],
         row["at"],
         row["by"],
         row["why"],
-        _NAMES[row["priority"]],
+        _PRIORITY_NAMES[row["priority"]],
         tuple(row["downstream"]),
         row["cancelled_at"],
-        parts,
+        part_counts,
     )

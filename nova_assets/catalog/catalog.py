@@ -13,22 +13,22 @@ from nova_assets.catalog.arrivals import Arrivals
 from nova_assets.catalog.backfills import Backfills
 from nova_assets.catalog.channel_outlines import Outlines
 from nova_assets.catalog.commits import Commits
-from nova_assets.catalog.cursor_switch import Switching
+from nova_assets.catalog.cursor_switch import CursorSwitches
 from nova_assets.catalog.dagster_publishers import Publishers
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.definitions import Definitions
 from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.firings import Firings
 from nova_assets.catalog.history import Histories
-from nova_assets.catalog.maintenance import Upkeep
-from nova_assets.catalog.published_versions import Editions
-from nova_assets.catalog.read_pins import Readers
-from nova_assets.catalog.readability import damage_of
+from nova_assets.catalog.maintenance import Maintenance
+from nova_assets.catalog.published_versions import PublishedVersions
+from nova_assets.catalog.read_pins import ReadPins
+from nova_assets.catalog.readability import find_catalog_damage
 from nova_assets.catalog.repair import Repairs
-from nova_assets.catalog.scheduler_state import Marks
+from nova_assets.catalog.scheduler_state import SchedulerCatalog
 from nova_assets.catalog.seals import Seals
 from nova_assets.catalog.staged_blocks import StagingArea
-from nova_assets.catalog.timeline_reads import Following
+from nova_assets.catalog.timeline_reads import TimelineReads
 from nova_assets.catalog.tokens import Tokens
 from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
 
@@ -39,7 +39,7 @@ class SqlCatalog:
 
     def __init__(self, database: Database, on_before_commit: Callable[[], None] | None = None) -> None:
         self.database = database
-        self.url = database.shown
+        self.url = database.masked_url
         definitions = Definitions(database)
         histories = Histories(database, definitions)
         executions = Executions(database, definitions)
@@ -60,107 +60,107 @@ class SqlCatalog:
         self.blocks = histories.blocks
         self.timeline = histories.timeline
         self.cursors = histories.cursors
-        self.positions = histories.positions
-        self.lagging = histories.lagging
+        self.cursor_positions = histories.cursor_positions
+        self.lagging_cursors = histories.lagging_cursors
         self.has_consumers = histories.has_consumers
         self.has_drops = histories.has_drops
-        known = Following(database, definitions, histories)
-        self.standing = known.standing
-        self.steps = known.steps
-        self.passed = known.passed
-        self.told = known.told
-        self.named = known.named
-        self.bootstrap = known.bootstrap
-        self.history_there = known.history_there
+        timeline_reads = TimelineReads(database, definitions, histories)
+        self.channel_head = timeline_reads.channel_head
+        self.timeline_steps = timeline_reads.timeline_steps
+        self.steps_without_blocks = timeline_reads.steps_without_blocks
+        self.instant_summaries = timeline_reads.instant_summaries
+        self.partition_names = timeline_reads.partition_names
+        self.bootstrap = timeline_reads.bootstrap
+        self.head_and_history = timeline_reads.head_and_history
         self.outlines = Outlines(database, histories).outlines
 
         self.begin = executions.begin
-        self.preview = executions.preview
-        self.switch = Switching(database, executions).switch
+        self.preview_pins = executions.preview_pins
+        self.switch_cursors = CursorSwitches(database, executions).switch_cursors
         self.execution = executions.execution
         self.executions = executions.executions
-        self.at_work = executions.at_work
-        self.finished = executions.finished
+        self.running_executions = executions.running_executions
+        self.execution_counts = executions.execution_counts
         self.renew = executions.renew
         self.resume = executions.resume
         self.fail = executions.fail
         self.abort = executions.abort
-        self.damage = partial(damage_of, database)
-        self.end_read = Readers(database).end_read
+        self.catalog_damage = partial(find_catalog_damage, database)
+        self.end_read = ReadPins(database).end_read
 
         self.stage = staging.stage
         self.fill = staging.fill
         self.drop_staged = staging.drop_staged
         self.staged = staging.staged
-        self.sweepable = staging.sweepable
-        self.swept = staging.swept
-        self.leftovers = staging.leftovers
+        self.sweepable_blocks = staging.sweepable_blocks
+        self.mark_swept = staging.mark_swept
+        self.executions_with_staged_blocks = staging.executions_with_staged_blocks
 
         self.commit = commits.commit
-        self.settle = commits.settle
+        self.commit_or_abort = commits.commit_or_abort
         self.commit_of_key = commits.commit_of_key
         self.commit_by_id = commits.commit_by_id
         self.unpublished = commits.unpublished
         self.mark_published = commits.mark_published
 
-        upkeep = Upkeep(database, histories)
-        self.upkeep = upkeep.upkeep
-        self.collect = upkeep.collect
-        self.deletable = upkeep.deletable
-        self.deleted = upkeep.deleted
-        self.reads_of_all = upkeep.reads_of_all
+        maintenance = Maintenance(database, histories)
+        self.retention_state = maintenance.retention_state
+        self.collect = maintenance.collect
+        self.deletable_files = maintenance.deletable_files
+        self.delete_file_records = maintenance.delete_file_records
+        self.count_full_reads = maintenance.count_full_reads
 
-        repairs = Repairs(database, upkeep)
+        repairs = Repairs(database, maintenance)
         self.identity = repairs.identity
         self.warehouse = repairs.warehouse
         self.adopt_warehouse = repairs.adopt_warehouse
-        self.listed_file = repairs.listed_file
-        self.known = repairs.known
-        self.give_up = repairs.give_up
-        self.commits_on = repairs.commits_on
+        self.newest_listed_file = repairs.newest_listed_file
+        self.known_paths = repairs.known_paths
+        self.collect_damaged_blocks = repairs.collect_damaged_blocks
+        self.reported_by_commit = repairs.reported_by_commit
         self.unmark_published = repairs.unmark_published
 
         arrivals = Arrivals(database)
         self.announce = arrivals.announce
-        self.waiting = arrivals.waiting
+        self.waiting_arrivals = arrivals.waiting_arrivals
         self.arrivals = arrivals.arrivals
-        self.versions = arrivals.versions
+        self.arrivals_by_path_key = arrivals.arrivals_by_path_key
         self.arrival_counts = arrivals.arrival_counts
-        self.looked = arrivals.looked
+        self.record_source_listing = arrivals.record_source_listing
 
         seals = Seals(database)
         self.seals = seals.seals
         self.latest_seals = seals.latest_seals
-        marks = Marks(database)
-        self.heads = marks.heads
-        self.given_since = marks.given_since
-        self.made = marks.made
-        self.mark = marks.mark
-        self.unmark = marks.unmark
-        self.marks = marks.marks
-        self.running = marks.running
-        self.failing = marks.failing
-        asked = Backfills(database)
-        self.start_backfill = asked.start_backfill
-        self.backfill = asked.backfill
-        self.backfills = asked.backfills
-        self.backfill_parts = asked.backfill_parts
-        self.cancel_backfill = asked.cancel_backfill
-        self.spent = asked.spent
+        scheduler_catalog = SchedulerCatalog(database)
+        self.heads = scheduler_catalog.heads
+        self.partitions_updated_since = scheduler_catalog.partitions_updated_since
+        self.materialized_partitions = scheduler_catalog.materialized_partitions
+        self.mark_dirty = scheduler_catalog.mark_dirty
+        self.clear_dirty = scheduler_catalog.clear_dirty
+        self.dirty_partitions = scheduler_catalog.dirty_partitions
+        self.running_partitions = scheduler_catalog.running_partitions
+        self.failing_partitions = scheduler_catalog.failing_partitions
+        backfills = Backfills(database)
+        self.start_backfill = backfills.start_backfill
+        self.backfill = backfills.backfill
+        self.backfills = backfills.backfills
+        self.backfill_parts = backfills.backfill_parts
+        self.cancel_backfill = backfills.cancel_backfill
+        self.last_execution_costs = backfills.last_execution_costs
         self.seal_count = seals.seal_count
 
         claims = Publishers(database)
         self.claim_channels = claims.claim_channels
         self.publishers = claims.publishers
 
-        published = Editions(database)
-        self.editions = published.editions
-        self.open_edition = published.open_edition
-        self.forget_editions = published.forget_editions
+        published_versions = PublishedVersions(database)
+        self.editions = published_versions.editions
+        self.open_edition = published_versions.open_edition
+        self.forget_editions = published_versions.forget_editions
 
         self.firing = firings.firing
         self.firings = firings.firings
-        self.requested = firings.requested
+        self.partitions_with_open_firing = firings.partitions_with_open_firing
         self.last_firing = firings.last_firing
         self.fire = firings.fire
         self.retry_firing = firings.retry_firing
@@ -180,7 +180,7 @@ class SqlCatalog:
         """One line about the catalog. Raises CatalogUnavailable."""
         self.database.write(lambda c: c.execute(text("SELECT 1")))
         kind = "SQLite" if self.database.is_sqlite else "PostgreSQL"
-        return f"{kind}, version {schema_version.current(self.database)}, {self.url}"
+        return f"{kind}, version {schema_version.current_version(self.database)}, {self.url}"
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -206,6 +206,6 @@ def open_catalog(
     Raises:
         CatalogUnavailable, CatalogVersion.
     """
-    database = Database(url, clock, patience=patience, timeout=timeout)
+    database = Database(url, clock, patience=patience, statement_timeout=timeout)
     schema_version.upgrade(database)
     return SqlCatalog(database, on_before_commit)

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, and_, select
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.tables import blocks, channels
-from nova_assets.model.channel_outline import Outline, Span
+from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
 from nova_assets.model.channel_state import Cursor
-from nova_assets.model.partitions import WHOLE, agree, within
+from nova_assets.model.partitions import WHOLE, is_in_scope, scopes_overlap
 
 
 class Outlines:
@@ -21,39 +21,47 @@ class Outlines:
         self.database = database
         self.histories = histories
 
-    def outlines(self, names: Sequence[str], numbers: int | None = None, scope: str = WHOLE) -> dict[str, Outline]:
+    def outlines(
+        self, channel_names: Sequence[str], version_limit: int | None = None, scope: str = WHOLE
+    ) -> dict[str, ChannelOutline]:
         """Channel -> its outline, for those that are registered.
 
         Args:
-            numbers: how many of the newest are wanted; all by default.
+            version_limit: how many of the newest are wanted; all by default.
             scope: blocks of these partitions, and cursors of whoever reads any of them.
         """
 
-        def work(c: Connection) -> dict[str, Outline]:
-            heads, spans = _spans(c, names, numbers, scope)
-            read: dict[str, list[Cursor]] = {name: [] for name in heads}
-            for cursor in self.histories.cursors_in(c, of=list(heads)):
-                if agree(cursor.channel_partition, scope):
-                    read[cursor.channel].append(cursor)
-            return {n: Outline(n, head, spans[n], tuple(read[n]), scope) for n, head in heads.items()}
+        def read_outlines(c: Connection) -> dict[str, ChannelOutline]:
+            heads, spans = _heads_and_spans_by_channel(c, channel_names, version_limit, scope)
+            cursors_by_channel: dict[str, list[Cursor]] = {name: [] for name in heads}
+            for cursor in self.histories.read_cursors(c, channel_names=list(heads)):
+                if scopes_overlap(cursor.channel_partition, scope):
+                    cursors_by_channel[cursor.channel].append(cursor)
+            return {
+                n: ChannelOutline(n, head, spans[n], tuple(cursors_by_channel[n]), scope) for n, head in heads.items()
+            }
 
-        return self.database.read(work)
+        return self.database.read(read_outlines)
 
 
-def _spans(
-    c: Connection, names: Sequence[str], numbers: int | None, scope: str
-) -> tuple[dict[str, int], dict[str, tuple[Span, ...]]]:
+def _heads_and_spans_by_channel(
+    c: Connection, channel_names: Sequence[str], version_limit: int | None, scope: str
+) -> tuple[dict[str, int], dict[str, tuple[BlockSpan, ...]]]:
     """Heads and spans by channel; partitions are put together by the database, unless one is asked for."""
-    newest = () if numbers is None else (blocks.c.hi > channels.c.head - numbers,)
-    where = (blocks.c.kind, blocks.c.lo, blocks.c.hi, blocks.c.origin, blocks.c.collected_at.is_not(None))
-    query = select(channels.c.name, channels.c.head, *where, *((blocks.c.partition,) if scope else ())).distinct()
-    query = query.select_from(channels.outerjoin(blocks, and_(blocks.c.channel == channels.c.name, *newest)))
+    newest_only = () if version_limit is None else (blocks.c.hi > channels.c.head - version_limit,)
+    span_columns = (blocks.c.kind, blocks.c.lo, blocks.c.hi, blocks.c.origin, blocks.c.collected_at.is_not(None))
+    query = select(
+        channels.c.name, channels.c.head, *span_columns, *((blocks.c.partition,) if scope else ())
+    ).distinct()
+    query = query.select_from(channels.outerjoin(blocks, and_(blocks.c.channel == channels.c.name, *newest_only)))
     heads: dict[str, int] = {}
-    found: dict[str, set[Span]] = {}
-    for name, head, *span in c.execute(query.where(channels.c.name.in_(names))):
+    spans_by_channel: dict[str, set[BlockSpan]] = {}
+    for name, head, *span in c.execute(query.where(channels.c.name.in_(channel_names))):
         heads[name] = head
-        found.setdefault(name, set())
-        if span[0] is not None and (not scope or within(span[5], scope)):
-            found[name].add(Span(span[0], span[1], span[2], span[3], bool(span[4])))
-    order = {n: sorted(spans, key=lambda s: (s.hi, s.lo, s.kind, s.origin)) for n, spans in found.items()}
-    return heads, {n: tuple(spans) for n, spans in order.items()}
+        spans_by_channel.setdefault(name, set())
+        if span[0] is not None and (not scope or is_in_scope(span[5], scope)):
+            spans_by_channel[name].add(BlockSpan(span[0], span[1], span[2], span[3], bool(span[4])))
+    sorted_spans = {
+        n: sorted(spans, key=lambda s: (s.hi, s.lo, s.kind, s.origin)) for n, spans in spans_by_channel.items()
+    }
+    return heads, {n: tuple(spans) for n, spans in sorted_spans.items()}

@@ -7,40 +7,46 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
-from nova_assets.catalog.arrivals import take
+from nova_assets.catalog.arrivals import record_arrival_outcomes
 from nova_assets.catalog.block_rows import read_blocks
-from nova_assets.catalog.database import Database, pairs
-from nova_assets.catalog.executions import abort, cursor_of_other_kind, forget_skipped, lock_execution, printable
-from nova_assets.catalog.history import consumers
-from nova_assets.catalog.published_versions import show_editions
-from nova_assets.catalog.scheduler_state import forget_marks
-from nova_assets.catalog.seals import put_seals, reopen_or_refuse
+from nova_assets.catalog.database import Database, query_as_dict
+from nova_assets.catalog.executions import (
+    delete_skip_markers,
+    lock_execution,
+    mark_aborted,
+    partition_of_conflicting_cursor,
+    storable_text,
+)
+from nova_assets.catalog.history import has_active_consumers
+from nova_assets.catalog.published_versions import mark_versions_shown
+from nova_assets.catalog.scheduler_state import delete_fulfilled_requests
+from nova_assets.catalog.seals import insert_seals, reopen_or_reject_sealed_groups
 from nova_assets.catalog.tables import (
     blocks,
     channels,
+    commit_numbers,
     commits,
     cursors,
     executions,
     files,
     firings,
-    keys,
-    numbers,
+    idempotency_keys,
     seals,
-    staged,
+    staged_blocks,
 )
-from nova_assets.catalog.timeline_steps import put_steps
+from nova_assets.catalog.timeline_steps import append_steps
 from nova_assets.errors import ChannelNotFound, CommitConflict, NovaError, ValueRefused
 from nova_assets.model.block import DataFile
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, KeyedCommit, MoveCursor, Publish
-from nova_assets.model.partitions import within
+from nova_assets.model.commit import AddBlock, Commit, CommitRequest, HeadAt, IdempotentCommit, MoveCursor
+from nova_assets.model.partitions import is_in_scope
 from nova_assets.model.schema import Schema
-from nova_assets.model.sum_bounds import SumRoom, bound
-from nova_assets.model.timeline import Action, action_of
+from nova_assets.model.sum_bounds import SumHeadroom, largest_magnitude
+from nova_assets.model.timeline import Action, action_from_origins
 
-KEY_LENGTH: int = keys.c.key.type.length  # type: ignore[attr-defined]
+MAX_KEY_LENGTH: int = idempotency_keys.c.key.type.length  # type: ignore[attr-defined]
 """Characters of an idempotency key at most."""
 
-_AT_ONCE = 300
+_BLOCKS_PER_QUERY = 300
 """Blocks asked for by one query."""
 
 
@@ -62,37 +68,39 @@ class Commits:
             CommitConflict: something has moved; nothing was changed.
             CommitOutcomeUnknown: ask ``settle`` (R7).
         """
-        return self.database.write(lambda c: self._commit(c, request), self.on_before_commit, settled_by_caller=True)
+        return self.database.write(
+            lambda c: self._commit_in_transaction(c, request), self.on_before_commit, settled_by_caller=True
+        )
 
-    def settle(self, execution_id: str) -> Commit | None:
+    def commit_or_abort(self, execution_id: str) -> Commit | None:
         """The commit of an execution, if there is one; otherwise it is aborted, so that a late COMMIT fails (R7).
 
         Waits for a transaction that still holds the execution's row.
         """
 
-        def work(c: Connection) -> Commit | None:
+        def find_commit_or_abort(c: Connection) -> Commit | None:
             row = lock_execution(c, execution_id)
             if row is None:
                 return None
             if row["state"] == "committed":
-                return _read(c, commits.c.execution_id == execution_id)
+                return _read_commit(c, commits.c.execution_id == execution_id)
             if row["state"] != "aborted":
-                abort(c, execution_id, "its COMMIT was lost", self.database, failed=False)
+                mark_aborted(c, execution_id, "its COMMIT was lost", self.database, counts_as_failure=False)
             return None
 
-        return self.database.write(work)
+        return self.database.write(find_commit_or_abort)
 
-    def commit_of_key(self, channel: str, key: str) -> KeyedCommit | None:
+    def commit_of_key(self, channel: str, key: str) -> IdempotentCommit | None:
         """The commit that an idempotency key stands for. Raises ValueRefused for a key that cannot be kept."""
-        _check_key(channel, key)
-        return self.database.read(lambda c: _keyed(c, channel, key))
+        _check_idempotency_key(channel, key)
+        return self.database.read(lambda c: _read_keyed_commit(c, channel, key))
 
     def commit_by_id(self, commit_id: str) -> Commit:
         """A commit. Raises NovaError when there is none."""
-        found = self.database.read(lambda c: _read(c, commits.c.id == commit_id))
-        if found is None:
+        result = self.database.read(lambda c: _read_commit(c, commits.c.id == commit_id))
+        if result is None:
             raise NovaError(f"there is no commit {commit_id!r}", commit_id=commit_id)
-        return found
+        return result
 
     def unpublished(self, limit: int = 100, channels: Iterable[str] | None = None) -> list[Commit]:
         """Commits that took a number, or sealed something, and that Dagster has not heard of, oldest first (R17).
@@ -100,19 +108,22 @@ class Commits:
         Args:
             channels: only commits on one of these.
         """
-        numbered, sealed = select(numbers.c.commit_id), select(seals.c.commit_id)
+        numbered, sealed = select(commit_numbers.c.commit_id), select(seals.c.commit_id)
         if channels is not None:
             names = sorted(channels)
-            numbered, sealed = numbered.where(numbers.c.channel.in_(names)), sealed.where(seals.c.channel.in_(names))
-        told = numbered.union_all(sealed)
-        query = select(commits.c.id).where(commits.c.published_at.is_(None), commits.c.id.in_(told))
+            numbered, sealed = (
+                numbered.where(commit_numbers.c.channel.in_(names)),
+                sealed.where(seals.c.channel.in_(names)),
+            )
+        reportable_ids = numbered.union_all(sealed)
+        query = select(commits.c.id).where(commits.c.published_at.is_(None), commits.c.id.in_(reportable_ids))
         query = query.order_by(commits.c.at, commits.c.id).limit(limit)
 
-        def work(c: Connection) -> list[Commit]:
-            found = [_read(c, commits.c.id == i) for i in c.execute(query).scalars().all()]
-            return [f for f in found if f is not None]
+        def read_unpublished(c: Connection) -> list[Commit]:
+            results = [_read_commit(c, commits.c.id == i) for i in c.execute(query).scalars().all()]
+            return [f for f in results if f is not None]
 
-        return self.database.read(work)
+        return self.database.read(read_unpublished)
 
     def mark_published(self, commit_id: str) -> None:
         """Dagster has it."""
@@ -121,105 +132,127 @@ class Commits:
 
     # the transaction
 
-    def _commit(self, c: Connection, request: CommitRequest) -> Commit:
+    def _commit_in_transaction(self, c: Connection, request: CommitRequest) -> Commit:
         execution = lock_execution(c, request.execution_id)
-        state = lock_channels(c, request)
-        repeated = self._repeated(c, request)
+        channel_rows = lock_channels(c, request)
+        repeated = self._find_repeated_commit(c, request)
         if repeated is not None:
             return repeated
-        self._require(c, request, execution, state)
-        reopen_or_refuse(c, request, state)
-        taken = self._number(c, request, state)
-        self._publish(c, request, taken)
-        put_steps(c, request.id, _actions(request), state, self.database.clock())
-        self._move(c, request, taken)
-        take(c, request.takes, request.id)
-        put_seals(c, request, self.database.clock())
-        show_editions(c, request, self.database.clock())
-        started = None if execution is None else execution["started_at"]
-        forget_marks(c, request, taken, started, self.database.clock())
-        self._finish(c, request, execution or {})
-        found = _read(c, commits.c.id == request.id)
-        assert found is not None
-        return found
+        self._check_preconditions(c, request, execution, channel_rows)
+        reopen_or_reject_sealed_groups(c, request, channel_rows)
+        new_numbers = self._assign_sequence_numbers(c, request, channel_rows)
+        self._insert_published_blocks(c, request, new_numbers)
+        append_steps(c, request.id, _actions_by_channel(request), channel_rows, self.database.clock())
+        self._move_cursors(c, request, new_numbers)
+        record_arrival_outcomes(c, request.arrival_outcomes, request.id)
+        insert_seals(c, request, self.database.clock())
+        mark_versions_shown(c, request, self.database.clock())
+        started_at = None if execution is None else execution["started_at"]
+        delete_fulfilled_requests(c, request, new_numbers, started_at, self.database.clock())
+        self._finish_execution(c, request, execution or {})
+        result = _read_commit(c, commits.c.id == request.id)
+        assert result is not None
+        return result
 
-    def _repeated(self, c: Connection, request: CommitRequest) -> Commit | None:
+    def _find_repeated_commit(self, c: Connection, request: CommitRequest) -> Commit | None:
         if request.idempotency is None:
             return None
         channel, key = request.idempotency
-        first = _keyed(c, channel, key)
-        if first is None:
+        keyed_commit = _read_keyed_commit(c, channel, key)
+        if keyed_commit is None:
             return None
-        repeated = first.repeat(channel, request.digest)
-        abort(c, request.execution_id, f"repeats commit {repeated.id}", self.database)
+        repeated = keyed_commit.as_repeated(channel, request.digest)
+        mark_aborted(c, request.execution_id, f"repeats commit {repeated.id}", self.database)
         return repeated
 
-    def _require(
-        self, c: Connection, request: CommitRequest, execution: RowMapping | None, state: Mapping[str, Any]
+    def _check_preconditions(
+        self, c: Connection, request: CommitRequest, execution: RowMapping | None, channel_rows: Mapping[str, Any]
     ) -> None:
         """Everything that the execution relied on is as it was (R6)."""
         if execution is None or execution["state"] != "running" or execution["epoch"] != request.epoch:
-            found = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
-            raise _conflict("the execution is no longer live", "execution", found, f"running, epoch {request.epoch}")
+            actual = "gone" if execution is None else f"{execution['state']}, epoch {execution['epoch']}"
+            raise _commit_conflict(
+                "the execution is no longer live", "execution", actual, f"running, epoch {request.epoch}"
+            )
         for head in request.heads:
-            self._require_head(c, head, state)
+            self._check_head(c, head, channel_rows)
         for cursor in request.cursors:
-            at = c.execute(select(cursors.c.seq).where(*_cursor(cursor))).scalar() or 0
-            if at != cursor.expected:
-                what = f"the cursor of {cursor.binding!r} on channel {cursor.channel!r} has moved"
-                raise _conflict(what, "cursor", at, cursor.expected, cursor.channel)
+            position = c.execute(select(cursors.c.seq).where(*_cursor_conditions(cursor))).scalar() or 0
+            if position != cursor.expected:
+                message = f"the cursor of {cursor.binding!r} on channel {cursor.channel!r} has moved"
+                raise _commit_conflict(message, "cursor", position, cursor.expected, cursor.channel)
         if request.binding is not None and request.cursors:
-            other = cursor_of_other_kind(c, request.binding, execution["partition"])
-            if other is not None:
-                what = f"binding {request.binding!r} was meanwhile executed {f'for {other}' if other else 'whole'}"
-                raise _conflict(what, "cursor", other or "(whole)", execution["partition"] or "(whole)")
+            other_partition = partition_of_conflicting_cursor(c, request.binding, execution["partition"])
+            if other_partition is not None:
+                message = (
+                    f"binding {request.binding!r} was meanwhile executed "
+                    f"{f'for {other_partition}' if other_partition else 'whole'}"
+                )
+                raise _commit_conflict(
+                    message, "cursor", other_partition or "(whole)", execution["partition"] or "(whole)"
+                )
         for schema in request.schemas:
-            now = state[schema.channel]["schema"]
-            if now != (None if schema.was is None else schema.was.as_json()):
-                shown = None if now is None else str(Schema.from_json(now))
-                raise _conflict(
+            current_schema = channel_rows[schema.channel]["schema"]
+            if current_schema != (None if schema.expected is None else schema.expected.as_json()):
+                current_schema_text = None if current_schema is None else str(Schema.from_json(current_schema))
+                raise _commit_conflict(
                     f"the schema of channel {schema.channel!r} has changed",
                     "schema",
-                    shown,
-                    str(schema.was),
+                    current_schema_text,
+                    str(schema.expected),
                     schema.channel,
                 )
-        for part in _there_already(c, [p for p in request.publish if p.span is not None and not p.anew]):
-            what = f"channel {part.channel!r} was compacted at {_place(part)[1]} meanwhile"
-            raise _conflict(what, "compacted", "a base", "none", part.channel)
-        for unread in request.no_consumers:
-            if consumers(c, unread.channel, request.execution_id):
-                what = f"channel {unread.channel!r} has a consumer now: the base must be compared with what it replaces"
-                raise _conflict(what, "consumers", "a consumer", "none", unread.channel)
-        for room in request.rooms:
-            if state[room.channel]["head"] != room.seq:
-                _require_room(c, room)
+        for existing in _find_already_added_blocks(
+            c, [p for p in request.publish if p.span is not None and not p.anew]
+        ):
+            message = f"channel {existing.channel!r} was compacted at {_sequence_range(existing)[1]} meanwhile"
+            raise _commit_conflict(message, "compacted", "a base", "none", existing.channel)
+        for no_consumer in request.no_consumers:
+            if has_active_consumers(c, no_consumer.channel, request.execution_id):
+                message = (
+                    f"channel {no_consumer.channel!r} has a consumer now: the base must be compared "
+                    "with what it replaces"
+                )
+                raise _commit_conflict(message, "consumers", "a consumer", "none", no_consumer.channel)
+        for room in request.sum_headrooms:
+            if channel_rows[room.channel]["head"] != room.seq:
+                _check_sum_room(c, room)
 
-    def _require_head(self, c: Connection, wanted: HeadAt, state: Mapping[str, Any]) -> None:
-        head, where = state[wanted.channel]["head"], ""
-        if wanted.scope and head != wanted.seq:
-            later = select(blocks.c.partition, blocks.c.hi).where(
-                blocks.c.channel == wanted.channel, blocks.c.hi > wanted.seq, blocks.c.origin != "compact"
+    def _check_head(self, c: Connection, expected: HeadAt, channel_rows: Mapping[str, Any]) -> None:
+        head, scope_text = channel_rows[expected.channel]["head"], ""
+        if expected.scope and head != expected.seq:
+            later_blocks = select(blocks.c.partition, blocks.c.hi).where(
+                blocks.c.channel == expected.channel, blocks.c.hi > expected.seq, blocks.c.origin != "compact"
             )
-            moved = [hi for partition, hi in c.execute(later).all() if within(partition, wanted.scope)]
-            head, where = max(moved, default=wanted.seq), f" in {wanted.scope}"
-        if head != wanted.seq:
-            what = f"channel {wanted.channel!r} has moved{where} since the execution began"
-            raise _conflict(what, "head", head, wanted.seq, wanted.channel)
+            changed_numbers = [
+                hi for partition, hi in c.execute(later_blocks).all() if is_in_scope(partition, expected.scope)
+            ]
+            head, scope_text = max(changed_numbers, default=expected.seq), f" in {expected.scope}"
+        if head != expected.seq:
+            message = f"channel {expected.channel!r} has moved{scope_text} since the execution began"
+            raise _commit_conflict(message, "head", head, expected.seq, expected.channel)
 
-    def _number(self, c: Connection, request: CommitRequest, state: Mapping[str, Any]) -> dict[str, int]:
+    def _assign_sequence_numbers(
+        self, c: Connection, request: CommitRequest, channel_rows: Mapping[str, Any]
+    ) -> dict[str, int]:
         """The next number of each channel that gets a block; schemas are set here, too, under the same lock (R1)."""
-        taken = {p.channel: state[p.channel]["head"] + 1 for p in request.publish if p.takes_number}
-        given = {p.channel for p in request.publish if p.kind == "base" and p.span is None and p.origin != "drop"}
-        news = {p.channel for p in request.publish if p.takes_number and p.origin != "drop"}
-        c.execute(update(channels).where(channels.c.name.in_(given), channels.c.bases.is_(False)).values(bases=True))
-        becomes = {s.channel: s.becomes.as_json() for s in request.schemas if s.channel in taken}
-        for name, seq in taken.items():
-            values: dict[str, Any] = {"head": seq, **({"news": seq} if name in news else {})}
-            values |= {"schema": becomes[name]} if name in becomes else {}
+        new_numbers = {
+            p.channel: channel_rows[p.channel]["head"] + 1 for p in request.publish if p.takes_sequence_number
+        }
+        based_channels = {
+            p.channel for p in request.publish if p.kind == "base" and p.span is None and p.origin != "drop"
+        }
+        channels_with_news = {p.channel for p in request.publish if p.takes_sequence_number and p.origin != "drop"}
+        c.execute(
+            update(channels).where(channels.c.name.in_(based_channels), channels.c.bases.is_(False)).values(bases=True)
+        )
+        new_schemas = {s.channel: s.to.as_json() for s in request.schemas if s.channel in new_numbers}
+        for name, seq in new_numbers.items():
+            values: dict[str, Any] = {"head": seq, **({"news": seq} if name in channels_with_news else {})}
+            values |= {"schema": new_schemas[name]} if name in new_schemas else {}
             c.execute(update(channels).where(channels.c.name == name).values(**values))
-        involved = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
-        heads = {n: taken.get(n, state[n]["head"]) for n in sorted(involved)}
+        involved_channels = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
+        heads = {n: new_numbers.get(n, channel_rows[n]["head"]) for n in sorted(involved_channels)}
         c.execute(
             insert(commits).values(
                 id=request.id,
@@ -231,17 +264,20 @@ class Commits:
                 details=dict(request.details),
             )
         )
-        if taken:
-            c.execute(insert(numbers), [{"commit_id": request.id, "channel": n, "seq": s} for n, s in taken.items()])
-        return taken
+        if new_numbers:
+            c.execute(
+                insert(commit_numbers),
+                [{"commit_id": request.id, "channel": n, "seq": s} for n, s in new_numbers.items()],
+            )
+        return new_numbers
 
-    def _publish(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
-        added = [p for p in request.publish if p.is_added]
+    def _insert_published_blocks(self, c: Connection, request: CommitRequest, new_numbers: Mapping[str, int]) -> None:
+        added = [p for p in request.publish if p.is_committed]
         for p in added:
             if p.anew:
-                self._replace(c, p, request.id)
+                self._collect_replaced_base(c, p, request.id)
         if added:
-            c.execute(insert(blocks), [_block_row(p, request.id, taken.get(p.channel, 0)) for p in added])
+            c.execute(insert(blocks), [_block_row(p, request.id, new_numbers.get(p.channel, 0)) for p in added])
         rows = [
             {
                 "block_id": p.block_id,
@@ -250,10 +286,10 @@ class Commits:
                 "rows": f.rows,
                 "bytes": f.bytes,
                 "ranges": {k: list(v) for k, v in f.ranges.items()},
-                "place": None if f.place is None else f.place.as_json(),
+                "place": None if f.key_placement is None else f.key_placement.as_json(),
                 "digest": f.digest or None,
                 "footer_digest": f.footer_digest or None,
-                "unpacked": f.unpacked or None,
+                "unpacked": f.uncompressed_bytes or None,
             }
             for p in added
             for n, f in enumerate(p.manifest.files)
@@ -261,37 +297,41 @@ class Commits:
         if rows:
             c.execute(insert(files), rows)
         if added:
-            c.execute(delete(staged).where(staged.c.id.in_([p.block_id for p in added])))
+            c.execute(delete(staged_blocks).where(staged_blocks.c.id.in_([p.block_id for p in added])))
 
-    def _replace(self, c: Connection, p: Publish, commit_id: str) -> None:
+    def _collect_replaced_base(self, c: Connection, publish: AddBlock, commit_id: str) -> None:
         """Collect the base that upkeep has added there before: it answers the same (R9).
 
         Raises:
             CommitConflict: there is none any more.
         """
-        gone = {"collected_at": self.database.clock(), "collected_by": commit_id}
-        where = (*_same_place(p), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
-        if not c.execute(update(blocks).where(*where).values(**gone)).rowcount:
-            raise _conflict(f"channel {p.channel!r} was compacted meanwhile", "compacted", "no base", "one", p.channel)
+        collected_values = {"collected_at": self.database.clock(), "collected_by": commit_id}
+        conditions = (*_same_range_conditions(publish), blocks.c.origin == "compact", blocks.c.collected_at.is_(None))
+        if not c.execute(update(blocks).where(*conditions).values(**collected_values)).rowcount:
+            raise _commit_conflict(
+                f"channel {publish.channel!r} was compacted meanwhile", "compacted", "no base", "one", publish.channel
+            )
 
-    def _move(self, c: Connection, request: CommitRequest, taken: Mapping[str, int]) -> None:
+    def _move_cursors(self, c: Connection, request: CommitRequest, new_numbers: Mapping[str, int]) -> None:
         for cursor in request.cursors:
-            to = taken.get(cursor.channel, cursor.to) if cursor.own else cursor.to
-            values = {"seq": to, "commit_id": request.id, "moved_at": self.database.clock()}
-            if not c.execute(update(cursors).where(*_cursor(cursor)).values(**values)).rowcount:
-                who = {"binding": cursor.binding, "partition": cursor.partition, "channel": cursor.channel}
-                c.execute(insert(cursors).values(channel_partition=cursor.channel_partition, **who, **values))
+            new_position = new_numbers.get(cursor.channel, cursor.to) if cursor.own else cursor.to
+            values = {"seq": new_position, "commit_id": request.id, "moved_at": self.database.clock()}
+            if not c.execute(update(cursors).where(*_cursor_conditions(cursor)).values(**values)).rowcount:
+                cursor_key = {"binding": cursor.binding, "partition": cursor.partition, "channel": cursor.channel}
+                c.execute(insert(cursors).values(channel_partition=cursor.channel_partition, **cursor_key, **values))
 
-    def _finish(self, c: Connection, request: CommitRequest, execution: RowMapping | dict[str, Any]) -> None:
+    def _finish_execution(self, c: Connection, request: CommitRequest, execution: RowMapping | dict[str, Any]) -> None:
         if request.idempotency is not None:
             channel, key = request.idempotency
-            c.execute(insert(keys).values(channel=channel, key=key, commit_id=request.id, digest=request.digest))
-        done = {"state": "committed", "finished_at": self.database.clock(), "commit_id": request.id}
-        c.execute(update(executions).where(executions.c.id == request.execution_id).values(**done))
-        forget_skipped(c, request.execution_id)
+            c.execute(
+                insert(idempotency_keys).values(channel=channel, key=key, commit_id=request.id, digest=request.digest)
+            )
+        finished_values = {"state": "committed", "finished_at": self.database.clock(), "commit_id": request.id}
+        c.execute(update(executions).where(executions.c.id == request.execution_id).values(**finished_values))
+        delete_skip_markers(c, request.execution_id)
         if execution.get("firing_id"):
-            answered = (firings.c.id == execution["firing_id"], firings.c.state == "requested")
-            c.execute(update(firings).where(*answered).values(state="committed"))
+            conditions = (firings.c.id == execution["firing_id"], firings.c.state == "requested")
+            c.execute(update(firings).where(*conditions).values(state="committed"))
 
 
 def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping]:
@@ -299,37 +339,43 @@ def lock_channels(c: Connection, request: CommitRequest) -> dict[str, RowMapping
     names = {p.channel for p in request.publish} | {m.channel for m in request.cursors}
     names |= {h.channel for h in request.heads} | {n.channel for n in request.no_consumers}
     names |= {s.channel for s in request.schemas} | {s.channel for s in request.seals}
-    names |= {r.channel for r in request.rooms} | {e.channel for e in request.editions}
+    names |= {r.channel for r in request.sum_headrooms} | {e.channel for e in request.published_versions}
     query = select(channels).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name).with_for_update()
-    found = {r["name"]: r for r in c.execute(query).mappings()}
-    for name in sorted(names - set(found)):
+    rows_by_name = {r["name"]: r for r in c.execute(query).mappings()}
+    for name in sorted(names - set(rows_by_name)):
         raise ChannelNotFound(f"no channel is called {name!r}", next="nova channels", channel=name)
-    return found
+    return rows_by_name
 
 
-def _require_room(c: Connection, room: SumRoom) -> None:
+def _check_sum_room(c: Connection, sum_room: SumHeadroom) -> None:
     """What others have added to a sum meanwhile leaves it within its type, whatever this commit adds to it."""
-    later = select(files.c.rows, files.c.ranges).join(blocks, blocks.c.id == files.c.block_id)
-    later = later.where(blocks.c.channel == room.channel, blocks.c.partition == room.partition)
-    later = later.where(blocks.c.hi > room.seq, blocks.c.origin != "compact")
-    there = [DataFile("", n, 0, {k: (v[0], v[1]) for k, v in ranges.items()}) for n, ranges in c.execute(later)]
-    bounds = [bound([file], room.column) for file in there]
-    known = [b for b in bounds if b is not None]
-    if len(known) < len(bounds) or (bounds and (room.room is None or sum(known) > room.room)):
-        what = f"others have added to column {room.column!r} of channel {room.channel!r} since the execution began"
-        raise _conflict(what, "sums", "later deltas", f"a sum as at {room.seq}", room.channel)
+    later_files = select(files.c.rows, files.c.ranges).join(blocks, blocks.c.id == files.c.block_id)
+    later_files = later_files.where(blocks.c.channel == sum_room.channel, blocks.c.partition == sum_room.partition)
+    later_files = later_files.where(blocks.c.hi > sum_room.seq, blocks.c.origin != "compact")
+    added_files = [
+        DataFile("", n, 0, {k: (v[0], v[1]) for k, v in ranges.items()}) for n, ranges in c.execute(later_files)
+    ]
+    bounds = [largest_magnitude([file], sum_room.column) for file in added_files]
+    known_bounds = [b for b in bounds if b is not None]
+    if len(known_bounds) < len(bounds) or (
+        bounds and (sum_room.headroom is None or sum(known_bounds) > sum_room.headroom)
+    ):
+        message = (
+            f"others have added to column {sum_room.column!r} of channel {sum_room.channel!r} since the execution began"
+        )
+        raise _commit_conflict(message, "sums", "later deltas", f"a sum as at {sum_room.seq}", sum_room.channel)
 
 
-def _actions(request: CommitRequest) -> dict[str, Action]:
+def _actions_by_channel(request: CommitRequest) -> dict[str, Action]:
     """Channel -> what the commit does to it; those that get no block are left out."""
     origins: dict[str, set[str]] = {}
     for p in request.publish:
-        if p.is_added:
+        if p.is_committed:
             origins.setdefault(p.channel, set()).add(p.origin)
-    return {channel: action_of(found) for channel, found in sorted(origins.items())}
+    return {channel: action_from_origins(found) for channel, found in sorted(origins.items())}
 
 
-def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:
+def _cursor_conditions(cursor: MoveCursor) -> tuple[Any, ...]:
     return (
         cursors.c.binding == cursor.binding,
         cursors.c.partition == cursor.partition,
@@ -338,63 +384,74 @@ def _cursor(cursor: MoveCursor) -> tuple[Any, ...]:
     )
 
 
-def _there_already(c: Connection, added: Sequence[Publish]) -> Iterator[Publish]:
+def _find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Iterator[AddBlock]:
     """Those of some blocks that another process has added meanwhile: upkeep of one channel may be done by several."""
-    for n in range(0, len(added), _AT_ONCE):
-        some = {(p.channel, p.partition, p.kind, *_place(p)): p for p in added[n : n + _AT_ONCE]}
-        same = (blocks.c.channel, blocks.c.partition, blocks.c.kind, blocks.c.lo, blocks.c.hi)
-        near = [column.in_(sorted(set(values))) for column, values in zip(same, zip(*some, strict=True), strict=True)]
-        for row in c.execute(select(*same).where(*near, blocks.c.collected_at.is_(None))):
-            if tuple(row) in some:
-                yield some[tuple(row)]
+    for n in range(0, len(added), _BLOCKS_PER_QUERY):
+        candidates_by_key = {
+            (p.channel, p.partition, p.kind, *_sequence_range(p)): p for p in added[n : n + _BLOCKS_PER_QUERY]
+        }
+        key_columns = (blocks.c.channel, blocks.c.partition, blocks.c.kind, blocks.c.lo, blocks.c.hi)
+        is_candidate = [
+            column.in_(sorted(set(values)))
+            for column, values in zip(key_columns, zip(*candidates_by_key, strict=True), strict=True)
+        ]
+        for row in c.execute(select(*key_columns).where(*is_candidate, blocks.c.collected_at.is_(None))):
+            if tuple(row) in candidates_by_key:
+                yield candidates_by_key[tuple(row)]
 
 
-def _same_place(p: Publish) -> tuple[Any, ...]:
-    lo, hi = _place(p)
-    same = (blocks.c.channel == p.channel, blocks.c.partition == p.partition, blocks.c.kind == p.kind)
-    return (*same, blocks.c.hi == hi, blocks.c.lo == lo)
+def _same_range_conditions(publish: AddBlock) -> tuple[Any, ...]:
+    lo, hi = _sequence_range(publish)
+    conditions = (
+        blocks.c.channel == publish.channel,
+        blocks.c.partition == publish.partition,
+        blocks.c.kind == publish.kind,
+    )
+    return (*conditions, blocks.c.hi == hi, blocks.c.lo == lo)
 
 
-def _place(p: Publish) -> tuple[int, int]:
+def _sequence_range(publish: AddBlock) -> tuple[int, int]:
     """Where a block that upkeep adds lies: a base is at one number."""
-    assert p.span is not None
-    return (p.span[1], p.span[1]) if p.kind == "base" else p.span
+    assert publish.span is not None
+    return (publish.span[1], publish.span[1]) if publish.kind == "base" else publish.span
 
 
-def _block_row(p: Publish, commit_id: str, seq: int) -> dict[str, Any]:
-    lo, hi = p.span or (seq - 1, seq)
+def _block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
+    lo, hi = publish.span or (seq - 1, seq)
     return {
-        "id": p.block_id,
-        "channel": p.channel,
-        "partition": p.partition,
-        "kind": p.kind,
-        "lo": hi if p.kind == "base" else lo,
+        "id": publish.block_id,
+        "channel": publish.channel,
+        "partition": publish.partition,
+        "kind": publish.kind,
+        "lo": hi if publish.kind == "base" else lo,
         "hi": hi,
-        "rows": p.manifest.rows,
-        "bytes": p.manifest.bytes,
-        "deletes": p.manifest.deletes,
-        "schema": p.manifest.schema.as_json(),
-        "format": p.manifest.format,
-        "keeps_all": p.manifest.keeps_all,
-        "layout": None if p.manifest.layout is None else p.manifest.layout.as_json(),
-        "outside": None if p.manifest.outside is None else p.manifest.outside.as_json(),
-        "merge": p.merge.as_json(),
-        "origin": p.origin,
+        "rows": publish.manifest.rows,
+        "bytes": publish.manifest.bytes,
+        "deletes": publish.manifest.deletes,
+        "schema": publish.manifest.schema.as_json(),
+        "format": publish.manifest.format,
+        "keeps_all": publish.manifest.keeps_all,
+        "layout": None if publish.manifest.layout is None else publish.manifest.layout.as_json(),
+        "outside": None if publish.manifest.external_folder is None else publish.manifest.external_folder.as_json(),
+        "merge": publish.merge.as_json(),
+        "origin": publish.origin,
         "commit_id": commit_id,
     }
 
 
-def _read(c: Connection, where: Any) -> Commit | None:
-    row = c.execute(select(commits).where(where)).mappings().first()
+def _read_commit(c: Connection, condition: Any) -> Commit | None:
+    row = c.execute(select(commits).where(condition)).mappings().first()
     if row is None:
         return None
-    taken = pairs(c, select(numbers.c.channel, numbers.c.seq).where(numbers.c.commit_id == row["id"]))
+    numbers_by_channel = query_as_dict(
+        c, select(commit_numbers.c.channel, commit_numbers.c.seq).where(commit_numbers.c.commit_id == row["id"])
+    )
     return Commit(
         row["id"],
         row["execution_id"],
         row["binding"],
         row["at"],
-        taken,
+        numbers_by_channel,
         tuple(read_blocks(c, select(blocks).where(blocks.c.commit_id == row["id"]))),
         row["heads"],
         {n: (v[0], v[1]) for n, v in row["consumed"].items()},
@@ -402,25 +459,29 @@ def _read(c: Connection, where: Any) -> Commit | None:
     )
 
 
-def _keyed(c: Connection, channel: str, key: str) -> KeyedCommit | None:
-    query = select(keys.c.commit_id, keys.c.digest).where(keys.c.channel == channel, keys.c.key == key)
+def _read_keyed_commit(c: Connection, channel: str, key: str) -> IdempotentCommit | None:
+    query = select(idempotency_keys.c.commit_id, idempotency_keys.c.digest).where(
+        idempotency_keys.c.channel == channel, idempotency_keys.c.key == key
+    )
     row = c.execute(query).first()
-    commit = None if row is None else _read(c, commits.c.id == row.commit_id)
-    return None if row is None or commit is None else KeyedCommit(key, commit, row.digest)
+    commit = None if row is None else _read_commit(c, commits.c.id == row.commit_id)
+    return None if row is None or commit is None else IdempotentCommit(key, commit, row.digest)
 
 
-def _check_key(channel: str, key: str) -> None:
+def _check_idempotency_key(channel: str, key: str) -> None:
     """A key is refused by every catalog alike, and before anything is staged."""
-    if len(key) > KEY_LENGTH or "\x00" in key or (not key.isascii() and printable(key) != key):
+    if len(key) > MAX_KEY_LENGTH or "\x00" in key or (not key.isascii() and storable_text(key) != key):
         raise ValueRefused(
             f"an idempotency key for channel {channel!r} cannot be kept",
-            found=f"{len(key)} characters: {printable(key)[:40]!r}",
-            expected=f"at most {KEY_LENGTH} characters, without null characters and lone surrogates",
+            found=f"{len(key)} characters: {storable_text(key)[:40]!r}",
+            expected=f"at most {MAX_KEY_LENGTH} characters, without null characters and lone surrogates",
             channel=channel,
         )
 
 
-def _conflict(what: str, reason: str, found: object, expected: object, channel: str | None = None) -> CommitConflict:
+def _commit_conflict(
+    message: str, reason: str, found: object, expected: object, channel: str | None = None
+) -> CommitConflict:
     return CommitConflict(
-        what, found=found, expected=expected, next="it is planned again", reason=reason, channel=channel
+        message, found=found, expected=expected, next="it is planned again", reason=reason, channel=channel
     )

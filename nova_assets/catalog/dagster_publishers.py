@@ -13,11 +13,11 @@ from sqlalchemy.exc import IntegrityError
 from nova_assets.catalog.database import Database, batched
 from nova_assets.catalog.tables import bindings, publishers
 
-EXPIRY = timedelta(minutes=5)
+CLAIM_EXPIRY = timedelta(minutes=5)
 """A location that has not renewed its claim for so long is gone, and another may take the channel over."""
 
-_RENEWAL = timedelta(minutes=1)
-_AT_ONCE = 300
+_CLAIM_RENEWAL = timedelta(minutes=1)
+_CHANNELS_PER_QUERY = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ class Publishers:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    def claim_channels(self, location: str, writes: Iterable[str], reads: Iterable[str]) -> frozenset[str]:
+    def claim_channels(
+        self, location: str, written_channels: Iterable[str], read_channels: Iterable[str]
+    ) -> frozenset[str]:
         """Claim all channels of a location. Claims to channels that it no longer has are given up.
 
         A location whose bindings write a channel takes it over from one that only reads it. Otherwise the first
@@ -42,69 +44,75 @@ class Publishers:
         location without that binding holds it only once its claim is older than ``EXPIRY``: the other may start.
 
         Args:
-            writes: channels that a binding of the location writes.
-            reads: its other channels.
+            written_channels: channels that a binding of the location writes.
+            read_channels: its other channels.
 
         Returns:
             The channels that the location holds now.
         """
         now = self.database.clock()
-        own = {channel: _Claim(location, False, now, now) for channel in reads}
-        own |= {channel: _Claim(location, True, now, now) for channel in writes}
+        own_claims = {channel: _Claim(location, False, now, now) for channel in read_channels}
+        own_claims |= {channel: _Claim(location, True, now, now) for channel in written_channels}
 
-        def claim(c: Connection) -> None:
-            existing = _claims(c)
-            for channel, claimed in sorted(own.items()):
-                if _replaces(claimed, existing.get(channel)):
-                    _put(c, channel, claimed, existing.get(channel))
-            dropped = sorted(ch for ch, held in existing.items() if held.location == location and ch not in own)
-            for some in batched(dropped, _AT_ONCE):
-                theirs = (publishers.c.channel.in_(some), publishers.c.location == location)
-                c.execute(delete(publishers).where(*theirs))
+        def write_claims(c: Connection) -> None:
+            existing = _read_claims(c)
+            for channel, claimed in sorted(own_claims.items()):
+                if _should_replace_claim(claimed, existing.get(channel)):
+                    _write_claim(c, channel, claimed, existing.get(channel))
+            dropped = sorted(ch for ch, held in existing.items() if held.location == location and ch not in own_claims)
+            for batch in batched(dropped, _CHANNELS_PER_QUERY):
+                conditions = (publishers.c.channel.in_(batch), publishers.c.location == location)
+                c.execute(delete(publishers).where(*conditions))
 
-        existing = self.database.read(_claims)
+        existing = self.database.read(_read_claims)
         held = {ch for ch, claimed in existing.items() if claimed.location == location}
-        if held - set(own) or any(_replaces(claimed, existing.get(ch)) for ch, claimed in own.items()):
-            self.database.write(claim)
-            existing = self.database.read(_claims)
-        held = {ch for ch, claimed in existing.items() if claimed.location == location and ch in own}
-        young = {ch for ch in held if not own[ch].writes and now - existing[ch].claimed_at < EXPIRY}
-        return frozenset(held - (young & self.database.read(_written) if young else set()))
+        if held - set(own_claims) or any(
+            _should_replace_claim(claimed, existing.get(ch)) for ch, claimed in own_claims.items()
+        ):
+            self.database.write(write_claims)
+            existing = self.database.read(_read_claims)
+        held = {ch for ch, claimed in existing.items() if claimed.location == location and ch in own_claims}
+        recently_claimed = {
+            ch for ch in held if not own_claims[ch].writes and now - existing[ch].claimed_at < CLAIM_EXPIRY
+        }
+        return frozenset(
+            held - (recently_claimed & self.database.read(_channels_with_writers) if recently_claimed else set())
+        )
 
     def publishers(self) -> dict[str, tuple[str, bool]]:
         """Channel -> the location that holds it, and whether a binding of that location writes it."""
-        return {channel: (held.location, held.writes) for channel, held in self.database.read(_claims).items()}
+        return {channel: (held.location, held.writes) for channel, held in self.database.read(_read_claims).items()}
 
 
-def _replaces(claimed: _Claim, existing: _Claim | None) -> bool:
+def _should_replace_claim(claim: _Claim, existing: _Claim | None) -> bool:
     """Whether a claim is to be written over the existing one."""
     if existing is None:
         return True
-    age = claimed.renewed_at - existing.renewed_at
-    if existing.location == claimed.location:
-        return existing.writes != claimed.writes or age >= _RENEWAL
-    return age >= EXPIRY or (claimed.writes and not existing.writes)
+    age = claim.renewed_at - existing.renewed_at
+    if existing.location == claim.location:
+        return existing.writes != claim.writes or age >= _CLAIM_RENEWAL
+    return age >= CLAIM_EXPIRY or (claim.writes and not existing.writes)
 
 
-def _put(c: Connection, channel: str, claimed: _Claim, existing: _Claim | None) -> None:
+def _write_claim(c: Connection, channel: str, claim: _Claim, existing: _Claim | None) -> None:
     """Write a claim, unless another process has just written the row."""
     if existing is None:
         with suppress(IntegrityError), c.begin_nested():
-            c.execute(insert(publishers).values(channel=channel, **asdict(claimed)))
+            c.execute(insert(publishers).values(channel=channel, **asdict(claim)))
         return
-    if existing.location == claimed.location:
-        claimed = replace(claimed, claimed_at=existing.claimed_at)
-    same = (publishers.c.location == existing.location, publishers.c.renewed_at == existing.renewed_at)
-    c.execute(update(publishers).where(publishers.c.channel == channel, *same).values(**asdict(claimed)))
+    if existing.location == claim.location:
+        claim = replace(claim, claimed_at=existing.claimed_at)
+    is_unchanged = (publishers.c.location == existing.location, publishers.c.renewed_at == existing.renewed_at)
+    c.execute(update(publishers).where(publishers.c.channel == channel, *is_unchanged).values(**asdict(claim)))
 
 
-def _claims(c: Connection) -> dict[str, _Claim]:
+def _read_claims(c: Connection) -> dict[str, _Claim]:
     p = publishers.c
     query = select(p.channel, p.location, p.writes, p.claimed_at, p.renewed_at)
     return {channel: _Claim(*values) for channel, *values in c.execute(query)}
 
 
-def _written(c: Connection) -> set[str]:
+def _channels_with_writers(c: Connection) -> set[str]:
     """Channels that a registered binding writes, of whichever location."""
     definitions = c.execute(select(bindings.c.definition)).scalars()
     return {

@@ -16,10 +16,16 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from nova_assets.catalog.database_errors import FAILURES, Failure, Trouble, reason_of, trouble_of
+from nova_assets.catalog.database_errors import (
+    DATABASE_FAILURES,
+    DatabaseFailure,
+    DatabaseProblem,
+    classify_failure,
+    failure_message,
+)
 from nova_assets.catalog.postgres import PostgresBackend
 from nova_assets.catalog.sqlite import SqliteBackend
-from nova_assets.catalog.transaction import Backend, Began
+from nova_assets.catalog.transaction import DatabaseBackend, TransactionStart
 from nova_assets.errors import CatalogUnavailable, CommitOutcomeUnknown
 from nova_assets.masking import get_logger, mask_address, remember_secrets
 from nova_assets.settings import CATALOG_PATIENCE, CATALOG_TIMEOUT
@@ -28,30 +34,30 @@ T = TypeVar("T")
 
 log = get_logger("nova_assets.catalog")
 
-FIRST_CONTACT = 3.0
+FIRST_CONTACT_SECONDS = 3.0
 """Seconds for which a server is waited for that has not answered this process yet: its address may be wrong."""
 
 SAY_AFTER = 5.0
 """Seconds after which a person is told what is waited for."""
 
-LOCKS_FREED = 3.0
+LOCK_RELEASE_SECONDS = 3.0
 """Seconds in which a server is asked to end a transaction whose connection broke. Later its own limits end it."""
 
-CLOCK_KEPT = 10.0
+CLOCK_CACHE_SECONDS = 10.0
 """Seconds for which the database's time is known without asking again, between transactions."""
 
-RACES = 5
+MAX_RACE_ATTEMPTS = 5
 """How often a transaction is tried again when others add its rows first."""
 
 
-def pairs(c: Connection, query: Any) -> dict[Any, Any]:
+def query_as_dict(c: Connection, query: Any) -> dict[Any, Any]:
     """The rows of a query of two columns, as a dict."""
     return {row[0]: row[1] for row in c.execute(query)}
 
 
-def batched(of: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """So many at a time: as many as one statement may name."""
-    return (of[n : n + size] for n in range(0, len(of), size))
+    return (items[n : n + size] for n in range(0, len(items), size))
 
 
 def utc_now() -> datetime:
@@ -62,7 +68,7 @@ def utc_now() -> datetime:
 class _Attempt:
     """One attempt at a transaction, as far as it came."""
 
-    began: Began | None = None
+    start: TransactionStart | None = None
     committing: bool = False
     result: Any = None
 
@@ -85,41 +91,41 @@ class Database:
         clock: Callable[[], datetime] | None = None,
         *,
         patience: float = CATALOG_PATIENCE,
-        timeout: float = CATALOG_TIMEOUT,
+        statement_timeout: float = CATALOG_TIMEOUT,
     ) -> None:
         self.url = url
-        self.shown = mask_address(url)
+        self.masked_url = mask_address(url)
         remember_secrets(url)
         self.patience = patience
-        self.clock: Callable[[], datetime] = clock or self._clock
-        self.backend = _backend(url, self.shown, timeout)
+        self.clock: Callable[[], datetime] = clock or self._database_now
+        self.backend = _open_backend(url, self.masked_url, statement_timeout)
         self.engine = self.backend.engine
         self._current = threading.local()
-        self._latest: Began | None = None
+        self._latest_start: TransactionStart | None = None
         # A database in memory is one connection, whose transactions must not mix.
-        self._one_at_a_time: Any = threading.RLock() if self.backend.one_connection else nullcontext()
+        self._connection_lock: Any = threading.RLock() if self.backend.one_connection else nullcontext()
 
     @property
     def is_sqlite(self) -> bool:
         return isinstance(self.backend, SqliteBackend)
 
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Call ``work`` in a read transaction.
+    def read(self, callback: Callable[[Connection], T]) -> T:
+        """Call ``callback`` in a read transaction.
 
         Raises:
             CatalogUnavailable: the database cannot be used; the error names the cause.
         """
-        return self._tried(work, write=False)
+        return self._run_with_retries(callback, write=False)
 
     def write(
         self,
-        work: Callable[[Connection], T],
+        callback: Callable[[Connection], T],
         before_commit: Callable[[], None] | None = None,
         *,
         settled_by_caller: bool = False,
-        slow: bool = False,
+        no_timeout: bool = False,
     ) -> T:
-        """Call ``work`` in a write transaction, and commit it.
+        """Call ``callback`` in a write transaction, and commit it.
 
         When the connection is lost during COMMIT, the server is asked what became of the transaction (R7): it took, or
         it is tried again.
@@ -127,7 +133,7 @@ class Database:
         Args:
             before_commit: called when all is done but COMMIT.
             settled_by_caller: a lost COMMIT is told to the caller, who looks it up under a lock of its own.
-            slow: its statements may take as long as they need.
+            no_timeout: its statements may take as long as they need.
 
         Raises:
             CommitOutcomeUnknown: the connection was lost during COMMIT, and the caller settles, or the server could not
@@ -135,62 +141,64 @@ class Database:
             CatalogUnavailable: the database cannot be used; nothing was kept.
             ValueRefused: a value cannot be kept; nothing was kept.
         """
-        return self._tried(work, True, before_commit, settled_by_caller, slow)
+        return self._run_with_retries(callback, True, before_commit, settled_by_caller, no_timeout)
 
     def close(self) -> None:
         self.backend.close()
 
-    def _clock(self) -> datetime:
+    def _database_now(self) -> datetime:
         """What time it is, by the database's clock.
 
         It is known since the beginning of this thread's transaction, or the latest transaction of any thread. It is
         asked for where that is long ago.
         """
-        began: Began | None = getattr(self._current, "began", None)
-        if began is None and self._latest is not None and self._latest.age < CLOCK_KEPT:
-            began = self._latest
-        return self.read(lambda c: self._clock()) if began is None else began.now()
+        start: TransactionStart | None = getattr(self._current, "began", None)
+        if start is None and self._latest_start is not None and self._latest_start.age < CLOCK_CACHE_SECONDS:
+            start = self._latest_start
+        return self.read(lambda c: self._database_now()) if start is None else start.now()
 
-    def _tried(
+    def _run_with_retries(
         self,
-        work: Callable[[Connection], T],
+        callback: Callable[[Connection], T],
         write: bool,
         before_commit: Callable[[], None] | None = None,
         settled_by_caller: bool = False,
-        slow: bool = False,
+        no_timeout: bool = False,
     ) -> T:
-        waiting = _Waiting(self.shown, self.patience, self._latest is not None, self.backend)
+        retry_policy = _RetryPolicy(self.masked_url, self.patience, self._latest_start is not None, self.backend)
         while True:
             attempt = _Attempt()
             try:
-                return self._once(work, write, before_commit, slow, attempt)
-            except FAILURES as failure:
-                trouble = trouble_of(failure)
-                if trouble.kind == "lost" and attempt.began is not None and attempt.began.number is not None:
-                    took = self._settled(attempt, failure, settled_by_caller, partial(waiting.say, trouble))
-                    if took:
+                return self._run_once(callback, write, before_commit, no_timeout, attempt)
+            except DATABASE_FAILURES as failure:
+                problem = classify_failure(failure)
+                if problem.kind == "lost" and attempt.start is not None and attempt.start.transaction_id is not None:
+                    has_committed = self._find_lost_commit_outcome(
+                        attempt, failure, settled_by_caller, partial(retry_policy.log_waiting_once, problem)
+                    )
+                    if has_committed:
                         result: T = attempt.result
                         return result
-                if not waiting.again(trouble):
-                    raise waiting.error(trouble) from failure
+                if not retry_policy.sleep_before_retry(problem):
+                    raise retry_policy.final_error(problem) from failure
 
-    def _once(
+    def _run_once(
         self,
-        work: Callable[[Connection], T],
+        callback: Callable[[Connection], T],
         write: bool,
         before_commit: Callable[[], None] | None,
-        slow: bool,
+        no_timeout: bool,
         attempt: _Attempt,
     ) -> T:
-        options: dict[str, Any] = {"nova_write": write, **({} if write else self.backend.reads)}
-        outer = getattr(self._current, "began", None)
+        options: dict[str, Any] = {"nova_write": write, **({} if write else self.backend.read_options)}
+        outer_start = getattr(self._current, "began", None)
         try:
-            with self._one_at_a_time, self.engine.connect().execution_options(**options) as connection:
+            with self._connection_lock, self.engine.connect().execution_options(**options) as connection:
                 transaction = connection.begin()
                 try:
-                    attempt.began = self._current.began = self.backend.begin(connection, write, slow)
-                    self._latest = attempt.began
-                    result = work(connection)
+                    attempt.start = self._current.began = self.backend.begin_transaction(connection, write, no_timeout)
+                    self._latest_start = attempt.start
+                    result = callback(connection)
                     if before_commit is not None:
                         before_commit()
                     attempt.result, attempt.committing = result, write
@@ -200,111 +208,119 @@ class Database:
                     raise
                 return result
         finally:
-            self._current.began = outer
-            self.backend.finish()
+            self._current.began = outer_start
+            self.backend.on_transaction_end()
 
-    def _settled(self, attempt: _Attempt, failure: Failure, by_caller: bool, say: Callable[[float], None]) -> bool:
+    def _find_lost_commit_outcome(
+        self, attempt: _Attempt, failure: DatabaseFailure, settled_by_caller: bool, on_progress: Callable[[float], None]
+    ) -> bool:
         """Whether a write took whose connection was lost. One that is still open is ended, with its locks (R7).
 
         Args:
-            say: called with the seconds that are left, while the server cannot be asked.
+            on_progress: called with the seconds that are left, while the server cannot be asked.
 
         Raises:
             CommitOutcomeUnknown: nobody could tell, or the caller settles.
         """
-        assert attempt.began is not None
+        assert attempt.start is not None
         if not attempt.committing:  # nothing was kept: what is asked for is that its locks are free
-            self.backend.has_committed(attempt.began, time.monotonic() + LOCKS_FREED)
+            self.backend.has_committed(attempt.start, time.monotonic() + LOCK_RELEASE_SECONDS)
             return False
-        end = time.monotonic() + self.patience
-        while (took := self.backend.has_committed(attempt.began, min(end, time.monotonic() + SAY_AFTER))) is None:
-            if time.monotonic() >= end:
+        deadline = time.monotonic() + self.patience
+        while (
+            has_committed := self.backend.has_committed(attempt.start, min(deadline, time.monotonic() + SAY_AFTER))
+        ) is None:
+            if time.monotonic() >= deadline:
                 break
-            say(end - time.monotonic())
-        if took is not None and not by_caller:
-            return took
-        asked = "" if by_caller else f", and could not be asked within {self.patience:.0f} s whether it took"
+            on_progress(deadline - time.monotonic())
+        if has_committed is not None and not settled_by_caller:
+            return has_committed
+        unanswered_text = (
+            "" if settled_by_caller else f", and could not be asked within {self.patience:.0f} s whether it took"
+        )
         raise CommitOutcomeUnknown(
-            f"the connection to {self.shown} was lost during COMMIT{asked}",
-            found=reason_of(failure),
+            f"the connection to {self.masked_url} was lost during COMMIT{unanswered_text}",
+            found=failure_message(failure),
             expected="an answer of the catalog",
             next="look at what is there before it is done again: nova timeline CHANNEL, nova executions",
         ) from failure
 
 
-class _Waiting:
+class _RetryPolicy:
     """Whether and how long one transaction is tried again; says once what it waits for."""
 
-    def __init__(self, shown: str, patience: float, has_answered: bool, backend: Backend) -> None:
-        self.shown = shown
+    def __init__(self, masked_url: str, patience: float, has_connected_before: bool, backend: DatabaseBackend) -> None:
+        self.masked_url = masked_url
         self.patience = patience
         self.backend = backend
-        self.lost_patience = patience if has_answered else min(patience, FIRST_CONTACT)
-        self.began = time.monotonic()
-        self.lost_at: float | None = None
-        self.races = 0
-        self.said = False
+        self.reconnect_patience = patience if has_connected_before else min(patience, FIRST_CONTACT_SECONDS)
+        self.started_at = time.monotonic()
+        self.connection_lost_at: float | None = None
+        self.race_count = 0
+        self.has_logged = False
 
-    def again(self, trouble: Trouble) -> bool:
+    def sleep_before_retry(self, problem: DatabaseProblem) -> bool:
         """Whether to try again. Sleeps a moment before it says so."""
         now = time.monotonic()
-        if trouble.kind == "final":
+        if problem.kind == "final":
             return False
-        if trouble.kind == "raced":
-            self.races += 1
-            return self.races < RACES
-        if trouble.kind == "lost":
-            self.lost_at = now if self.lost_at is None else self.lost_at
-            until, pause = self.lost_at + self.lost_patience, random.uniform(0.05, 0.3)
+        if problem.kind == "raced":
+            self.race_count += 1
+            return self.race_count < MAX_RACE_ATTEMPTS
+        if problem.kind == "lost":
+            self.connection_lost_at = now if self.connection_lost_at is None else self.connection_lost_at
+            deadline, pause = self.connection_lost_at + self.reconnect_patience, random.uniform(0.05, 0.3)
         else:
-            until, pause = self.began + self.patience, random.uniform(0.005, 0.05)
-        if now > until:
+            deadline, pause = self.started_at + self.patience, random.uniform(0.005, 0.05)
+        if now > deadline:
             return False
-        if now - self.began > SAY_AFTER:
-            self.say(trouble, until - now)
+        if now - self.started_at > SAY_AFTER:
+            self.log_waiting_once(problem, deadline - now)
         time.sleep(pause)
         return True
 
-    def say(self, trouble: Trouble, rest: float) -> None:
+    def log_waiting_once(self, problem: DatabaseProblem, seconds_left: float) -> None:
         """Tell people once what is waited for, and for how many seconds more."""
-        if not self.said:
-            self.said = True
-            log.warning("%s", self._said(trouble, rest))
+        if not self.has_logged:
+            self.has_logged = True
+            log.warning("%s", self._waiting_message(problem, seconds_left))
 
-    def error(self, trouble: Trouble) -> Exception:
+    def final_error(self, problem: DatabaseProblem) -> Exception:
         """The error with which the waiting ends."""
-        waited = 0.0 if trouble.kind == "final" else time.monotonic() - self.began
-        return trouble.raised(self.shown, waited, self.backend.holder() if trouble.kind == "busy" else None)
+        waited_seconds = 0.0 if problem.kind == "final" else time.monotonic() - self.started_at
+        return problem.to_error(
+            self.masked_url, waited_seconds, self.backend.lock_holder() if problem.kind == "busy" else None
+        )
 
-    def _said(self, trouble: Trouble, rest: float) -> str:
-        holder = self.backend.holder() if trouble.kind == "busy" else None
-        because = f"{trouble.reason}; {holder} holds the lock" if holder else trouble.reason
-        return f"waiting for the catalog {self.shown} ({because}); gives up in {rest:.0f} s"
+    def _waiting_message(self, problem: DatabaseProblem, seconds_left: float) -> str:
+        holder = self.backend.lock_holder() if problem.kind == "busy" else None
+        cause = f"{problem.reason}; {holder} holds the lock" if holder else problem.reason
+        return f"waiting for the catalog {self.masked_url} ({cause}); gives up in {seconds_left:.0f} s"
 
 
-def _backend(url: str, shown: str, timeout: float) -> Backend:
+def _open_backend(url: str, masked_url: str, statement_timeout: float) -> DatabaseBackend:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite":
             return SqliteBackend(parsed)
         if parsed.get_backend_name() == "postgresql":
-            return PostgresBackend(parsed, shown, timeout)
+            return PostgresBackend(parsed, masked_url, statement_timeout)
     except (ArgumentError, NoSuchModuleError) as error:
         raise CatalogUnavailable(
-            f"the catalog's URL cannot be read: {shown}", found=str(error).split("\n")[0], expected=_URLS
+            f"the catalog's URL cannot be read: {masked_url}", found=str(error).split("\n")[0], expected=_EXPECTED_URLS
         ) from error
     except ValueError:  # of the port; its words may be part of a password
         raise CatalogUnavailable(
-            f"the catalog's URL cannot be read: {shown}", found="a port that is no number", expected=_URLS
+            f"the catalog's URL cannot be read: {masked_url}", found="a port that is no number", expected=_EXPECTED_URLS
         ) from None
     except ModuleNotFoundError as error:
         raise CatalogUnavailable(
             "the driver for PostgreSQL is not installed", found=str(error), next="pip install 'nova-assets[postgres]'"
         ) from error
-    raise CatalogUnavailable(f"the catalog is of an unknown kind: {shown}", expected=_URLS)
+    raise CatalogUnavailable(f"the catalog is of an unknown kind: {masked_url}", expected=_EXPECTED_URLS)
 
 
-_URLS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+_EXPECTED_URLS = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
 def _roll_back(transaction: Any) -> None:

@@ -25,28 +25,28 @@ class Firings:
         """A firing by its id."""
         query = select(firings).where(firings.c.id == firing_id)
         row = self.database.read(lambda c: c.execute(query).mappings().first())
-        return None if row is None else _firing(row)
+        return None if row is None else _firing_from_row(row)
 
     def firings(
-        self, binding: str | None = None, limit: int = 100, *, among: Sequence[str] | None = None
+        self, binding: str | None = None, limit: int = 100, *, among_bindings: Sequence[str] | None = None
     ) -> list[Firing]:
         """What has fired, latest first; of one binding, where one is named.
 
         Args:
-            among: bindings; of these only.
+            among_bindings: bindings; of these only.
         """
         query = select(firings).order_by(firings.c.at.desc(), firings.c.id).limit(limit)
         if binding is not None:
             query = query.where(firings.c.binding == binding)
-        if among is not None:
-            query = query.where(firings.c.binding.in_(among))
-        return [_firing(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+        if among_bindings is not None:
+            query = query.where(firings.c.binding.in_(among_bindings))
+        return [_firing_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def last_firing(self, binding: str, partition: str = WHOLE) -> Firing | None:
         """The latest firing of a binding, in one of its partitions."""
-        return self.database.read(lambda c: _last(c, binding, partition))
+        return self.database.read(lambda c: _latest_firing(c, binding, partition))
 
-    def requested(self, binding: str) -> frozenset[str]:
+    def partitions_with_open_firing(self, binding: str) -> frozenset[str]:
         """The partitions of a binding in which a firing is under way."""
         query = select(firings.c.partition).where(firings.c.binding == binding, firings.c.state == "requested")
         return frozenset(self.database.read(lambda c: c.execute(query).scalars().all()))
@@ -56,8 +56,8 @@ class Firings:
     ) -> Firing | None:
         """Record the firing after number ``after_n``; None when another did, or when that one is still under way."""
 
-        def work(c: Connection) -> Firing | None:
-            last = _last(c, binding, partition)
+        def insert_firing(c: Connection) -> Firing | None:
+            last = _latest_firing(c, binding, partition)
             if (last.n if last is not None else 0) != after_n or (last is not None and last.state == "requested"):
                 return None
             values = {
@@ -70,50 +70,50 @@ class Firings:
                 "why": why,
             }
             c.execute(insert(firings).values(id=uuid.uuid4().hex, at=self.database.clock(), **values))
-            return _last(c, binding, partition)
+            return _latest_firing(c, binding, partition)
 
         try:
-            return self.database.write(lambda c: _unless_raced(work, c))
-        except _Raced:
+            return self.database.write(lambda c: _call_or_raise_raced(insert_firing, c))
+        except _ConcurrentFiring:
             return None
 
     def retry_firing(self, firing_id: str, attempt: int) -> Firing | None:
         """Count one more run for a firing whose attempt ``attempt`` came to nothing; None when another did."""
 
-        def work(c: Connection) -> Firing | None:
-            same = (firings.c.id == firing_id, firings.c.attempt == attempt, firings.c.state == "requested")
-            if not c.execute(update(firings).where(*same).values(attempt=attempt + 1)).rowcount:
+        def increment_attempt(c: Connection) -> Firing | None:
+            conditions = (firings.c.id == firing_id, firings.c.attempt == attempt, firings.c.state == "requested")
+            if not c.execute(update(firings).where(*conditions).values(attempt=attempt + 1)).rowcount:
                 return None
-            return _firing(c.execute(select(firings).where(firings.c.id == firing_id)).mappings().one())
+            return _firing_from_row(c.execute(select(firings).where(firings.c.id == firing_id)).mappings().one())
 
-        return self.database.write(work)
+        return self.database.write(increment_attempt)
 
     def end_firing(self, firing_id: str, state: str, why: str = "") -> None:
         """It was committed or abandoned; one that has ended stays as it is."""
-        same = (firings.c.id == firing_id, firings.c.state == "requested")
+        conditions = (firings.c.id == firing_id, firings.c.state == "requested")
         values = {"state": state, **({"why": why} if why else {})}
-        self.database.write(lambda c: c.execute(update(firings).where(*same).values(**values)))
+        self.database.write(lambda c: c.execute(update(firings).where(*conditions).values(**values)))
 
 
-class _Raced(Exception):
+class _ConcurrentFiring(Exception):
     """Another process made the same firing."""
 
 
-def _unless_raced(work: Any, c: Connection) -> Firing | None:
+def _call_or_raise_raced(callback: Any, c: Connection) -> Firing | None:
     try:
-        found: Firing | None = work(c)
-        return found
+        firing: Firing | None = callback(c)
+        return firing
     except IntegrityError as error:
-        raise _Raced from error
+        raise _ConcurrentFiring from error
 
 
-def _last(c: Connection, binding: str, partition: str) -> Firing | None:
+def _latest_firing(c: Connection, binding: str, partition: str) -> Firing | None:
     query = select(firings).where(firings.c.binding == binding, firings.c.partition == partition)
     row = c.execute(query.order_by(firings.c.n.desc()).limit(1)).mappings().first()
-    return None if row is None else _firing(row)
+    return None if row is None else _firing_from_row(row)
 
 
-def _firing(row: RowMapping) -> Firing:
+def _firing_from_row(row: RowMapping) -> Firing:
     return Firing(
         row["id"],
         row["binding"],

@@ -7,21 +7,39 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, case, func, or_, select
 
-from nova_assets.catalog.block_rows import with_files
-from nova_assets.catalog.database import Database, batched, pairs
+from nova_assets.catalog.block_rows import load_blocks_with_files
+from nova_assets.catalog.database import Database, batched, query_as_dict
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.history_excerpts import Excerpt, Part, after, back_to, narrowed, newest, whole
-from nova_assets.catalog.tables import blocks, channels, commits, cursors, executions, numbers, pins, staged, steps
+from nova_assets.catalog.history_excerpts import (
+    HistoryExcerpt,
+    HistorySelection,
+    load_changes_excerpt,
+    load_excerpt_back_to,
+    load_full_excerpt,
+    load_newest_blocks,
+    scope_conditions,
+)
+from nova_assets.catalog.tables import (
+    blocks,
+    channels,
+    commit_numbers,
+    commits,
+    cursors,
+    executions,
+    pins,
+    staged_blocks,
+    steps,
+)
 from nova_assets.errors import VersionNotFound
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.channel_state import Cursor, PartitionState, Unread
-from nova_assets.model.merge import MergeModel, model_from_json
-from nova_assets.model.partitions import WHOLE, partition_values, scope_of, within
+from nova_assets.model.channel_state import Cursor, PartitionState, UnreadData
+from nova_assets.model.merge import MergeModel, merge_model_from_json
+from nova_assets.model.partitions import WHOLE, is_in_scope, partition_values, scope_for_columns
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import History, Instant, action_of
+from nova_assets.model.timeline import History, Instant, action_from_origins
 
-_AT_ONCE = 500
+_COMMITS_PER_QUERY = 500
 """Commits whose blocks are asked for in one statement."""
 
 
@@ -51,10 +69,10 @@ class Histories:
         Raises:
             ChannelNotFound, VersionNotFound.
         """
-        found = self.database.read(lambda c: self.history_in(c, channel, at, scope, since or 0, back_to or 0))
-        if found is None:
-            raise self.definitions.not_found(channel)
-        return found
+        result = self.database.read(lambda c: self.read_history(c, channel, at, scope, since or 0, back_to or 0))
+        if result is None:
+            raise self.definitions.channel_not_found_error(channel)
+        return result
 
     def blocks(self, channel: str, at: int | None = None, scope: str = WHOLE, limit: int | None = None) -> list[Block]:
         """The blocks that are there up to a number, newest first.
@@ -67,19 +85,21 @@ class Histories:
             ChannelNotFound, VersionNotFound.
         """
 
-        def work(c: Connection) -> list[Block] | None:
+        def read_newest(c: Connection) -> list[Block] | None:
             row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
             if row is None:
                 return None
             if at is not None and not 0 <= at <= row["head"]:
                 raise VersionNotFound.of(channel, at, row["head"])
             columns = Channel.from_json(row["definition"]).partition_columns
-            return newest(c, Part(channel, row["head"] if at is None else at, scope, columns), limit)
+            return load_newest_blocks(
+                c, HistorySelection(channel, row["head"] if at is None else at, scope, columns), limit
+            )
 
-        found = self.database.read(work)
-        if found is None:
-            raise self.definitions.not_found(channel)
-        return found
+        result = self.database.read(read_newest)
+        if result is None:
+            raise self.definitions.channel_not_found_error(channel)
+        return result
 
     def timeline(self, channel: str, limit: int | None = None) -> list[Instant]:
         """Instants, oldest first; those under way last.
@@ -91,20 +111,22 @@ class Histories:
             ChannelNotFound.
         """
         self.definitions.channel(channel)
-        found = self.database.read(lambda c: [*self._completed(c, channel, limit), *self._requested(c, channel)])
-        return found if limit is None else found[max(0, len(found) - limit) :]
+        instants = self.database.read(
+            lambda c: [*self._completed_instants(c, channel, limit), *self._requested_instants(c, channel)]
+        )
+        return instants if limit is None else instants[max(0, len(instants) - limit) :]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """How far each binding has read; the head of a cursor of some partitions is where these last changed."""
-        return self.database.read(lambda c: self.cursors_in(c, binding))
+        return self.database.read(lambda c: self.read_cursors(c, binding))
 
-    def positions(self, binding: str, partition: str = WHOLE) -> dict[tuple[str, str], int]:
+    def cursor_positions(self, binding: str, partition: str = WHOLE) -> dict[tuple[str, str], int]:
         """(channel, its partition) -> how far a binding has read it in a partition of its own."""
         query = select(cursors.c.channel, cursors.c.channel_partition, cursors.c.seq)
         query = query.where(cursors.c.binding == binding, cursors.c.partition == partition)
         return self.database.read(lambda c: {(r[0], r[1]): r[2] for r in c.execute(query)})
 
-    def lagging(self, channel: str, head: int) -> list[tuple[int, str]]:
+    def lagging_cursors(self, channel: str, head: int) -> list[tuple[int, str]]:
         """The cursors on a channel that stand between 0 and a number: each with its partition of the channel."""
         query = select(cursors.c.seq, cursors.c.channel_partition).distinct()
         query = query.where(cursors.c.channel == channel, cursors.c.seq > 0, cursors.c.seq < head)
@@ -112,7 +134,7 @@ class Histories:
 
     def has_consumers(self, channel: str) -> bool:
         """Whether somebody has consumed changes of the channel, or is about to (R10)."""
-        return self.database.read(lambda c: consumers(c, channel, None))
+        return self.database.read(lambda c: has_active_consumers(c, channel, None))
 
     def has_drops(self, channel: str) -> bool:
         """Whether a partition of the channel was dropped that some version still needs (R19)."""
@@ -123,23 +145,23 @@ class Histories:
     def partitions(self, channel: str, scope: str = WHOLE) -> list[PartitionState]:
         """The partitions of a channel in which there is something, by name."""
         self.definitions.channel(channel)
-        given = case((blocks.c.origin.not_in(("compact", "drop")), blocks.c.hi))
-        there = blocks.c.collected_at.is_(None)
-        sizes = (func.sum(case((there, n))) for n in (blocks.c.rows, blocks.c.bytes, 1))
-        query = select(blocks.c.partition, func.max(blocks.c.hi), func.max(given), *sizes)
-        query = query.where(blocks.c.channel == channel, *narrowed(scope)).group_by(blocks.c.partition)
+        updated_number = case((blocks.c.origin.not_in(("compact", "drop")), blocks.c.hi))
+        is_live = blocks.c.collected_at.is_(None)
+        sizes = (func.sum(case((is_live, n))) for n in (blocks.c.rows, blocks.c.bytes, 1))
+        query = select(blocks.c.partition, func.max(blocks.c.hi), func.max(updated_number), *sizes)
+        query = query.where(blocks.c.channel == channel, *scope_conditions(scope)).group_by(blocks.c.partition)
         rows = self.database.read(lambda c: c.execute(query).all())
-        found = [
+        states = [
             PartitionState(p, seq, int(n or 0), int(size or 0), int(count or 0), int(news or 0))
             for p, seq, news, n, size, count in rows
         ]
-        return sorted((p for p in found if within(p.partition, scope)), key=lambda p: p.partition)
+        return sorted((p for p in states if is_in_scope(p.partition, scope)), key=lambda p: p.partition)
 
-    def unread(self, channel: str, after: int, scope: str = WHOLE) -> Unread:
+    def unread(self, channel: str, after: int, scope: str = WHOLE) -> UnreadData:
         """What came to a channel's partitions within a scope after a number; neither compaction is news (R14), nor that
         retention has dropped something (R19)."""
         diff = blocks.alias("diff")
-        with_diff = select(diff.c.id).where(
+        same_change_delta = select(diff.c.id).where(
             diff.c.channel == blocks.c.channel,
             diff.c.partition == blocks.c.partition,
             diff.c.hi == blocks.c.hi,
@@ -152,37 +174,41 @@ class Histories:
             blocks.c.channel == channel,
             blocks.c.hi > after,
             blocks.c.origin.not_in(("compact", "drop")),
-            (blocks.c.kind == "delta") | ~with_diff.exists(),
-            *narrowed(scope),
+            (blocks.c.kind == "delta") | ~same_change_delta.exists(),
+            *scope_conditions(scope),
         )
         rows = self.database.read(lambda c: c.execute(query.group_by(blocks.c.partition)).all())
-        found = [r for r in rows if within(r[0], scope)]
-        counted, rows_in, bytes_in = (sum(int(r[n]) for r in found) for n in (1, 2, 3))
-        return Unread(counted, rows_in, bytes_in, min((r[4] for r in found), default=None))
+        rows_in_scope = [r for r in rows if is_in_scope(r[0], scope)]
+        block_count, rows_in, bytes_in = (sum(int(r[n]) for r in rows_in_scope) for n in (1, 2, 3))
+        return UnreadData(block_count, rows_in, bytes_in, min((r[4] for r in rows_in_scope), default=None))
 
-    def cursors_in(self, c: Connection, binding: str | None = None, of: Sequence[str] | None = None) -> list[Cursor]:
-        """The same within a transaction; those on some channels alone, where ``of`` names them."""
+    def read_cursors(
+        self, c: Connection, binding: str | None = None, channel_names: Sequence[str] | None = None
+    ) -> list[Cursor]:
+        """The same within a transaction; those on some channels alone, where ``channel_names`` names them."""
         query = select(cursors, channels.c.head).join(channels, channels.c.name == cursors.c.channel)
         query = query.order_by(cursors.c.binding, cursors.c.channel, cursors.c.partition, cursors.c.channel_partition)
         if binding is not None:
             query = query.where(cursors.c.binding == binding)
-        if of is not None:
-            query = query.where(cursors.c.channel.in_(of))
+        if channel_names is not None:
+            query = query.where(cursors.c.channel.in_(channel_names))
         rows = c.execute(query).mappings().all()
-        scoped: dict[str, set[tuple[str, ...]]] = {}
+        dimensions_by_channel: dict[str, set[tuple[str, ...]]] = {}
         for r in rows:
             if r["channel_partition"]:
-                scoped.setdefault(r["channel"], set()).add(tuple(partition_values(r["channel_partition"])))
-        heads = {channel: _heads(c, channel, columns) for channel, columns in scoped.items()}
-        found = []
+                dimensions_by_channel.setdefault(r["channel"], set()).add(
+                    tuple(partition_values(r["channel_partition"]))
+                )
+        heads = {channel: _heads_by_scope(c, channel, columns) for channel, columns in dimensions_by_channel.items()}
+        result = []
         for r in rows:
             scope, head = r["channel_partition"], r["head"]
             if scope:  # a cursor stands at the channel's head of its time, past the partition's own last change
                 head = max(heads[r["channel"]].get(scope, 0), r["seq"])
-            found.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"]))
-        return found
+            result.append(Cursor(r["binding"], r["channel"], r["seq"], head, r["partition"], scope, r["moved_at"]))
+        return result
 
-    def history_in(
+    def read_history(
         self, c: Connection, channel: str, at: int | None = None, scope: str = WHOLE, since: int = 0, oldest: int = 0
     ) -> History | None:
         """The same within a transaction; None where there is no such channel."""
@@ -194,32 +220,32 @@ class Histories:
         head = row["head"] if at is None else at
         schema = None if row["schema"] is None else Schema.from_json(row["schema"])
         if at is not None and at < row["head"] and schema is not None:
-            schema = schema_told(c, channel, at) or schema
+            schema = schema_at_number(c, channel, at) or schema
         definition = Channel.from_json(row["definition"])
-        part = Part(channel, head, scope, definition.partition_columns)
-        found = _excerpt(c, part, since, min(oldest, head))
+        selection = HistorySelection(channel, head, scope, definition.partition_columns)
+        loaded = _load_excerpt(c, selection, since, min(oldest, head))
         return History(
             channel,
             scope,
             head,
-            tuple(sorted(found.blocks, key=lambda b: (b.hi, b.kind, b.id))),
+            tuple(sorted(loaded.blocks, key=lambda b: (b.hi, b.kind, b.id))),
             schema,
             definition.merge,
-            numbers={p: tuple(sorted(n)) for p, n in found.numbers.items()},
+            numbers={p: tuple(sorted(n)) for p, n in loaded.numbers.items()},
             since=since or min(oldest, head),
-            last_merge=last_merge(c, channel, head),
-            floors=found.floors,
-            earlier=found.earlier,
+            last_merge=newest_merge_model(c, channel, head),
+            floors=loaded.floors,
+            earlier=loaded.earlier,
         )
 
-    def _completed(self, c: Connection, channel: str, limit: int | None) -> list[Instant]:
-        query = select(commits, numbers.c.seq).join(numbers, numbers.c.commit_id == commits.c.id)
-        query = query.where(numbers.c.channel == channel).order_by(numbers.c.seq.desc()).limit(limit)
+    def _completed_instants(self, c: Connection, channel: str, limit: int | None) -> list[Instant]:
+        query = select(commits, commit_numbers.c.seq).join(commit_numbers, commit_numbers.c.commit_id == commits.c.id)
+        query = query.where(commit_numbers.c.channel == channel).order_by(commit_numbers.c.seq.desc()).limit(limit)
         rows = c.execute(query).mappings().all()
-        added = _blocks_by(c, channel, blocks.c.commit_id, [r["id"] for r in rows])
-        given = [
+        added = _blocks_by_commit(c, channel, blocks.c.commit_id, [r["id"] for r in rows])
+        commit_instants = [
             Instant(
-                action_of(b.origin for b in added.get(r["id"], ())),
+                action_from_origins(b.origin for b in added.get(r["id"], ())),
                 "complete",
                 r["seq"],
                 r["at"],
@@ -230,27 +256,29 @@ class Histories:
             )
             for r in reversed(rows)
         ]
-        compact = self._upkeep(c, channel, "compact", limit)
-        collect = self._upkeep(c, channel, "collect", limit)
-        return _in_order(c, channel, [*given, *compact, *collect])
+        compaction_instants = self._maintenance_instants(c, channel, "compact", limit)
+        collection_instants = self._maintenance_instants(c, channel, "collect", limit)
+        return _sort_by_commit_order(c, channel, [*commit_instants, *compaction_instants, *collection_instants])
 
-    def _upkeep(
+    def _maintenance_instants(
         self, c: Connection, channel: str, action: Literal["compact", "collect"], limit: int | None
     ) -> list[Instant]:
         """Compactions or collections: commits that took no number."""
-        by = blocks.c.commit_id if action == "compact" else blocks.c.collected_by
-        such = blocks.c.origin == "compact" if action == "compact" else by.is_not(None)
-        query = select(commits).where(commits.c.id.in_(select(by).where(blocks.c.channel == channel, such)))
+        commit_column = blocks.c.commit_id if action == "compact" else blocks.c.collected_by
+        is_action = blocks.c.origin == "compact" if action == "compact" else commit_column.is_not(None)
+        query = select(commits).where(
+            commits.c.id.in_(select(commit_column).where(blocks.c.channel == channel, is_action))
+        )
         rows = c.execute(query.order_by(commits.c.at.desc(), commits.c.id.desc()).limit(limit)).mappings().all()
-        touched = _blocks_by(c, channel, by, [r["id"] for r in rows])
+        blocks_by_commit = _blocks_by_commit(c, channel, commit_column, [r["id"] for r in rows])
         return [
             Instant(action, "complete", max(b.hi for b in some), r["at"], r["id"], None, tuple(some), r["details"])
-            for r, some in ((r, touched[r["id"]]) for r in reversed(rows))
+            for r, some in ((r, blocks_by_commit[r["id"]]) for r in reversed(rows))
         ]
 
-    def _requested(self, c: Connection, channel: str) -> list[Instant]:
-        query = select(executions).join(staged, staged.c.execution_id == executions.c.id).distinct()
-        query = query.where(staged.c.channel == channel, executions.c.state == "running").order_by(
+    def _requested_instants(self, c: Connection, channel: str) -> list[Instant]:
+        query = select(executions).join(staged_blocks, staged_blocks.c.execution_id == executions.c.id).distinct()
+        query = query.where(staged_blocks.c.channel == channel, executions.c.state == "running").order_by(
             executions.c.started_at
         )
         return [
@@ -259,84 +287,88 @@ class Histories:
         ]
 
 
-def _in_order(c: Connection, channel: str, instants: list[Instant]) -> list[Instant]:
+def _sort_by_commit_order(c: Connection, channel: str, instants: list[Instant]) -> list[Instant]:
     """Instants in the order in which they were committed.
 
     Their times do not tell it: two processes read the database's clock over connections of different speed. Commits of
     catalogs that did not count steps yet come first, by their times.
     """
     positions: dict[str, int] = {}
-    for some in batched(sorted({i.commit_id for i in instants}), _AT_ONCE):
+    for batch in batched(sorted({i.commit_id for i in instants}), _COMMITS_PER_QUERY):
         query = select(steps.c.commit_id, func.min(steps.c.n)).where(steps.c.channel == channel)
-        positions |= pairs(c, query.where(steps.c.commit_id.in_(some)).group_by(steps.c.commit_id))
+        positions |= query_as_dict(c, query.where(steps.c.commit_id.in_(batch)).group_by(steps.c.commit_id))
     return sorted(instants, key=lambda i: (positions.get(i.commit_id, 0), i.at))
 
 
-def _blocks_by(c: Connection, channel: str, by: ColumnElement[Any], of: Sequence[str]) -> dict[str, list[Block]]:
+def _blocks_by_commit(
+    c: Connection, channel: str, commit_column: ColumnElement[Any], commit_ids: Sequence[str]
+) -> dict[str, list[Block]]:
     """Commit -> the blocks of a channel that it added, or collected; by number.
 
     Args:
-        by: the column that says so.
+        commit_column: the column that says so.
     """
-    found: dict[str, list[Block]] = {}
-    for some in batched(of, _AT_ONCE):
-        query = select(blocks, by.label("whose")).where(blocks.c.channel == channel, by.in_(some))
+    blocks_by_commit: dict[str, list[Block]] = {}
+    for batch in batched(commit_ids, _COMMITS_PER_QUERY):
+        query = select(blocks, commit_column.label("whose")).where(
+            blocks.c.channel == channel, commit_column.in_(batch)
+        )
         rows = c.execute(query.order_by(blocks.c.hi, blocks.c.kind, blocks.c.id)).mappings().all()
-        for row, block in zip(rows, with_files(c, rows), strict=True):
-            found.setdefault(row["whose"], []).append(block)
-    return found
+        for row, block in zip(rows, load_blocks_with_files(c, rows), strict=True):
+            blocks_by_commit.setdefault(row["whose"], []).append(block)
+    return blocks_by_commit
 
 
-def _excerpt(c: Connection, part: Part, since: int, oldest: int) -> Excerpt:
+def _load_excerpt(c: Connection, selection: HistorySelection, since: int, oldest: int) -> HistoryExcerpt:
     if since:
-        return after(c, part, since)
-    return back_to(c, part, oldest) if oldest else whole(c, part)
+        return load_changes_excerpt(c, selection, since)
+    return load_excerpt_back_to(c, selection, oldest) if oldest else load_full_excerpt(c, selection)
 
 
-def _heads(c: Connection, channel: str, columns: set[tuple[str, ...]]) -> dict[str, int]:
+def _heads_by_scope(c: Connection, channel: str, dimensions: set[tuple[str, ...]]) -> dict[str, int]:
     """Scope -> the number of its last change, for the scopes of these dimensions."""
-    newest = select(blocks.c.partition, func.max(blocks.c.hi)).where(blocks.c.channel == channel)
-    found: dict[str, int] = {}
-    for partition, hi in c.execute(newest.group_by(blocks.c.partition)):
-        for some in columns:
-            scope = scope_of(some, partition)
-            found[scope] = max(found.get(scope, 0), hi)
-    return found
+    newest_numbers = select(blocks.c.partition, func.max(blocks.c.hi)).where(blocks.c.channel == channel)
+    head_by_scope: dict[str, int] = {}
+    for partition, hi in c.execute(newest_numbers.group_by(blocks.c.partition)):
+        for scope_dimensions in dimensions:
+            scope = scope_for_columns(scope_dimensions, partition)
+            head_by_scope[scope] = max(head_by_scope.get(scope, 0), hi)
+    return head_by_scope
 
 
-def schema_told(c: Connection, channel: str, at: int) -> Schema | None:
+def schema_at_number(c: Connection, channel: str, at: int) -> Schema | None:
     """The schema of a number (R18): that of the newest block up to it, where a delta tells one."""
-    newest = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
+    newest_blocks = select(blocks.c.schema, blocks.c.kind, blocks.c.merge).where(
         blocks.c.channel == channel, blocks.c.hi <= at, blocks.c.origin != "compact"
     )
-    newest = newest.order_by(blocks.c.hi.desc())
-    for some in (newest.limit(20), newest):
-        for schema, kind, merge in c.execute(some):
+    newest_blocks = newest_blocks.order_by(blocks.c.hi.desc())
+    for query in (newest_blocks.limit(20), newest_blocks):
+        for schema, kind, merge in c.execute(query):
             if kind == "base" or merge["kind"] != "custom":
                 return Schema.from_json(schema)
     return None
 
 
-def last_merge(c: Connection, channel: str, head: int) -> MergeModel | None:
+def newest_merge_model(c: Connection, channel: str, head: int) -> MergeModel | None:
     """The model of the newest block that was given up to a number."""
-    given = blocks.c.origin.not_in(("compact", "drop"))
-    query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, given)
-    found = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
-    return None if found is None else model_from_json(found)
+    is_update = blocks.c.origin.not_in(("compact", "drop"))
+    query = select(blocks.c.merge).where(blocks.c.channel == channel, blocks.c.hi <= head, is_update)
+    merge_json = c.execute(query.order_by(blocks.c.hi.desc()).limit(1)).scalar()
+    return None if merge_json is None else merge_model_from_json(merge_json)
 
 
-def consumers(c: Connection, channel: str, own_execution: str | None) -> bool:
+def has_active_consumers(c: Connection, channel: str, excluded_execution_id: str | None) -> bool:
     """Whether a cursor on the channel stands above 0, or a live execution is about to set one."""
-    moved = select(cursors.c.binding).where(cursors.c.channel == channel, cursors.c.seq > 0).limit(1)
-    if c.execute(moved).first() is not None:
+    moved_cursors = select(cursors.c.binding).where(cursors.c.channel == channel, cursors.c.seq > 0).limit(1)
+    if c.execute(moved_cursors).first() is not None:
         return True
     # Those that live are few, whatever was pinned in former times.
-    alive = select(executions.c.id).where(
+    live_executions = select(executions.c.id).where(
         executions.c.binding.is_not(None),  # a reader's pin moves no cursor
         executions.c.state.in_(["running", "failed"]),
     )
-    if own_execution is not None:
-        alive = alive.where(executions.c.id != own_execution)
-    live = select(pins.c.channel).where(pins.c.execution_id.in_(alive), pins.c.channel == channel)
-    live = live.where(pins.c.cursor.is_not(None), or_(pins.c.cursor > 0, pins.c.head > 0))
-    return c.execute(live.limit(1)).first() is not None
+    if excluded_execution_id is not None:
+        live_executions = live_executions.where(executions.c.id != excluded_execution_id)
+    live_pins = select(pins.c.channel).where(pins.c.execution_id.in_(live_executions), pins.c.channel == channel)
+    live_pins = live_pins.where(pins.c.cursor.is_not(None), or_(pins.c.cursor > 0, pins.c.head > 0))
+    return c.execute(live_pins.limit(1)).first() is not None

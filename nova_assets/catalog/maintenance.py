@@ -9,51 +9,53 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
-from nova_assets.catalog.database import Database, batched, pairs
+from nova_assets.catalog.database import Database, batched, query_as_dict
 from nova_assets.catalog.history import Histories
 from nova_assets.catalog.tables import (
     bindings,
     blocks,
     channels,
+    commit_numbers,
     commits,
     cursors,
-    editions,
     executions,
     files,
-    numbers,
     pins,
-    staged,
+    published_versions,
+    staged_blocks,
 )
-from nova_assets.catalog.timeline_reads import whole_in
-from nova_assets.catalog.timeline_steps import put_step
+from nova_assets.catalog.timeline_reads import read_history_of_partitions
+from nova_assets.catalog.timeline_steps import append_step
 from nova_assets.model.block import Block
-from nova_assets.model.maintenance import Collection, Facts, Held, Reader
-from nova_assets.plan.garbage_collection import collectable, judge
+from nova_assets.model.maintenance import Collection, ConsumerPosition, PinnedRead, RetentionState
+from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
 
-_MANY = 500
+_ITEMS_PER_QUERY = 500
 
 
-class Upkeep:
+class Maintenance:
     """Collection (R15): metadata first, files second."""
 
     def __init__(self, database: Database, histories: Histories) -> None:
         self.database = database
         self.histories = histories
 
-    def upkeep(self, channel: str, retain: float = 0.0, partitions: Sequence[str] | None = None) -> Facts:
+    def retention_state(
+        self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None
+    ) -> RetentionState:
         """Everything that decides what of a channel is held.
 
         Args:
-            retain: seconds for which old versions are kept for time travel.
+            retain_seconds: seconds for which old versions are kept for time travel.
             partitions: with the blocks of these alone.
 
         Raises:
             ChannelNotFound.
         """
         self.histories.definitions.channel(channel)
-        return self.database.read(lambda c: self.facts_in(c, channel, retain, partitions))
+        return self.database.read(lambda c: self.read_retention_state(c, channel, retain_seconds, partitions))
 
-    def collect(self, channel: str, retain: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
+    def collect(self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
         """Mark every block that nobody holds: from now on no plan uses it. What is held is judged under the channel's
         lock, so that no base comes in between.
 
@@ -62,127 +64,164 @@ class Upkeep:
         """
         self.histories.definitions.channel(channel)
 
-        def work(c: Connection) -> Collection:
+        def collect_blocks(c: Connection) -> Collection:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
-            found = collectable(judge(self.facts_in(c, channel, retain, partitions)))
-            if not found:
+            collectable_blocks = blocks_to_collect(
+                retention_verdicts(self.read_retention_state(c, channel, retain_seconds, partitions))
+            )
+            if not collectable_blocks:
                 return Collection(channel, ())
-            return mark_collected(c, channel, found, {"collected": len(found)}, self.database.clock())
+            return mark_collected(
+                c, channel, collectable_blocks, {"collected": len(collectable_blocks)}, self.database.clock()
+            )
 
-        return self.database.write(work)
+        return self.database.write(collect_blocks)
 
-    def deletable(self, grace: float) -> list[tuple[str, str]]:
+    def deletable_files(self, deletion_delay: float) -> list[tuple[str, str]]:
         """(block, path) of files that may be deleted: their block was collected that many seconds ago, neither a block
         that is there nor anything that is staged lists them, too, nobody lives who had pinned the channel before, and
         no table shows an edition from before: these may have been planned with, or listed there."""
-        before = self.database.clock() - timedelta(seconds=grace)
-        other, of = files.alias("other"), blocks.alias("of")
-        shared = exists().where(other.c.path == files.c.path, other.c.block_id == of.c.id, of.c.collected_at.is_(None))
-        waiting = exists().where(other.c.path == files.c.path, other.c.block_id == of.c.id, of.c.collected_at >= before)
-        planned = exists().where(
+        collected_before = self.database.clock() - timedelta(seconds=deletion_delay)
+        other_files, other_blocks = files.alias("other"), blocks.alias("of")
+        in_live_block = exists().where(
+            other_files.c.path == files.c.path,
+            other_files.c.block_id == other_blocks.c.id,
+            other_blocks.c.collected_at.is_(None),
+        )
+        recently_collected = exists().where(
+            other_files.c.path == files.c.path,
+            other_files.c.block_id == other_blocks.c.id,
+            other_blocks.c.collected_at >= collected_before,
+        )
+        in_running_plan = exists().where(
             pins.c.channel == blocks.c.channel,
             pins.c.execution_id == executions.c.id,
             executions.c.state == "running",
             executions.c.started_at <= blocks.c.collected_at,
         )
-        listed = exists().where(
-            other.c.path == files.c.path,  # a file may have been kept from block to block
-            other.c.block_id == of.c.id,
-            editions.c.channel == of.c.channel,
-            editions.c.at <= of.c.collected_at,
+        in_published_version = exists().where(
+            other_files.c.path == files.c.path,  # a file may have been kept from block to block
+            other_files.c.block_id == other_blocks.c.id,
+            published_versions.c.channel == other_blocks.c.channel,
+            published_versions.c.at <= other_blocks.c.collected_at,
         )
         query = select(files.c.block_id, files.c.path).join(blocks, blocks.c.id == files.c.block_id)
         query = query.where(
-            blocks.c.collected_at.is_not(None), blocks.c.collected_at < before, ~shared, ~waiting, ~planned, ~listed
+            blocks.c.collected_at.is_not(None),
+            blocks.c.collected_at < collected_before,
+            ~in_live_block,
+            ~recently_collected,
+            ~in_running_plan,
+            ~in_published_version,
         )
 
-        def work(c: Connection) -> list[tuple[str, str]]:
-            found = [(block, path) for block, path in c.execute(query.order_by(files.c.path))]
-            if not found:
+        def read_deletable(c: Connection) -> list[tuple[str, str]]:
+            candidates = [(block, path) for block, path in c.execute(query.order_by(files.c.path))]
+            if not candidates:
                 return []
-            kept = {f["path"] for m in c.execute(select(staged.c.manifest)).scalars() if m for f in m["files"]}
-            return [(block, path) for block, path in found if path not in kept]
+            staged_paths = {
+                f["path"] for m in c.execute(select(staged_blocks.c.manifest)).scalars() if m for f in m["files"]
+            }
+            return [(block, path) for block, path in candidates if path not in staged_paths]
 
-        return self.database.read(work)
+        return self.database.read(read_deletable)
 
-    def deleted(self, gone: Iterable[tuple[str, str]]) -> None:
+    def delete_file_records(self, deleted_files: Iterable[tuple[str, str]]) -> None:
         """These files are gone."""
-        paths = sorted({path for _, path in gone})
+        paths = sorted({path for _, path in deleted_files})
 
-        def work(c: Connection) -> None:
+        def delete_rows(c: Connection) -> None:
             collected = select(blocks.c.id).where(blocks.c.collected_at.is_not(None))
-            for some in batched(paths, _MANY):
-                c.execute(delete(files).where(files.c.path.in_(some), files.c.block_id.in_(collected)))
+            for batch in batched(paths, _ITEMS_PER_QUERY):
+                c.execute(delete(files).where(files.c.path.in_(batch), files.c.block_id.in_(collected)))
 
         if paths:
-            self.database.write(work)
+            self.database.write(delete_rows)
 
-    def reads_of_all(self, channel: str) -> int:
+    def count_full_reads(self, channel: str) -> int:
         """How many executions have read the channel whole since its newest base came: what a base would have saved
         them (R14)."""
 
-        def work(c: Connection) -> int:
+        def count_full_reads(c: Connection) -> int:
             newest = select(func.max(commits.c.at)).join(blocks, blocks.c.commit_id == commits.c.id)
-            since = c.execute(newest.where(blocks.c.channel == channel, blocks.c.kind == "base")).scalar()
-            who = [name for name, modes in _modes(c, channel).items() if modes & {"all", "old", "changes", "matching"}]
-            query = select(func.count()).select_from(commits).where(commits.c.binding.in_(who))
-            if since is not None:
-                query = query.where(commits.c.at > since)
+            base_committed_at = c.execute(newest.where(blocks.c.channel == channel, blocks.c.kind == "base")).scalar()
+            reading_bindings = [
+                name
+                for name, modes in _read_modes_by_binding(c, channel).items()
+                if modes & {"all", "old", "changes", "matching"}
+            ]
+            query = select(func.count()).select_from(commits).where(commits.c.binding.in_(reading_bindings))
+            if base_committed_at is not None:
+                query = query.where(commits.c.at > base_committed_at)
             return int(c.execute(query).scalar() or 0)
 
-        return self.database.read(work)
+        return self.database.read(count_full_reads)
 
-    def facts_in(self, c: Connection, channel: str, retain: float, partitions: Sequence[str] | None = None) -> Facts:
+    def read_retention_state(
+        self, c: Connection, channel: str, retain_seconds: float, partitions: Sequence[str] | None = None
+    ) -> RetentionState:
         """The same within a transaction."""
-        history = self.histories.history_in(c, channel) if partitions is None else whole_in(c, channel, partitions)
+        history = (
+            self.histories.read_history(c, channel)
+            if partitions is None
+            else read_history_of_partitions(c, channel, partitions)
+        )
         assert history is not None
         bases = bool(c.execute(select(channels.c.bases).where(channels.c.name == channel)).scalar())
-        keep = self._kept_from(c, channel, self.database.clock() - timedelta(seconds=retain)) if retain > 0 else None
-        return Facts(history, tuple(_readers(c, channel)), tuple(self._pins(c, channel)), bases, keep)
+        keep_from = (
+            self._number_at_time(c, channel, self.database.clock() - timedelta(seconds=retain_seconds))
+            if retain_seconds > 0
+            else None
+        )
+        return RetentionState(
+            history, tuple(_read_channel_readers(c, channel)), tuple(self._active_pins(c, channel)), bases, keep_from
+        )
 
-    def _kept_from(self, c: Connection, channel: str, moment: datetime) -> int:
+    def _number_at_time(self, c: Connection, channel: str, moment: datetime) -> int:
         """The number that the channel was at then."""
-        query = select(func.max(numbers.c.seq)).join(commits, commits.c.id == numbers.c.commit_id)
-        return int(c.execute(query.where(numbers.c.channel == channel, commits.c.at <= moment)).scalar() or 0)
+        query = select(func.max(commit_numbers.c.seq)).join(commits, commits.c.id == commit_numbers.c.commit_id)
+        return int(c.execute(query.where(commit_numbers.c.channel == channel, commits.c.at <= moment)).scalar() or 0)
 
-    def _pins(self, c: Connection, channel: str) -> Iterable[Held]:
-        pinned = (pins.c.head, pins.c.cursor, pins.c.partition, pins.c.has_run)
-        live = select(executions.c.id, executions.c.binding, *pinned)
+    def _active_pins(self, c: Connection, channel: str) -> Iterable[PinnedRead]:
+        pin_columns = (pins.c.head, pins.c.cursor, pins.c.partition, pins.c.has_run)
+        live = select(executions.c.id, executions.c.binding, *pin_columns)
         live = live.join(pins, pins.c.execution_id == executions.c.id).where(pins.c.channel == channel)
         # Also while its lease has run out: until it is aborted, it may be renewed, and commit (decision 0001).
         for row in c.execute(live.where(executions.c.state.in_(["running", "failed"]))).mappings():
-            who = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
-            yield Held(who, row["head"], row["cursor"], row["partition"], row["has_run"])
+            holder = f"execution {row['id'][:8]} of {row['binding'] or 'an insert or reader'}"
+            yield PinnedRead(holder, row["head"], row["cursor"], row["partition"], row["has_run"])
 
 
 def mark_collected(
-    c: Connection, channel: str, found: Sequence[Block], details: Mapping[str, int], now: datetime
+    c: Connection, channel: str, collected_blocks: Sequence[Block], details: Mapping[str, int], now: datetime
 ) -> Collection:
     """Mark blocks as collected, inside a transaction that holds the channel's row."""
     commit = uuid.uuid4().hex
-    of = {"heads": {}, "consumed": {}, "details": dict(details)}
-    c.execute(insert(commits).values(id=commit, execution_id=commit, binding=None, at=now, **of))
-    for some in batched([b.id for b in found], _MANY):
-        c.execute(update(blocks).where(blocks.c.id.in_(some)).values(collected_at=now, collected_by=commit))
-    put_step(c, channel, "collect", commit, now)
-    return Collection(channel, tuple(found), commit)
+    commit_fields = {"heads": {}, "consumed": {}, "details": dict(details)}
+    c.execute(insert(commits).values(id=commit, execution_id=commit, binding=None, at=now, **commit_fields))
+    for batch in batched([b.id for b in collected_blocks], _ITEMS_PER_QUERY):
+        c.execute(update(blocks).where(blocks.c.id.in_(batch)).values(collected_at=now, collected_by=commit))
+    append_step(c, channel, "collect", commit, now)
+    return Collection(channel, tuple(collected_blocks), commit)
 
 
-def _readers(c: Connection, channel: str) -> Iterable[Reader]:
-    modes = _modes(c, channel)
+def _read_channel_readers(c: Connection, channel: str) -> Iterable[ConsumerPosition]:
+    modes_by_binding = _read_modes_by_binding(c, channel)
     for row in c.execute(select(cursors).where(cursors.c.channel == channel)).mappings():
         binding = row["binding"]
         # Of an asset of somebody's own it is not known what it reads; so it may read what was there before.
-        old = binding not in modes or bool(modes[binding] & {"old", "changes"})
-        of = f" for {row['partition']}" if row["partition"] else ""
-        yield Reader(f"{binding}{of}", row["seq"], row["channel_partition"], old, has_run=True)
+        reads_old = binding not in modes_by_binding or bool(modes_by_binding[binding] & {"old", "changes"})
+        partition_text = f" for {row['partition']}" if row["partition"] else ""
+        yield ConsumerPosition(
+            f"{binding}{partition_text}", row["seq"], row["channel_partition"], reads_old, has_run=True
+        )
 
 
-def _modes(c: Connection, channel: str) -> dict[str, set[str]]:
+def _read_modes_by_binding(c: Connection, channel: str) -> dict[str, set[str]]:
     """Registered binding -> the modes in which its tasks read the channel."""
-    found: dict[str, set[str]] = {}
-    definitions: dict[str, Any] = pairs(c, select(bindings.c.name, bindings.c.definition))
+    modes_by_binding: dict[str, set[str]] = {}
+    definitions: dict[str, Any] = query_as_dict(c, select(bindings.c.name, bindings.c.definition))
     for name, definition in definitions.items():
         ports = {port for port, bound in definition["channels"].items() if bound == channel}
-        found[name] = {e["mode"] for t in definition["tasks"] for e in t["consumes"] if e["port"] in ports}
-    return found
+        modes_by_binding[name] = {e["mode"] for t in definition["tasks"] for e in t["consumes"] if e["port"] in ports}
+    return modes_by_binding

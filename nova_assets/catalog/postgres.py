@@ -19,18 +19,18 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from nova_assets.catalog.database_errors import OptionIgnored, Standby, trouble_of
+from nova_assets.catalog.database_errors import ConnectionOptionIgnored, ServerIsStandby, classify_failure
 from nova_assets.catalog.tables import EPOCH
-from nova_assets.catalog.transaction import Began
+from nova_assets.catalog.transaction import TransactionStart
 from nova_assets.errors import CatalogUnavailable
 
-IDLE = 300.0
+IDLE_TIMEOUT = 300.0
 """Seconds after which the server ends a transaction whose client sends nothing."""
 
-LOCK = 5.0
+LOCK_TIMEOUT = 5.0
 """Seconds after which a lock that is not granted is asked for again, by a new transaction."""
 
-_BEGIN = text("""
+_BEGIN_QUERY = text("""
     SELECT pg_is_in_recovery(), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_backend_pid(),
       CASE WHEN :write AND NOT pg_is_in_recovery() THEN txid_current() END,
       set_config('statement_timeout', coalesce(nullif(current_setting('statement_timeout'), '0'), :statement), true),
@@ -40,163 +40,167 @@ _BEGIN = text("""
       current_setting('search_path')""")
 """Limits that the role, the database or the URL's options set are kept."""
 
-_STATUS = text("SELECT txid_status(:number)")
-_END = text("""
+_STATUS_QUERY = text("SELECT txid_status(:number)")
+_TERMINATE_QUERY = text("""
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE pid = :session AND backend_xid::text::bigint = :number % 4294967296""")
 
-_NOT_FOR_URLS = ("autocommit", "row_factory", "cursor_factory", "context")
+_FORBIDDEN_URL_PARAMETERS = ("autocommit", "row_factory", "cursor_factory", "context")
 
 
 class PostgresBackend:
     """One PostgreSQL database.
 
     Args:
-        timeout: seconds that one statement may take. One that is not answered a little later counts as lost.
+        statement_timeout: seconds that one statement may take. One that is not answered a little later counts as lost.
     """
 
     one_connection = False
 
-    def __init__(self, url: URL, shown: str, timeout: float) -> None:
-        self.timeout = timeout
+    def __init__(self, url: URL, masked_url: str, statement_timeout: float) -> None:
+        self.statement_timeout = statement_timeout
         # What is read in one transaction is of one moment, as it is in SQLite.
-        self.reads: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
-        self.engine = _engine(url, shown)
-        self.search_path = _search_path(url)
-        self.watch = Watch(timeout + min(timeout / 2, 5.0))
+        self.read_options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
+        self.engine = _create_engine(url, masked_url)
+        self.search_path = _requested_search_path(url)
+        self.watchdog = StatementWatchdog(statement_timeout + min(statement_timeout / 2, 5.0))
         for name in ("before_cursor_execute", "commit", "rollback"):
-            event.listen(self.engine, name, self._sent)
-        event.listen(self.engine, "after_cursor_execute", self._answered)
+            event.listen(self.engine, name, self._on_statement_sent)
+        event.listen(self.engine, "after_cursor_execute", self._on_statement_answered)
 
-    def begin(self, c: Connection, write: bool, slow: bool) -> Began:
+    def begin_transaction(self, c: Connection, write: bool, no_timeout: bool) -> TransactionStart:
         """Set the limits of the transaction, and learn what time it is and how the transaction is called.
 
         Raises:
             Standby: the server is a read-only standby.
             OptionIgnored: the connection has another ``search_path`` than the URL asks for.
         """
-        milliseconds = 0 if slow else int(self.timeout * 1000)
-        c.info["nova_slow"] = slow
+        milliseconds = 0 if no_timeout else int(self.statement_timeout * 1000)
+        c.info["nova_slow"] = no_timeout
         limits = {
             "statement": f"{milliseconds}ms",
-            "lock": f"{0 if slow else int(min(self.timeout / 2, LOCK) * 1000)}ms",
-            "idle": f"{int(IDLE * 1000)}ms",
+            "lock": f"{0 if no_timeout else int(min(self.statement_timeout / 2, LOCK_TIMEOUT) * 1000)}ms",
+            "idle": f"{int(IDLE_TIMEOUT * 1000)}ms",
         }
-        row = c.execute(_BEGIN, {"write": write, **limits}).one()
+        row = c.execute(_BEGIN_QUERY, {"write": write, **limits}).one()
         if row[0]:
             c.invalidate()
-            raise Standby("the server is a standby in recovery, whose data may be old")
-        if self.search_path is not None and _schemas(row[7]) != _schemas(self.search_path):
+            raise ServerIsStandby("the server is a standby in recovery, whose data may be old")
+        if self.search_path is not None and _parse_search_path(row[7]) != _parse_search_path(self.search_path):
             c.invalidate()
-            raise OptionIgnored(f"search_path is {row[7]!r}, and not {self.search_path!r}")
-        return Began(EPOCH + timedelta(microseconds=row[1]), row[2], row[3])
+            raise ConnectionOptionIgnored(f"search_path is {row[7]!r}, and not {self.search_path!r}")
+        return TransactionStart(EPOCH + timedelta(microseconds=row[1]), row[2], row[3])
 
-    def has_committed(self, began: Began, until: float) -> bool | None:
+    def has_committed(self, start: TransactionStart, deadline: float) -> bool | None:
         """Ask the server what became of a transaction (R7). One that is still open after a second is ended."""
-        patient = time.monotonic() + 1.0
+        terminate_after = time.monotonic() + 1.0
         while True:
             try:
                 with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as c:
-                    status = c.execute(_STATUS, {"number": began.number}).scalar()
+                    status = c.execute(_STATUS_QUERY, {"number": start.transaction_id}).scalar()
                     if status != "in progress":
                         return None if status is None else status == "committed"
-                    if time.monotonic() > patient:
-                        c.execute(_END, {"session": began.session, "number": began.number})
+                    if time.monotonic() > terminate_after:
+                        c.execute(
+                            _TERMINATE_QUERY, {"session": start.server_process_id, "number": start.transaction_id}
+                        )
             except SQLAlchemyError as error:
-                if trouble_of(error).kind != "lost":
+                if classify_failure(error).kind != "lost":
                     return None
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 return None
             time.sleep(0.1)
 
-    def holder(self) -> str | None:
+    def lock_holder(self) -> str | None:
         """Not known without asking the server, which is busy."""
         return None
 
-    def finish(self) -> None:
+    def on_transaction_end(self) -> None:
         """The transaction of this thread has ended, one way or the other."""
-        self.watch.answered()
+        self.watchdog.statement_answered()
 
     def close(self) -> None:
-        self.watch.close()
+        self.watchdog.close()
         self.engine.dispose()
 
-    def _sent(self, c: Connection, *rest: Any) -> None:
+    def _on_statement_sent(self, c: Connection, *rest: Any) -> None:
         if not c.invalidated and not c.info.get("nova_slow"):
-            self.watch.sent(_socket_of(c))
+            self.watchdog.statement_sent(_socket_number(c))
 
-    def _answered(self, c: Connection, *rest: Any) -> None:
-        self.watch.answered()
+    def _on_statement_answered(self, c: Connection, *rest: Any) -> None:
+        self.watchdog.statement_answered()
 
 
-class Watch:
+class StatementWatchdog:
     """Cuts connections whose server does not answer: a statement that is never answered ends as a lost connection.
 
     One thread looks at the statements of all others. A thread has one statement under way at a time.
 
     Args:
-        silence: seconds after which a statement counts as never answered.
+        timeout: seconds after which a statement counts as never answered.
     """
 
-    def __init__(self, silence: float) -> None:
-        self.silence = silence
-        self._under_way: dict[int, tuple[float, int]] = {}
-        self._changed = threading.Condition()
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._pending_statements: dict[int, tuple[float, int]] = {}
+        self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._process = 0
+        self._process_id = 0
         self._closed = False
 
-    def sent(self, number: int | None) -> None:
+    def statement_sent(self, socket_number: int | None) -> None:
         """This thread has sent a statement over the socket of that number."""
-        if number is None:
+        if socket_number is None:
             return
-        with self._changed:
-            self._under_way[threading.get_ident()] = (time.monotonic() + self.silence, number)
-            if self._thread is None or self._process != os.getpid():
-                self._process = os.getpid()
-                self._thread = threading.Thread(target=self._look, name="nova-catalog-watch", daemon=True)
+        with self._condition:
+            self._pending_statements[threading.get_ident()] = (time.monotonic() + self.timeout, socket_number)
+            if self._thread is None or self._process_id != os.getpid():
+                self._process_id = os.getpid()
+                self._thread = threading.Thread(
+                    target=self._close_silent_connections, name="nova-catalog-watch", daemon=True
+                )
                 self._thread.start()
 
-    def answered(self) -> None:
+    def statement_answered(self) -> None:
         """The statement of this thread was answered, or failed."""
-        with self._changed:
-            self._under_way.pop(threading.get_ident(), None)
+        with self._condition:
+            self._pending_statements.pop(threading.get_ident(), None)
 
     def close(self) -> None:
-        with self._changed:
+        with self._condition:
             self._closed = True
-            self._changed.notify()
+            self._condition.notify()
 
-    def _look(self) -> None:
-        with self._changed:
+    def _close_silent_connections(self) -> None:
+        with self._condition:
             while not self._closed:
                 now = time.monotonic()
-                for thread, (deadline, number) in list(self._under_way.items()):
+                for thread, (deadline, socket_number) in list(self._pending_statements.items()):
                     if deadline < now:
-                        del self._under_way[thread]
-                        _cut(number)
-                self._changed.wait(min(self.silence / 4, 1.0))
+                        del self._pending_statements[thread]
+                        _shut_down_socket(socket_number)
+                self._condition.wait(min(self.timeout / 4, 1.0))
 
 
-def _socket_of(c: Connection) -> int | None:
+def _socket_number(c: Connection) -> int | None:
     with suppress(Exception):  # it is closed
         return int(c.connection.driver_connection.pgconn.socket)  # type: ignore[union-attr]
     return None
 
 
-def _cut(number: int) -> None:
+def _shut_down_socket(socket_number: int) -> None:
     with suppress(OSError):
-        cut = socket.socket(fileno=os.dup(number))
+        duplicate = socket.socket(fileno=os.dup(socket_number))
         try:
-            cut.shutdown(socket.SHUT_RDWR)
+            duplicate.shutdown(socket.SHUT_RDWR)
         finally:
-            cut.close()
+            duplicate.close()
 
 
-def _engine(url: URL, shown: str) -> Engine:
+def _create_engine(url: URL, masked_url: str) -> Engine:
     if url.drivername not in ("postgresql", "postgresql+psycopg"):
         raise CatalogUnavailable(
-            f"the catalog is reached by another driver than psycopg: {shown}",
+            f"the catalog is reached by another driver than psycopg: {masked_url}",
             expected="postgresql://USER:PASSWORD@HOST/DATABASE",
             next="leave out the driver",
         )
@@ -209,40 +213,40 @@ def _engine(url: URL, shown: str) -> Engine:
         "keepalives_count": 3,
     }
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
-    arguments["prepare_threshold"] = _prepare_threshold(url, shown)
-    for name in _NOT_FOR_URLS:
+    arguments["prepare_threshold"] = _prepare_threshold(url, masked_url)
+    for name in _FORBIDDEN_URL_PARAMETERS:
         if name in url.query:
-            raise CatalogUnavailable(f"the catalog's URL has a parameter that is none: {shown}", found=name)
-    plain = url.set(drivername="postgresql+psycopg").difference_update_query(["prepare_threshold"])
+            raise CatalogUnavailable(f"the catalog's URL has a parameter that is none: {masked_url}", found=name)
+    engine_url = url.set(drivername="postgresql+psycopg").difference_update_query(["prepare_threshold"])
     return create_engine(
-        plain, pool_size=3, isolation_level="READ COMMITTED", use_native_hstore=False, connect_args=arguments
+        engine_url, pool_size=3, isolation_level="READ COMMITTED", use_native_hstore=False, connect_args=arguments
     )
 
 
-def _search_path(url: URL) -> str | None:
+def _requested_search_path(url: URL) -> str | None:
     """The ``search_path`` that the URL's options ask for."""
     options = url.query.get("options", "")
     text = options if isinstance(options, str) else " ".join(options)
-    found = re.findall(r"(?:-c\s*|--)search_path=((?:\\.|\S)*)", text)
-    return found[-1].replace("\\", "") if found else None
+    matches = re.findall(r"(?:-c\s*|--)search_path=((?:\\.|\S)*)", text)
+    return matches[-1].replace("\\", "") if matches else None
 
 
-def _schemas(search_path: str) -> list[str]:
+def _parse_search_path(search_path: str) -> list[str]:
     return [name.strip().strip('"') for name in search_path.split(",")]
 
 
-def _prepare_threshold(url: URL, shown: str) -> int | None:
+def _prepare_threshold(url: URL, masked_url: str) -> int | None:
     """After how many times a statement is prepared; 0, ``none`` and nothing mean never.
 
     Prepared statements belong to a session, which PgBouncer's transaction mode does not keep.
     """
-    given = url.query.get("prepare_threshold", "none")
-    if isinstance(given, str) and given.lower() in ("none", ""):
+    value = url.query.get("prepare_threshold", "none")
+    if isinstance(value, str) and value.lower() in ("none", ""):
         return None
-    if not isinstance(given, str) or not given.isdigit():
+    if not isinstance(value, str) or not value.isdigit():
         raise CatalogUnavailable(
-            f"prepare_threshold in the catalog's URL is no number: {shown}",
-            found=given,
+            f"prepare_threshold in the catalog's URL is no number: {masked_url}",
+            found=value,
             expected="0 for never, or after how many times a statement is prepared",
         )
-    return int(given) or None
+    return int(value) or None

@@ -9,13 +9,13 @@ from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.executions import lock_execution
-from nova_assets.catalog.tables import channels, editions, executions
+from nova_assets.catalog.tables import channels, executions, published_versions
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.published_version import Content, Edition
+from nova_assets.model.published_version import Edition, PublishedContent
 
 
-class Editions:
+class PublishedVersions:
     """What is published."""
 
     def __init__(self, database: Database) -> None:
@@ -23,46 +23,66 @@ class Editions:
 
     def editions(self, channel: str, table: str | None = None) -> list[Edition]:
         """The editions of a channel that somebody may still read, latest first."""
-        query = select(editions).where(editions.c.channel == channel)
-        query = query if table is None else query.where(editions.c.place == table)
-        query = query.order_by(editions.c.at.desc(), editions.c.place, editions.c.number.desc())
-        return [_edition(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+        query = select(published_versions).where(published_versions.c.channel == channel)
+        query = query if table is None else query.where(published_versions.c.place == table)
+        query = query.order_by(
+            published_versions.c.at.desc(), published_versions.c.place, published_versions.c.number.desc()
+        )
+        return [_version_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def open_edition(
-        self, execution_id: str, table: str, content: Content, fingerprint: str, after: int = 0
+        self, execution_id: str, table: str, content: PublishedContent, fingerprint: str, shown_number: int = 0
     ) -> Edition:
         """Open the next edition of a table: from now on nothing that it lists is deleted, whatever becomes of it.
 
         Args:
             execution_id: that has pinned the channel.
-            after: the number that the table shows, which this catalog may not know of.
+            shown_number: the number that the table shows, which this catalog may not know of.
 
         Raises:
             ExecutionInProgress: another execution, which is alive, has opened one.
             ExecutionNotLive: the execution itself is not.
         """
-        return self.database.write(lambda c: self._open(c, execution_id, table, content, fingerprint, after))
+        return self.database.write(
+            lambda c: self._open_version(c, execution_id, table, content, fingerprint, shown_number)
+        )
 
     def forget_editions(self, channel: str, table: str, numbers: Iterable[int]) -> None:
         """These can be read no more."""
-        gone = (editions.c.channel == channel, editions.c.place == table, editions.c.number.in_(sorted(numbers)))
-        self.database.write(lambda c: c.execute(delete(editions).where(*gone)))
+        conditions = (
+            published_versions.c.channel == channel,
+            published_versions.c.place == table,
+            published_versions.c.number.in_(sorted(numbers)),
+        )
+        self.database.write(lambda c: c.execute(delete(published_versions).where(*conditions)))
 
-    def _open(
-        self, c: Connection, execution_id: str, table: str, content: Content, fingerprint: str, after: int
+    def _open_version(
+        self,
+        c: Connection,
+        execution_id: str,
+        table: str,
+        content: PublishedContent,
+        fingerprint: str,
+        shown_number: int,
     ) -> Edition:
         execution = lock_execution(c, execution_id)
         c.execute(select(channels.c.name).where(channels.c.name == content.channel).with_for_update()).all()
         if execution is None or execution["state"] != "running":
             raise ExecutionNotLive("the execution that publishes has ended", execution_id=execution_id)
-        mine = (editions.c.channel == content.channel, editions.c.place == table)
-        last = c.execute(select(editions).where(*mine).order_by(editions.c.number.desc()).limit(1)).mappings().first()
-        if last is not None and last["state"] == "opening":
-            self._refuse_if_live(c, last)
+        conditions = (published_versions.c.channel == content.channel, published_versions.c.place == table)
+        latest_row = (
+            c.execute(
+                select(published_versions).where(*conditions).order_by(published_versions.c.number.desc()).limit(1)
+            )
+            .mappings()
+            .first()
+        )
+        if latest_row is not None and latest_row["state"] == "opening":
+            self._check_opener_not_live(c, latest_row)
         row: dict[str, Any] = {
             "channel": content.channel,
             "place": table,
-            "number": 1 + max(after, 0 if last is None else last["number"]),
+            "number": 1 + max(shown_number, 0 if latest_row is None else latest_row["number"]),
             "state": "opening",
             "seq": content.seq,
             "fingerprint": fingerprint,
@@ -72,47 +92,58 @@ class Editions:
             "bytes": content.bytes,
             "files": len(content.files),
         }
-        c.execute(insert(editions).values(**row))
-        return _edition({**row, "shown_at": None, "superseded_at": None})
+        c.execute(insert(published_versions).values(**row))
+        return _version_from_row({**row, "shown_at": None, "superseded_at": None})
 
-    def _refuse_if_live(self, c: Connection, last: RowMapping) -> None:
-        query = select(executions).where(executions.c.id == last["execution_id"], executions.c.state == "running")
-        busy = c.execute(query).mappings().first()
-        if busy is not None and busy["lease_until"] >= self.database.clock():
+    def _check_opener_not_live(self, c: Connection, latest_row: RowMapping) -> None:
+        query = select(executions).where(executions.c.id == latest_row["execution_id"], executions.c.state == "running")
+        live_execution = c.execute(query).mappings().first()
+        if live_execution is not None and live_execution["lease_until"] >= self.database.clock():
             raise ExecutionInProgress(
-                f"channel {last['channel']!r} is just being published in {last['place']}",
-                found=f"edition {last['number']}, by {busy['owner']}",
+                f"channel {latest_row['channel']!r} is just being published in {latest_row['place']}",
+                found=f"edition {latest_row['number']}, by {live_execution['owner']}",
                 next="nothing: whoever publishes next, shows what is newest then",
-                owner=busy["owner"],
-                execution_id=busy["id"],
+                owner=live_execution["owner"],
+                execution_id=live_execution["id"],
             )
 
 
-def show_editions(c: Connection, request: CommitRequest, now: Any) -> None:
+def mark_versions_shown(c: Connection, request: CommitRequest, now: Any) -> None:
     """Part of a commit: tables show editions; those before are superseded.
 
     Raises:
         CommitConflict: another execution has opened one since.
     """
-    for put in request.editions:
-        mine = (editions.c.channel == put.channel, editions.c.place == put.table)
-        query = select(editions).where(*mine).order_by(editions.c.number.desc()).limit(1)
-        last = c.execute(query).mappings().first()
-        if last is None or (last["number"], last["execution_id"]) != (put.number, request.execution_id):
+    for version in request.published_versions:
+        conditions = (published_versions.c.channel == version.channel, published_versions.c.place == version.table)
+        query = select(published_versions).where(*conditions).order_by(published_versions.c.number.desc()).limit(1)
+        latest_row = c.execute(query).mappings().first()
+        if latest_row is None or (latest_row["number"], latest_row["execution_id"]) != (
+            version.number,
+            request.execution_id,
+        ):
             raise CommitConflict(
-                f"channel {put.channel!r} was published in {put.table} meanwhile",
-                found=None if last is None else f"edition {last['number']}",
-                expected=f"edition {put.number}",
+                f"channel {version.channel!r} was published in {version.table} meanwhile",
+                found=None if latest_row is None else f"edition {latest_row['number']}",
+                expected=f"edition {version.number}",
                 next="it is planned again",
                 reason="edition",
-                channel=put.channel,
+                channel=version.channel,
             )
-        before = (*mine, editions.c.number < put.number, editions.c.superseded_at.is_(None))
-        c.execute(update(editions).where(*before).values(superseded_at=now))
-        c.execute(update(editions).where(*mine, editions.c.number == put.number).values(state="shown", shown_at=now))
+        older_conditions = (
+            *conditions,
+            published_versions.c.number < version.number,
+            published_versions.c.superseded_at.is_(None),
+        )
+        c.execute(update(published_versions).where(*older_conditions).values(superseded_at=now))
+        c.execute(
+            update(published_versions)
+            .where(*conditions, published_versions.c.number == version.number)
+            .values(state="shown", shown_at=now)
+        )
 
 
-def _edition(row: Any) -> Edition:
+def _version_from_row(row: Any) -> Edition:
     return Edition(
         row["channel"],
         row["place"],

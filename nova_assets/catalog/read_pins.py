@@ -16,11 +16,11 @@ _BATCH = 500
 _BATCHES = 20
 """Batches that are deleted in one go; the next one goes on."""
 
-_IS_READ = executions.c.binding.is_(None) & (executions.c.purpose == "read")
+_IS_READER = executions.c.binding.is_(None) & (executions.c.purpose == "read")
 """Executions that hold pins for a reader. Consumers under a name of their own keep theirs: they move cursors."""
 
 
-class Readers:
+class ReadPins:
     """Pins of readers. A read leaves nothing in the catalog once it has ended."""
 
     def __init__(self, database: Database) -> None:
@@ -28,39 +28,39 @@ class Readers:
 
     def end_read(self, execution_id: str) -> None:
         """Delete the execution and the pins of a reader that has ended. Any other execution is left alone."""
-        mine = select(executions.c.id).where(_IS_READ, executions.c.id == execution_id)
-        self.database.write(lambda c: _delete(c, list(c.execute(mine).scalars())))
+        reader_query = select(executions.c.id).where(_IS_READER, executions.c.id == execution_id)
+        self.database.write(lambda c: _delete_executions(c, list(c.execute(reader_query).scalars())))
 
-    def delete_dead(self, grace: float) -> int:
+    def delete_dead_readers(self, grace_seconds: float) -> int:
         """Delete what readers left that were killed, or that older versions left aborted.
 
         Args:
-            grace: seconds after which a reader whose lease ran out counts as killed.
+            grace_seconds: seconds after which a reader whose lease ran out counts as killed.
 
         Returns:
             The number of readers deleted, in transactions of bounded size.
         """
-        before = self.database.clock() - timedelta(seconds=grace)
+        expired_before = self.database.clock() - timedelta(seconds=grace_seconds)
         ended = executions.c.state.in_(["aborted", "failed"])
-        lapsed = (executions.c.state == "running") & (executions.c.lease_until < before)
-        query = select(executions.c.id).where(_IS_READ, ended | lapsed).limit(_BATCH)
+        lapsed = (executions.c.state == "running") & (executions.c.lease_until < expired_before)
+        query = select(executions.c.id).where(_IS_READER, ended | lapsed).limit(_BATCH)
 
-        def work(c: Connection) -> int:
-            return _delete(c, list(c.execute(query.with_for_update(skip_locked=True)).scalars()))
+        def delete_batch(c: Connection) -> int:
+            return _delete_executions(c, list(c.execute(query.with_for_update(skip_locked=True)).scalars()))
 
         if self.database.read(lambda c: c.execute(query.limit(1)).first()) is None:
             return 0
         deleted = 0
         for _ in range(_BATCHES):
-            count = self.database.write(work)
+            count = self.database.write(delete_batch)
             deleted += count
             if count < _BATCH:
                 break
         return deleted
 
 
-def _delete(c: Connection, ids: Sequence[str]) -> int:
-    if ids:
-        c.execute(delete(pins).where(pins.c.execution_id.in_(ids)))
-        c.execute(delete(executions).where(executions.c.id.in_(ids)))
-    return len(ids)
+def _delete_executions(c: Connection, execution_ids: Sequence[str]) -> int:
+    if execution_ids:
+        c.execute(delete(pins).where(pins.c.execution_id.in_(execution_ids)))
+        c.execute(delete(executions).where(executions.c.id.in_(execution_ids)))
+    return len(execution_ids)

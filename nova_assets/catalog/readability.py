@@ -10,10 +10,10 @@ from sqlalchemy.exc import DatabaseError
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import metadata
 
-_HEADER = b"SQLite format 3\x00"
+_SQLITE_HEADER = b"SQLite format 3\x00"
 
 
-def damage_of(database: Database) -> str | None:
+def find_catalog_damage(database: Database) -> str | None:
     """What is wrong with a catalog, in words that name no host and no folder; None where nothing is.
 
     A process keeps the file of a SQLite catalog open, and would not notice that it was deleted or overwritten.
@@ -21,25 +21,25 @@ def damage_of(database: Database) -> str | None:
     Raises:
         CatalogUnavailable: the database does not answer.
     """
-    return _damage_of_file(database) or database.read(_damage_of_tables)
+    return _find_file_damage(database) or database.read(_find_table_damage)
 
 
-def _damage_of_file(database: Database) -> str | None:
+def _find_file_damage(database: Database) -> str | None:
     name = database.engine.url.database
     if not database.is_sqlite or name in (None, "", ":memory:"):
         return None
     file = Path(str(name))
     try:
         with file.open("rb") as opened:
-            begins = opened.read(len(_HEADER))
+            file_start = opened.read(len(_SQLITE_HEADER))
     except FileNotFoundError:
         return f"its file {file.name} is gone"
     except OSError as error:
         return f"its file {file.name} cannot be read: {error.strerror}"
-    return None if begins in (_HEADER, b"") else f"its file {file.name} is no database any more"
+    return None if file_start in (_SQLITE_HEADER, b"") else f"its file {file.name} is no database any more"
 
 
-def _damage_of_tables(c: Connection) -> str | None:
+def _find_table_damage(c: Connection) -> str | None:
     try:
         existing = set(inspect(c).get_table_names())
         missing = [t.name for t in metadata.sorted_tables if t.name not in existing]

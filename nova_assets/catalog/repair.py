@@ -6,94 +6,106 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, select, update
 
-from nova_assets.catalog.database import Database, pairs
-from nova_assets.catalog.executions import SKIPPED
-from nova_assets.catalog.maintenance import Upkeep, mark_collected
-from nova_assets.catalog.tables import blocks, channels, commits, files, identity, numbers, staged
+from nova_assets.catalog.database import Database, query_as_dict
+from nova_assets.catalog.executions import SKIPPED_FOLDER
+from nova_assets.catalog.maintenance import Maintenance, mark_collected
+from nova_assets.catalog.tables import blocks, catalog_identity, channels, commit_numbers, commits, files, staged_blocks
 from nova_assets.model.maintenance import Collection
-from nova_assets.model.warehouse_contents import Known
-from nova_assets.plan.lost_files import given_up
+from nova_assets.model.warehouse_contents import CatalogPaths
+from nova_assets.plan.lost_files import blocks_to_give_up
 
 
 class Repairs:
     """What ``nova doctor --repair`` asks of a catalog."""
 
-    def __init__(self, database: Database, upkeep: Upkeep) -> None:
+    def __init__(self, database: Database, maintenance: Maintenance) -> None:
         self.database = database
-        self.upkeep = upkeep
+        self.maintenance = maintenance
 
     def identity(self) -> str:
         """Which catalog this is, whatever it is called and wherever it lies."""
-        return str(self.database.read(lambda c: c.execute(select(identity.c.id)).scalar_one()))
+        return str(self.database.read(lambda c: c.execute(select(catalog_identity.c.id)).scalar_one()))
 
     def warehouse(self) -> tuple[str | None, str | None]:
         """Identity and first address of the warehouse; None where nothing was written yet."""
-        row = self.database.read(lambda c: c.execute(select(identity.c.warehouse, identity.c.warehouse_address)).one())
+        row = self.database.read(
+            lambda c: c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()
+        )
         return row[0], row[1]
 
-    def adopt_warehouse(self, offered: str, address: str) -> tuple[str, str]:
+    def adopt_warehouse(self, new_identity: str, address: str) -> tuple[str, str]:
         """Keep the identity and the address of the warehouse, unless there is one. Gives those that are kept."""
 
-        def work(c: Connection) -> tuple[str, str]:
-            change = update(identity).where(identity.c.warehouse.is_(None))
-            c.execute(change.values(warehouse=offered, warehouse_address=address))
-            row = c.execute(select(identity.c.warehouse, identity.c.warehouse_address)).one()
+        def adopt_if_unset(c: Connection) -> tuple[str, str]:
+            change = update(catalog_identity).where(catalog_identity.c.warehouse.is_(None))
+            c.execute(change.values(warehouse=new_identity, warehouse_address=address))
+            row = c.execute(select(catalog_identity.c.warehouse, catalog_identity.c.warehouse_address)).one()
             return row[0], row[1]
 
-        return self.database.write(work)
+        return self.database.write(adopt_if_unset)
 
-    def listed_file(self) -> str | None:
+    def newest_listed_file(self) -> str | None:
         """A file of the newest block that has one in the warehouse; None where nothing is committed."""
-        there = blocks.c.collected_at.is_(None) & blocks.c.outside.is_(None)
-        query = select(files.c.path).join(blocks, files.c.block_id == blocks.c.id).where(there)
+        is_live_block = blocks.c.collected_at.is_(None) & blocks.c.outside.is_(None)
+        query = select(files.c.path).join(blocks, files.c.block_id == blocks.c.id).where(is_live_block)
         query = query.join(commits, commits.c.id == blocks.c.commit_id).order_by(commits.c.at.desc()).limit(1)
         return self.database.read(lambda c: c.execute(query).scalar())
 
-    def known(self) -> Known:
+    def known_paths(self) -> CatalogPaths:
         """What of the warehouse is accounted for.
 
         To be asked after the warehouse was listed: a file is recorded, as staged, before it is written (R3).
         """
-        manifests = select(staged.c.folder, staged.c.manifest).where(staged.c.folder != SKIPPED)
-        there = select(blocks.c.id).where(blocks.c.collected_at.is_(None))
+        manifests = select(staged_blocks.c.folder, staged_blocks.c.manifest).where(
+            staged_blocks.c.folder != SKIPPED_FOLDER
+        )
+        live_block_ids = select(blocks.c.id).where(blocks.c.collected_at.is_(None))
 
-        def work(c: Connection) -> Known:
+        def read_contents(c: Connection) -> CatalogPaths:
             # What is staged comes first: committed in between, it is found among the files, and never in neither.
-            written = c.execute(manifests).all()
-            listed = {f["path"] for _, manifest in written if manifest for f in manifest["files"]}
-            listed |= set(c.execute(select(files.c.path).distinct()).scalars())
-            folders = {f"blocks/{block}" for block in c.execute(there).scalars()}
-            return Known(frozenset(listed), frozenset(folders), frozenset(folder for folder, _ in written))
+            staged_rows = c.execute(manifests).all()
+            listed_paths = {f["path"] for _, manifest in staged_rows if manifest for f in manifest["files"]}
+            listed_paths |= set(c.execute(select(files.c.path).distinct()).scalars())
+            folders = {f"blocks/{block}" for block in c.execute(live_block_ids).scalars()}
+            return CatalogPaths(
+                frozenset(listed_paths), frozenset(folders), frozenset(folder for folder, _ in staged_rows)
+            )
 
-        return self.database.read(work)
+        return self.database.read(read_contents)
 
-    def give_up(self, channel: str, damaged: Iterable[str], retain: float = 0.0) -> Collection:
+    def collect_damaged_blocks(
+        self, channel: str, damaged_block_ids: Iterable[str], retain_seconds: float = 0.0
+    ) -> Collection:
         """Mark damaged blocks as collected, of each partition whose retained answers are all possible without them.
 
         Judged under the channel's lock, as a collection is.
 
         Args:
-            damaged: ids of blocks whose files are missing or changed.
+            damaged_block_ids: ids of blocks whose files are missing or changed.
         """
 
-        def work(c: Connection) -> Collection:
+        def collect_damaged(c: Connection) -> Collection:
             c.execute(select(channels.c.name).where(channels.c.name == channel).with_for_update()).all()
-            found = given_up(self.upkeep.facts_in(c, channel, retain), frozenset(damaged))
-            if not found:
+            given_up_blocks = blocks_to_give_up(
+                self.maintenance.read_retention_state(c, channel, retain_seconds), frozenset(damaged_block_ids)
+            )
+            if not given_up_blocks:
                 return Collection(channel, ())
-            return mark_collected(c, channel, found, {"given up": len(found)}, self.database.clock())
+            return mark_collected(
+                c, channel, given_up_blocks, {"given up": len(given_up_blocks)}, self.database.clock()
+            )
 
-        return self.database.write(work)
+        return self.database.write(collect_damaged)
 
-    def commits_on(self, channel: str) -> dict[str, bool]:
+    def reported_by_commit(self, channel: str) -> dict[str, bool]:
         """Commit -> whether Dagster is taken to have heard of it, for those that gave the channel a block and a
         number."""
-        given = select(blocks.c.commit_id).where(blocks.c.channel == channel, blocks.c.origin != "compact")
-        query = select(commits.c.id, commits.c.published_at.is_not(None)).where(commits.c.id.in_(given))
-        return {commit: bool(told) for commit, told in self.database.read(lambda c: pairs(c, query)).items()}
+        commit_ids = select(blocks.c.commit_id).where(blocks.c.channel == channel, blocks.c.origin != "compact")
+        query = select(commits.c.id, commits.c.published_at.is_not(None)).where(commits.c.id.in_(commit_ids))
+        return {commit: bool(told) for commit, told in self.database.read(lambda c: query_as_dict(c, query)).items()}
 
     def unmark_published(self, channel: str) -> None:
         """Dagster is to hear of the channel's commits again."""
-        on_channel = select(numbers.c.commit_id).where(numbers.c.channel == channel)
+        on_channel = select(commit_numbers.c.commit_id).where(commit_numbers.c.channel == channel)
         change = update(commits).where(commits.c.id.in_(on_channel)).values(published_at=None)
         self.database.write(lambda c: c.execute(change))

@@ -10,16 +10,16 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case, delete, func, insert, select, update
 
-from nova_assets.catalog.database import Database, batched, pairs
-from nova_assets.catalog.tables import backfill_parts, blocks, channels, commits, dirty, executions
-from nova_assets.model.backfill import State
+from nova_assets.catalog.database import Database, batched, query_as_dict
+from nova_assets.catalog.tables import backfill_parts, backfill_requests, blocks, channels, commits, executions
+from nova_assets.model.backfill import PartState
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.partition_state import Failure, Made, Mark
+from nova_assets.model.partition_state import DirtyPartition, MaterializedPartition, TaskFailures
 
-_AT_ONCE = 300
+_PARTITIONS_PER_QUERY = 300
 
 
-class Marks:
+class SchedulerCatalog:
     """What there is, and what is to be made again."""
 
     def __init__(self, database: Database) -> None:
@@ -27,247 +27,307 @@ class Marks:
 
     def heads(self) -> dict[str, int]:
         """Of all channels, the highest number committed."""
-        return self.database.read(lambda c: pairs(c, select(channels.c.name, channels.c.head)))
+        return self.database.read(lambda c: query_as_dict(c, select(channels.c.name, channels.c.head)))
 
-    def given_since(self, channel: str, number: int) -> list[str]:
+    def partitions_updated_since(self, channel: str, after_number: int) -> list[str]:
         """The partitions of a channel that were given something after a number, or dropped."""
-        given = {"channel": channel, "number": number}
-        return sorted(self.database.read(lambda c: c.execute(_GIVEN_SINCE, given).scalars().all()))
+        parameters = {"channel": channel, "number": after_number}
+        return sorted(self.database.read(lambda c: c.execute(_UPDATED_SINCE_QUERY, parameters).scalars().all()))
 
-    def made(self, channel: str, partitions: Iterable[str] | None = None) -> dict[str, Made]:
+    def materialized_partitions(
+        self, channel: str, partitions: Iterable[str] | None = None
+    ) -> dict[str, MaterializedPartition]:
         """The partitions of a channel that are there: when each was given something last, and what was read then.
 
         Args:
             partitions: only these.
         """
 
-        def look(c: Connection) -> dict[str, Made]:
+        def read_states(c: Connection) -> dict[str, MaterializedPartition]:
             if partitions is None:
-                return _made(c, channel)
-            found: dict[str, Made] = {}
-            for some in batched(sorted(partitions), _AT_ONCE):
-                found |= _made(c, channel, some)
-            return found
+                return _read_partition_states(c, channel)
+            states: dict[str, MaterializedPartition] = {}
+            for batch in batched(sorted(partitions), _PARTITIONS_PER_QUERY):
+                states |= _read_partition_states(c, channel, batch)
+            return states
 
-        return self.database.read(look)
+        return self.database.read(read_states)
 
-    def mark(self, channel: str, partitions: Iterable[str], by: str = "", why: str = "", priority: int = 0) -> int:
+    def mark_dirty(
+        self, channel: str, partitions: Iterable[str], by: str = "", why: str = "", priority: int = 0
+    ) -> int:
         """Mark partitions to be made again. Gives how many were not marked before.
 
         Args:
             by: the backfill, or whoever it is that wants it.
             priority: the higher is run first; what is missing has 0.
         """
-        now, wanted = self.database.clock(), list(dict.fromkeys(partitions))
-        return self.database.write(lambda c: marked(c, channel, wanted, by, why, priority, now))
+        now, unique_partitions = self.database.clock(), list(dict.fromkeys(partitions))
+        return self.database.write(
+            lambda c: upsert_backfill_requests(c, channel, unique_partitions, by, why, priority, now)
+        )
 
-    def unmark(self, channel: str | None = None, partitions: Sequence[str] | None = None) -> int:
+    def clear_dirty(self, channel: str | None = None, partitions: Sequence[str] | None = None) -> int:
         """Take marks back: of a channel, or of some of its partitions. Gives how many."""
-        return self.database.write(lambda c: unmarked(c, self.database.clock(), channel, partitions))
+        return self.database.write(lambda c: delete_backfill_requests(c, self.database.clock(), channel, partitions))
 
-    def marks(self) -> list[Mark]:
+    def dirty_partitions(self) -> list[DirtyPartition]:
         """All marks, oldest first."""
-        query = select(dirty).order_by(dirty.c.at, dirty.c.channel, dirty.c.partition)
+        query = select(backfill_requests).order_by(
+            backfill_requests.c.at, backfill_requests.c.channel, backfill_requests.c.partition
+        )
         rows = self.database.read(lambda c: c.execute(query).mappings().all())
-        return [Mark(r["channel"], r["partition"], r["at"], r["by"], r["why"], r["priority"]) for r in rows]
+        return [DirtyPartition(r["channel"], r["partition"], r["at"], r["by"], r["why"], r["priority"]) for r in rows]
 
-    def running(self) -> list[tuple[str, str]]:
+    def running_partitions(self) -> list[tuple[str, str]]:
         """(binding, partition) of the executions whose leases hold."""
-        held = (executions.c.state == "running", executions.c.lease_until > self.database.clock())
-        query = select(executions.c.binding, executions.c.partition).where(executions.c.binding.is_not(None), *held)
+        has_lease = (executions.c.state == "running", executions.c.lease_until > self.database.clock())
+        query = select(executions.c.binding, executions.c.partition).where(
+            executions.c.binding.is_not(None), *has_lease
+        )
         return [(b, p) for b, p in self.database.read(lambda c: c.execute(query).all())]
 
-    def failing(self) -> dict[tuple[str, str], Failure]:
+    def failing_partitions(self) -> dict[tuple[str, str], TaskFailures]:
         """(binding, partition) -> how often its executions have failed since one succeeded."""
-        done = executions.alias("done")
-        since = select(done.c.id).where(
-            done.c.binding == executions.c.binding,
-            done.c.partition == executions.c.partition,
-            done.c.state == "committed",
-            done.c.started_at >= executions.c.started_at,
+        later_success = executions.alias("done")
+        succeeded_since = select(later_success.c.id).where(
+            later_success.c.binding == executions.c.binding,
+            later_success.c.partition == executions.c.partition,
+            later_success.c.state == "committed",
+            later_success.c.started_at >= executions.c.started_at,
         )
         ended = case((executions.c.finished_at.is_not(None), executions.c.finished_at), else_=executions.c.started_at)
         query = (
             select(executions.c.binding, executions.c.partition, func.sum(executions.c.failures), func.max(ended))
-            .where(executions.c.binding.is_not(None), executions.c.failures > 0, ~since.exists())
+            .where(executions.c.binding.is_not(None), executions.c.failures > 0, ~succeeded_since.exists())
             .group_by(executions.c.binding, executions.c.partition)
         )
         rows = self.database.read(lambda c: c.execute(query).all())
-        return {(b, p): Failure(int(n), at) for b, p, n, at in rows}
+        return {(b, p): TaskFailures(int(n), at) for b, p, n, at in rows}
 
 
-def marked(
+def upsert_backfill_requests(
     c: Connection, channel: str, partitions: Sequence[str], by: str, why: str, priority: int, now: datetime
 ) -> int:
     """Mark partitions; one that is marked already is this one's from now on, and made as soon as the more urgent of the
     two wants it. Gives how many were not."""
-    _lock(c, [channel])
-    known = {p: n for p, n in c.execute(select(dirty.c.partition, dirty.c.priority).where(dirty.c.channel == channel))}
-    said = {"at": now, "by": by, "why": why}
-    for some in batched([p for p in partitions if p in known], _AT_ONCE):
-        where = (dirty.c.channel == channel, dirty.c.partition.in_(some))
-        urgent = case((dirty.c.priority > priority, dirty.c.priority), else_=priority)
-        c.execute(update(dirty).where(*where).values(**said, priority=urgent))
-    rows = [{**said, "priority": priority, "channel": channel, "partition": p} for p in partitions if p not in known]
+    _lock_channels(c, [channel])
+    existing_priorities = {
+        p: n
+        for p, n in c.execute(
+            select(backfill_requests.c.partition, backfill_requests.c.priority).where(
+                backfill_requests.c.channel == channel
+            )
+        )
+    }
+    request_values = {"at": now, "by": by, "why": why}
+    for batch in batched([p for p in partitions if p in existing_priorities], _PARTITIONS_PER_QUERY):
+        where = (backfill_requests.c.channel == channel, backfill_requests.c.partition.in_(batch))
+        highest_priority = case((backfill_requests.c.priority > priority, backfill_requests.c.priority), else_=priority)
+        c.execute(update(backfill_requests).where(*where).values(**request_values, priority=highest_priority))
+    rows = [
+        {**request_values, "priority": priority, "channel": channel, "partition": p}
+        for p in partitions
+        if p not in existing_priorities
+    ]
     if rows:
-        c.execute(insert(dirty), rows)
+        c.execute(insert(backfill_requests), rows)
     return len(rows)
 
 
-def unmarked(
+def delete_backfill_requests(
     c: Connection,
     now: datetime,
     channel: str | None = None,
     partitions: Sequence[str] | None = None,
 ) -> int:
     """Take marks back, whoever wants them. Gives how many."""
-    where: list[Any] = [] if channel is None else [dirty.c.channel == channel]
-    where += [] if partitions is None else [dirty.c.partition.in_(list(partitions))]
-    found = _grouped(c.execute(select(dirty.c.channel, dirty.c.partition).where(*where)))
-    _lock(c, found)
-    for name, some in found.items():
-        for few in batched(some, _AT_ONCE):
-            c.execute(delete(dirty).where(dirty.c.channel == name, dirty.c.partition.in_(few)))
-            _end_parts(c, name, few, "cancelled", now)
-    return sum(map(len, found.values()))
+    where: list[Any] = [] if channel is None else [backfill_requests.c.channel == channel]
+    where += [] if partitions is None else [backfill_requests.c.partition.in_(list(partitions))]
+    partitions_by_channel = _partitions_by_channel(
+        c.execute(select(backfill_requests.c.channel, backfill_requests.c.partition).where(*where))
+    )
+    _lock_channels(c, partitions_by_channel)
+    for name, partition_names in partitions_by_channel.items():
+        for batch in batched(partition_names, _PARTITIONS_PER_QUERY):
+            c.execute(
+                delete(backfill_requests).where(
+                    backfill_requests.c.channel == name, backfill_requests.c.partition.in_(batch)
+                )
+            )
+            _end_backfill_parts(c, name, batch, "cancelled", now)
+    return sum(map(len, partitions_by_channel.values()))
 
 
-def withdrawn(c: Connection, backfill: str, now: datetime) -> int:
+def withdraw_backfill(c: Connection, backfill_id: str, now: datetime) -> int:
     """Take back what a backfill still wants; what another one wants, too, is that one's. Gives how many partitions are
     not made for it any more."""
-    mine = (backfill_parts.c.backfill == backfill, backfill_parts.c.state == "waiting")
-    found = _grouped(c.execute(select(backfill_parts.c.channel, backfill_parts.c.partition).where(*mine)))
-    _lock(c, found)
-    c.execute(update(backfill_parts).where(*mine).values(state="cancelled", ended_at=now))
-    for channel, some in found.items():
-        for few in batched(some, _AT_ONCE):
+    is_waiting = (backfill_parts.c.backfill == backfill_id, backfill_parts.c.state == "waiting")
+    partitions_by_channel = _partitions_by_channel(
+        c.execute(select(backfill_parts.c.channel, backfill_parts.c.partition).where(*is_waiting))
+    )
+    _lock_channels(c, partitions_by_channel)
+    c.execute(update(backfill_parts).where(*is_waiting).values(state="cancelled", ended_at=now))
+    for channel, partition_names in partitions_by_channel.items():
+        for batch in batched(partition_names, _PARTITIONS_PER_QUERY):
             others = select(backfill_parts.c.partition, func.max(backfill_parts.c.backfill)).where(
                 backfill_parts.c.channel == channel,
-                backfill_parts.c.partition.in_(few),
+                backfill_parts.c.partition.in_(batch),
                 backfill_parts.c.state == "waiting",
             )
-            wanted = {p: by for p, by in c.execute(others.group_by(backfill_parts.c.partition))}
-            gone = [p for p in few if p not in wanted]
-            at = (dirty.c.channel == channel, dirty.c.by == backfill)
-            c.execute(delete(dirty).where(*at, dirty.c.partition.in_(gone)))
-            for partition, by in wanted.items():
-                c.execute(update(dirty).where(*at, dirty.c.partition == partition).values(by=by))
-    return sum(map(len, found.values()))
+            other_backfill_by_partition = {p: by for p, by in c.execute(others.group_by(backfill_parts.c.partition))}
+            unwanted = [p for p in batch if p not in other_backfill_by_partition]
+            is_own_request = (backfill_requests.c.channel == channel, backfill_requests.c.by == backfill_id)
+            c.execute(delete(backfill_requests).where(*is_own_request, backfill_requests.c.partition.in_(unwanted)))
+            for partition, by in other_backfill_by_partition.items():
+                c.execute(
+                    update(backfill_requests)
+                    .where(*is_own_request, backfill_requests.c.partition == partition)
+                    .values(by=by)
+                )
+    return sum(map(len, partitions_by_channel.values()))
 
 
-def forget_marks(
-    c: Connection, request: CommitRequest, taken: Mapping[str, int], started: datetime | None, now: datetime
+def delete_fulfilled_requests(
+    c: Connection,
+    request: CommitRequest,
+    new_numbers: Mapping[str, int],
+    execution_started_at: datetime | None,
+    now: datetime,
 ) -> None:
     """Part of a commit, which holds the channels' locks: what is made anew is no longer marked, unless it was marked
     after the execution began; and its backfills know when, and by whom, it was made.
 
     Args:
-        taken: channel -> the number that it takes.
+        new_numbers: channel -> the number that it takes.
     """
-    found: dict[tuple[str, bool], list[str]] = {}
+    partitions_by_change: dict[tuple[str, bool], list[str]] = {}
     for p in request.publish:
-        if p.takes_number:
-            found.setdefault((p.channel, p.origin == "drop"), []).append(p.partition)
-    for (channel, gone), partitions in found.items():
-        if not gone and (started is None or request.keeps_marks):
+        if p.takes_sequence_number:
+            partitions_by_change.setdefault((p.channel, p.origin == "drop"), []).append(p.partition)
+    for (channel, is_drop), partitions in partitions_by_change.items():
+        if not is_drop and (execution_started_at is None or request.keeps_marks):
             continue
-        for some in batched(partitions, _AT_ONCE):
-            where = [dirty.c.channel == channel, dirty.c.partition.in_(some)]
-            where += [] if gone else [dirty.c.at <= started]
-            known = list(c.execute(select(dirty.c.partition).where(*where)).scalars())
-            if known:
-                c.execute(delete(dirty).where(*where))
-            how = {} if gone else {"seq": taken[channel], "execution_id": request.execution_id}
-            _end_parts(c, channel, known, "dropped" if gone else "made", now, **how)
-            if not gone:  # for one that was cancelled while it ran, it is made all the same
-                late = (backfill_parts.c.state == "cancelled", backfill_parts.c.ended_at >= started)
-                of = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(some))
-                c.execute(update(backfill_parts).where(*of, *late).values(state="made", ended_at=now, **how))
+        for batch in batched(partitions, _PARTITIONS_PER_QUERY):
+            where = [backfill_requests.c.channel == channel, backfill_requests.c.partition.in_(batch)]
+            where += [] if is_drop else [backfill_requests.c.at <= execution_started_at]
+            requested = list(c.execute(select(backfill_requests.c.partition).where(*where)).scalars())
+            if requested:
+                c.execute(delete(backfill_requests).where(*where))
+            made_by = {} if is_drop else {"seq": new_numbers[channel], "execution_id": request.execution_id}
+            _end_backfill_parts(c, channel, requested, "dropped" if is_drop else "made", now, **made_by)
+            if not is_drop:  # for one that was cancelled while it ran, it is made all the same
+                is_cancelled_late = (
+                    backfill_parts.c.state == "cancelled",
+                    backfill_parts.c.ended_at >= execution_started_at,
+                )
+                is_of_batch = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(batch))
+                c.execute(
+                    update(backfill_parts)
+                    .where(*is_of_batch, *is_cancelled_late)
+                    .values(state="made", ended_at=now, **made_by)
+                )
 
 
-def _end_parts(c: Connection, channel: str, partitions: Sequence[str], state: State, now: datetime, **how: Any) -> None:
+def _end_backfill_parts(
+    c: Connection, channel: str, partitions: Sequence[str], state: PartState, now: datetime, **columns: Any
+) -> None:
     if partitions:
-        waiting = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(partitions))
-        change = update(backfill_parts).where(*waiting, backfill_parts.c.state == "waiting")
-        c.execute(change.values(state=state, ended_at=now, **how))
+        is_of_partitions = (backfill_parts.c.channel == channel, backfill_parts.c.partition.in_(partitions))
+        change = update(backfill_parts).where(*is_of_partitions, backfill_parts.c.state == "waiting")
+        c.execute(change.values(state=state, ended_at=now, **columns))
 
 
-def _lock(c: Connection, names: Iterable[str]) -> None:
+def _lock_channels(c: Connection, channel_names: Iterable[str]) -> None:
     """Hold channels, in the order in which commits do: marks come and go under their locks."""
-    query = select(channels.c.name).where(channels.c.name.in_(sorted(names))).order_by(channels.c.name)
+    query = select(channels.c.name).where(channels.c.name.in_(sorted(channel_names))).order_by(channels.c.name)
     c.execute(query.with_for_update()).all()
 
 
-def _grouped(rows: Iterable[Any]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _partitions_by_channel(rows: Iterable[Any]) -> dict[str, list[str]]:
+    result: dict[str, list[str]] = {}
     for channel, partition in rows:
-        found.setdefault(channel, []).append(partition)
-    return found
+        result.setdefault(channel, []).append(partition)
+    return result
 
 
-def _made(c: Connection, channel: str, among: Sequence[str] | None = None) -> dict[str, Made]:
+def _read_partition_states(
+    c: Connection, channel: str, partitions: Sequence[str] | None = None
+) -> dict[str, MaterializedPartition]:
     """The same within a transaction.
 
     Args:
-        among: which partitions are asked for; None for all.
+        partitions: which partitions are asked for; None for all.
     """
-    given: dict[str, Any] = {"channel": channel, **({} if among is None else {"among": among})}
-    arrived = _arrived(c, given)
+    parameters: dict[str, Any] = {"channel": channel, **({} if partitions is None else {"among": partitions})}
+    arrived_numbers = _last_non_backfill_numbers(c, parameters)
     return {
-        p: Made(hi, {n: v[1] for n, v in read.items()}, arrived.get(p))
-        for p, hi, origin, read in c.execute(_newest(among is not None), given)
+        p: MaterializedPartition(hi, {n: v[1] for n, v in read.items()}, arrived_numbers.get(p))
+        for p, hi, origin, read in c.execute(_newest_block_query(partitions is not None), parameters)
         if origin != "drop"
     }
 
 
-def _arrived(c: Connection, given: dict[str, Any]) -> dict[str, int]:
+def _last_non_backfill_numbers(c: Connection, parameters: dict[str, Any]) -> dict[str, int]:
     """Of what backfills have made: partition -> the last number at which it was given something that was not theirs."""
     # The first that there was of a partition has arrived with it, whoever made it.
-    found = {p: seq for p, seq in c.execute(_FIRST_BACKFILLED, {"channel": given["channel"]})}
-    if found:
-        found |= {p: hi for p, hi in c.execute(_not_backfilled("among" in given), given) if p in found}
-    return found
+    numbers_by_partition = {p: seq for p, seq in c.execute(_FIRST_BACKFILLED_QUERY, {"channel": parameters["channel"]})}
+    if numbers_by_partition:
+        numbers_by_partition |= {
+            p: hi
+            for p, hi in c.execute(_newest_not_backfilled_query("among" in parameters), parameters)
+            if p in numbers_by_partition
+        }
+    return numbers_by_partition
 
 
 # Statements that are asked at every tick, for many channels: put together once.
 
 
-def _of_channel(narrowed: bool) -> list[ColumnElement[bool]]:
+def _channel_block_conditions(by_partition: bool) -> list[ColumnElement[bool]]:
     """What of the blocks of a channel is looked at."""
-    of: list[ColumnElement[bool]] = [blocks.c.channel == bindparam("channel"), blocks.c.origin != "compact"]
-    return [*of, blocks.c.partition.in_(bindparam("among", expanding=True))] if narrowed else of
+    conditions: list[ColumnElement[bool]] = [blocks.c.channel == bindparam("channel"), blocks.c.origin != "compact"]
+    return [*conditions, blocks.c.partition.in_(bindparam("among", expanding=True))] if by_partition else conditions
 
 
 @cache
-def _newest(narrowed: bool) -> Select[Any]:
+def _newest_block_query(by_partition: bool) -> Select[Any]:
     """Of partitions, what they were given last, and what was read then."""
-    newest = select(blocks.c.partition, func.max(blocks.c.hi).label("hi")).where(*_of_channel(narrowed))
-    newest_ = newest.group_by(blocks.c.partition).subquery()
+    newest_query = select(blocks.c.partition, func.max(blocks.c.hi).label("hi")).where(
+        *_channel_block_conditions(by_partition)
+    )
+    newest_numbers = newest_query.group_by(blocks.c.partition).subquery()
     return (
         select(blocks.c.partition, blocks.c.hi, blocks.c.origin, commits.c.consumed)
-        .join(newest_, and_(blocks.c.partition == newest_.c.partition, blocks.c.hi == newest_.c.hi))
+        .join(
+            newest_numbers, and_(blocks.c.partition == newest_numbers.c.partition, blocks.c.hi == newest_numbers.c.hi)
+        )
         .join(commits, commits.c.id == blocks.c.commit_id)
-        .where(*_of_channel(narrowed))
+        .where(*_channel_block_conditions(by_partition))
     )
 
 
 @cache
-def _not_backfilled(narrowed: bool) -> Select[Any]:
+def _newest_not_backfilled_query(by_partition: bool) -> Select[Any]:
     """Of partitions, the last number at which no backfill gave them something."""
-    of_backfill = and_(
+    is_backfilled = and_(
         backfill_parts.c.channel == blocks.c.channel,
         backfill_parts.c.partition == blocks.c.partition,
         backfill_parts.c.seq == blocks.c.hi,
     )
     query = select(blocks.c.partition, func.max(blocks.c.hi))
-    query = query.where(*_of_channel(narrowed), ~select(backfill_parts.c.n).where(of_backfill).exists())
+    query = query.where(
+        *_channel_block_conditions(by_partition), ~select(backfill_parts.c.n).where(is_backfilled).exists()
+    )
     return query.group_by(blocks.c.partition)
 
 
-_FIRST_BACKFILLED = (
+_FIRST_BACKFILLED_QUERY = (
     select(backfill_parts.c.partition, func.min(backfill_parts.c.seq))
     .where(backfill_parts.c.channel == bindparam("channel"), backfill_parts.c.state == "made")
     .group_by(backfill_parts.c.partition)
 )
 
-_GIVEN_SINCE = select(blocks.c.partition).where(*_of_channel(False), blocks.c.hi > bindparam("number")).distinct()
+_UPDATED_SINCE_QUERY = (
+    select(blocks.c.partition).where(*_channel_block_conditions(False), blocks.c.hi > bindparam("number")).distinct()
+)

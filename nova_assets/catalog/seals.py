@@ -25,12 +25,12 @@ class Seals:
         """Seals of a channel, latest first."""
         query = select(seals).where(seals.c.channel == channel)
         query = query.order_by(seals.c.at.desc(), seals.c.grp.desc(), seals.c.version.desc()).limit(limit)
-        return [_seal(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+        return [_seal_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def latest_seals(self, channel: str) -> dict[str, Seal]:
         """Group -> its latest seal."""
         query = select(seals).where(seals.c.channel == channel).order_by(seals.c.version)
-        return {r["grp"]: _seal(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())}
+        return {r["grp"]: _seal_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())}
 
     def seal_count(self, channel: str) -> int:
         """How often something was sealed; it only grows."""
@@ -38,72 +38,74 @@ class Seals:
         return int(self.database.read(lambda c: c.execute(query).scalar()) or 0)
 
 
-def put_seals(c: Connection, request: CommitRequest, now: Any) -> None:
+def insert_seals(c: Connection, request: CommitRequest, now: Any) -> None:
     """Part of a commit: seal groups.
 
     Raises:
         CommitConflict: one of them was sealed meanwhile.
     """
-    for put in request.seals:
-        last = _last(c, put.channel, put.group)
-        if (0 if last is None else last["version"]) + 1 != put.version or (last and last["state"] == "sealed"):
+    for new_seal in request.seals:
+        latest_row = _latest_seal_row(c, new_seal.channel, new_seal.group)
+        if (0 if latest_row is None else latest_row["version"]) + 1 != new_seal.version or (
+            latest_row and latest_row["state"] == "sealed"
+        ):
             raise CommitConflict(
-                f"{put.group} of channel {put.channel!r} was sealed meanwhile",
-                found=None if last is None else f"version {last['version']}, {last['state']}",
-                expected=f"version {put.version - 1}",
+                f"{new_seal.group} of channel {new_seal.channel!r} was sealed meanwhile",
+                found=None if latest_row is None else f"version {latest_row['version']}, {latest_row['state']}",
+                expected=f"version {new_seal.version - 1}",
                 reason="seal",
-                channel=put.channel,
+                channel=new_seal.channel,
             )
-        c.execute(insert(seals).values(**_row(put), state="sealed", at=now, commit_id=request.id))
+        c.execute(insert(seals).values(**_values_of_seal(new_seal), state="sealed", at=now, commit_id=request.id))
 
 
-def reopen_or_refuse(c: Connection, request: CommitRequest, state: Mapping[str, Any]) -> None:
+def reopen_or_reject_sealed_groups(c: Connection, request: CommitRequest, channel_rows: Mapping[str, Any]) -> None:
     """Part of a commit: what comes to a group that is sealed reopens it, or is refused, as its channel says.
 
     Raises:
         GroupSealed: it is refused.
     """
-    touched: dict[tuple[str, str], Sealing] = {}
+    sealing_by_group: dict[tuple[str, str], Sealing] = {}
     for p in request.publish:
-        how = state[p.channel]["upkeep"].get("seal")
-        group = None if how is None else partition_values(p.partition).get(how["by"])
-        if group is not None and p.takes_number and p.origin != "drop":
-            touched[p.channel, group] = Sealing.from_json(how)
-    for (channel, group), how in touched.items():
-        last = _last(c, channel, group)
-        if last is None or last["state"] != "sealed":
+        sealing = channel_rows[p.channel]["upkeep"].get("seal")
+        group = None if sealing is None else partition_values(p.partition).get(sealing["by"])
+        if group is not None and p.takes_sequence_number and p.origin != "drop":
+            sealing_by_group[p.channel, group] = Sealing.from_json(sealing)
+    for (channel, group), sealing in sealing_by_group.items():
+        latest_row = _latest_seal_row(c, channel, group)
+        if latest_row is None or latest_row["state"] != "sealed":
             continue
-        if how.late == "quarantine":
+        if sealing.late == "quarantine":
             raise GroupSealed(
-                f"{how.by}={group} of channel {channel!r} is sealed",
-                found=f"rows that come after it was sealed at {last['at']:%Y-%m-%d %H:%M:%S} UTC",
+                f"{sealing.by}={group} of channel {channel!r} is sealed",
+                found=f"rows that come after it was sealed at {latest_row['at']:%Y-%m-%d %H:%M:%S} UTC",
                 expected="none: the channel's seal says late='quarantine'",
-                next=f"declare it with nova.seal({how.by!r}, late='reopen'), or leave the rows out",
+                next=f"declare it with nova.seal({sealing.by!r}, late='reopen'), or leave the rows out",
                 channel=channel,
                 group=group,
             )
-        mine = (seals.c.channel == channel, seals.c.grp == group, seals.c.version == last["version"])
-        c.execute(update(seals).where(*mine).values(state="reopened"))
+        conditions = (seals.c.channel == channel, seals.c.grp == group, seals.c.version == latest_row["version"])
+        c.execute(update(seals).where(*conditions).values(state="reopened"))
 
 
-def _last(c: Connection, channel: str, group: str) -> RowMapping | None:
+def _latest_seal_row(c: Connection, channel: str, group: str) -> RowMapping | None:
     query = select(seals).where(seals.c.channel == channel, seals.c.grp == group)
     return c.execute(query.order_by(seals.c.version.desc()).limit(1)).mappings().first()
 
 
-def _row(put: PutSeal) -> dict[str, Any]:
+def _values_of_seal(new_seal: PutSeal) -> dict[str, Any]:
     return {
-        "channel": put.channel,
-        "grp": put.group,
-        "version": put.version,
-        "seq": put.seq,
-        "rows": put.rows,
-        "bytes": put.bytes,
-        "files": put.files,
+        "channel": new_seal.channel,
+        "grp": new_seal.group,
+        "version": new_seal.version,
+        "seq": new_seal.seq,
+        "rows": new_seal.rows,
+        "bytes": new_seal.bytes,
+        "files": new_seal.files,
     }
 
 
-def _seal(row: RowMapping) -> Seal:
+def _seal_from_row(row: RowMapping) -> Seal:
     return Seal(
         row["channel"],
         row["grp"],

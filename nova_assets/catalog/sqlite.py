@@ -12,16 +12,16 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import StaticPool
 
-from nova_assets.catalog.transaction import Began
+from nova_assets.catalog.transaction import TransactionStart
 from nova_assets.errors import CatalogUnavailable
 from nova_assets.masking import get_logger, mask_address
 
 log = get_logger("nova_assets.catalog")
 
-TOLERATED = timedelta(seconds=2)
+CLOCK_TOLERANCE = timedelta(seconds=2)
 """Between the clock of this process and that of the file system. A greater difference is corrected."""
 
-_WRITE_LOCK = 120
+_WRITE_LOCK_BYTE = 120
 """The byte of the file ``-shm`` that a writer locks, by SQLite's file format."""
 
 
@@ -32,13 +32,13 @@ class SqliteBackend:
         in_memory = url.database in (None, "", ":memory:")
         self.file = None if in_memory else Path(str(url.database))
         self.one_connection = in_memory
-        self.reads: dict[str, Any] = {}
-        self._skewed = False
-        self.engine = _engine(url, self.file)
+        self.read_options: dict[str, Any] = {}
+        self._has_warned_of_skew = False
+        self.engine = _create_engine(url, self.file)
 
-    def begin(self, c: Connection, write: bool, slow: bool) -> Began:
+    def begin_transaction(self, c: Connection, write: bool, no_timeout: bool) -> TransactionStart:
         """The transaction has begun already; nothing is asked."""
-        return Began(self.now())
+        return TransactionStart(self.now())
 
     def now(self) -> datetime:
         """The host's clock, corrected where the file system that holds the catalog has another one.
@@ -46,24 +46,24 @@ class SqliteBackend:
         The file system's clock is the one that all processes of a catalog share.
         """
         now = datetime.now(UTC)
-        there = None if self.file is None else _clock_of(self.file)
-        if there is None or abs(there - now) <= TOLERATED:
+        file_system_time = None if self.file is None else _file_system_time(self.file)
+        if file_system_time is None or abs(file_system_time - now) <= CLOCK_TOLERANCE:
             return now
-        if not self._skewed:
-            self._skewed = True
+        if not self._has_warned_of_skew:
+            self._has_warned_of_skew = True
             log.warning(
                 "the clock of this process is %.0f s %s that of the file system of %s, which counts",
-                abs(now - there).total_seconds(),
-                "ahead of" if now > there else "behind",
+                abs(now - file_system_time).total_seconds(),
+                "ahead of" if now > file_system_time else "behind",
                 self.file,
             )
-        return there
+        return file_system_time
 
-    def has_committed(self, began: Began, until: float) -> bool | None:
+    def has_committed(self, start: TransactionStart, deadline: float) -> bool | None:
         """Not known: a COMMIT is not lost on the way to a file."""
         return None
 
-    def holder(self) -> str | None:
+    def lock_holder(self) -> str | None:
         """The process that holds the write lock, where the system tells (Linux)."""
         if self.file is None:
             return None
@@ -79,29 +79,31 @@ class SqliteBackend:
             fields = line.split()
             if "->" in fields or len(fields) < 8 or fields[3] != "WRITE" or int(fields[4]) == os.getpid():
                 continue
-            locked = inodes.get(fields[5].rpartition(":")[2])
-            if locked is not None and (locked == self.file or int(fields[6]) <= _WRITE_LOCK <= _end(fields[7])):
-                return _described(int(fields[4]))
+            locked_file = inodes.get(fields[5].rpartition(":")[2])
+            if locked_file is not None and (
+                locked_file == self.file or int(fields[6]) <= _WRITE_LOCK_BYTE <= _parse_lock_end(fields[7])
+            ):
+                return _describe_process(int(fields[4]))
         return None
 
-    def finish(self) -> None:
+    def on_transaction_end(self) -> None:
         pass
 
     def close(self) -> None:
         self.engine.dispose()
 
 
-def _end(text: str) -> int:
-    return int(text) if text.isdigit() else 2**62
+def _parse_lock_end(range_end: str) -> int:
+    return int(range_end) if range_end.isdigit() else 2**62
 
 
-def _described(pid: int) -> str:
+def _describe_process(pid: int) -> str:
     with suppress(OSError):  # its name alone: arguments may hold secrets
         return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
     return f"process {pid}"
 
 
-def _clock_of(file: Path) -> datetime | None:
+def _file_system_time(file: Path) -> datetime | None:
     """What time it is for the file system; None where the file cannot be touched."""
     try:
         os.utime(file)
@@ -110,7 +112,7 @@ def _clock_of(file: Path) -> datetime | None:
         return None
 
 
-def _engine(url: URL, file: Path | None) -> Engine:
+def _create_engine(url: URL, file: Path | None) -> Engine:
     if url.query:
         raise CatalogUnavailable(
             f"the catalog's URL has options, and one of SQLite takes none: {mask_address(str(url))}",
@@ -132,14 +134,14 @@ def _engine(url: URL, file: Path | None) -> Engine:
     engine = create_engine(url, connect_args={"check_same_thread": False, "timeout": 0.5}, **pool)
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, record: Any) -> None:
+    def configure_connection(connection: Any, record: Any) -> None:
         """The driver would begin transactions by itself, and late; ``BEGIN IMMEDIATE`` is sent below instead."""
         connection.isolation_level = None
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
+    def send_begin(connection: Connection) -> None:
         write = connection.get_execution_options().get("nova_write", True)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.executions import SKIPPED, Executions, read_executions
-from nova_assets.catalog.read_pins import Readers
-from nova_assets.catalog.tables import executions, staged
+from nova_assets.catalog.executions import SKIPPED_FOLDER, Executions, read_executions
+from nova_assets.catalog.read_pins import ReadPins
+from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.model.block import Manifest, StagedBlock
 from nova_assets.model.execution import Execution
@@ -19,10 +19,10 @@ from nova_assets.model.execution import Execution
 class StagingArea:
     """What is on its way."""
 
-    def __init__(self, database: Database, lives: Executions) -> None:
+    def __init__(self, database: Database, execution_catalog: Executions) -> None:
         self.database = database
-        self.lives = lives
-        self.readers = Readers(database)
+        self.execution_catalog = execution_catalog
+        self.read_pins = ReadPins(database)
 
     def stage(self, blocks: Sequence[StagedBlock]) -> None:
         """Record blocks that are about to be written."""
@@ -44,19 +44,19 @@ class StagingArea:
             for b in blocks
         ]
 
-        def work(c: Connection) -> None:
+        def insert_rows(c: Connection) -> None:
             now = self.database.clock()
-            c.execute(insert(staged), [{**row, "at": now} for row in rows])
+            c.execute(insert(staged_blocks), [{**row, "at": now} for row in rows])
 
-        self.database.write(work)
+        self.database.write(insert_rows)
 
     def fill(self, block_id: str, manifest: Manifest) -> None:
         """The block's files are complete. Raises ExecutionNotLive when the execution has gone on without us."""
-        current = select(executions.c.epoch).where(
-            executions.c.id == staged.c.execution_id, executions.c.state == "running"
+        live_epoch = select(executions.c.epoch).where(
+            executions.c.id == staged_blocks.c.execution_id, executions.c.state == "running"
         )
-        mine = (staged.c.id == block_id, staged.c.epoch == current.scalar_subquery())
-        change = update(staged).where(*mine).values(manifest=manifest.as_json())
+        conditions = (staged_blocks.c.id == block_id, staged_blocks.c.epoch == live_epoch.scalar_subquery())
+        change = update(staged_blocks).where(*conditions).values(manifest=manifest.as_json())
         if not self.database.write(lambda c: c.execute(change).rowcount):
             raise ExecutionNotLive(
                 "the execution was taken over by another process while this one wrote a block",
@@ -67,85 +67,102 @@ class StagingArea:
 
     def drop_staged(self, execution_id: str, ports: Iterable[str]) -> None:
         """What was staged on these ports is void: their tasks run again."""
-        where = (staged.c.execution_id == execution_id, staged.c.port.in_(list(ports)), staged.c.dropped.is_(False))
-        if self.database.read(lambda c: c.execute(select(staged.c.id).where(*where).limit(1)).first()) is None:
+        conditions = (
+            staged_blocks.c.execution_id == execution_id,
+            staged_blocks.c.port.in_(list(ports)),
+            staged_blocks.c.dropped.is_(False),
+        )
+        if (
+            self.database.read(lambda c: c.execute(select(staged_blocks.c.id).where(*conditions).limit(1)).first())
+            is None
+        ):
             return
 
-        def work(c: Connection) -> None:
-            c.execute(delete(staged).where(*where, staged.c.folder == SKIPPED))
-            c.execute(update(staged).where(*where).values(dropped=True))
+        def void_blocks(c: Connection) -> None:
+            c.execute(delete(staged_blocks).where(*conditions, staged_blocks.c.folder == SKIPPED_FOLDER))
+            c.execute(update(staged_blocks).where(*conditions).values(dropped=True))
 
-        self.database.write(work)
+        self.database.write(void_blocks)
 
     def staged(self, execution_id: str) -> list[StagedBlock]:
         """What an execution has staged and not voided, oldest first."""
         query = (
-            select(staged)
-            .where(staged.c.execution_id == execution_id, staged.c.dropped.is_(False))
-            .order_by(staged.c.at, staged.c.id)
+            select(staged_blocks)
+            .where(staged_blocks.c.execution_id == execution_id, staged_blocks.c.dropped.is_(False))
+            .order_by(staged_blocks.c.at, staged_blocks.c.id)
         )
-        return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+        return [_staged_block_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def sweepable(self, grace: float, again: float = 0.0) -> list[StagedBlock]:
-        """Staged blocks of executions that have ended, or lapsed, more than ``grace`` seconds ago.
+    def sweepable_blocks(self, grace_seconds: float, resweep_after: float = 0.0) -> list[StagedBlock]:
+        """Staged blocks of executions that have ended, or lapsed, more than ``grace_seconds`` seconds ago.
 
         Args:
-            again: seconds after which what was swept once is swept again, for the last time.
+            resweep_after: seconds after which what was swept once is swept again, for the last time.
         """
-        self.readers.delete_dead(grace)
+        self.read_pins.delete_dead_readers(grace_seconds)
         now = self.database.clock()
-        before = now - timedelta(seconds=grace)
+        ended_before = now - timedelta(seconds=grace_seconds)
         lapsed = select(executions.c.id).where(
-            executions.c.state.in_(["running", "failed"]), executions.c.lease_until < before
+            executions.c.state.in_(["running", "failed"]), executions.c.lease_until < ended_before
         )
         if self.database.read(lambda c: c.execute(lapsed.limit(1)).first()) is not None:
-            self.database.write(lambda c: self.lives.abort_lapsed(c, timedelta(seconds=grace)))
+            self.database.write(
+                lambda c: self.execution_catalog.abort_expired_executions(c, timedelta(seconds=grace_seconds))
+            )
         # A lapsed execution has had its grace already: what counts is when its lease ended.
         ended = executions.c.state.in_(["aborted", "committed"]) & (
-            (executions.c.finished_at < before) | (executions.c.lease_until < before)
+            (executions.c.finished_at < ended_before) | (executions.c.lease_until < ended_before)
         )
         # What is staged is little, and there are as many executions as there ever were.
-        of = exists().where(executions.c.id == staged.c.execution_id, ended)
+        has_ended_execution = exists().where(executions.c.id == staged_blocks.c.execution_id, ended)
         query = (
-            select(staged)
-            .where(of, staged.c.folder != SKIPPED)
-            .where(staged.c.swept_at.is_(None) | (staged.c.swept_at < now - timedelta(seconds=again)))
+            select(staged_blocks)
+            .where(has_ended_execution, staged_blocks.c.folder != SKIPPED_FOLDER)
+            .where(
+                staged_blocks.c.swept_at.is_(None) | (staged_blocks.c.swept_at < now - timedelta(seconds=resweep_after))
+            )
         )
-        return [_staged(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
+        return [_staged_block_from_row(r) for r in self.database.read(lambda c: c.execute(query).mappings().all())]
 
-    def leftovers(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
+    def executions_with_staged_blocks(self) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
         """Every execution that has not ended, or whose staged blocks are still there, with these."""
-        query = select(staged).where(staged.c.folder != SKIPPED, staged.c.swept_at.is_(None))
-        query = query.order_by(staged.c.at, staged.c.id)
+        query = select(staged_blocks).where(
+            staged_blocks.c.folder != SKIPPED_FOLDER, staged_blocks.c.swept_at.is_(None)
+        )
+        query = query.order_by(staged_blocks.c.at, staged_blocks.c.id)
 
-        def work(c: Connection) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
-            found: dict[str, list[StagedBlock]] = {}
+        def read_leftovers(c: Connection) -> list[tuple[Execution, tuple[StagedBlock, ...]]]:
+            blocks_by_execution: dict[str, list[StagedBlock]] = {}
             for row in c.execute(query).mappings():
-                found.setdefault(row["execution_id"], []).append(_staged(row))
+                blocks_by_execution.setdefault(row["execution_id"], []).append(_staged_block_from_row(row))
             unfinished = executions.c.state.in_(["running", "failed"])
-            waiting = select(staged.c.execution_id).where(staged.c.swept_at.is_(None))
-            lives = read_executions(c, unfinished | executions.c.id.in_(waiting))
-            return [(e, tuple(found.get(e.id, ()))) for e in lives]
+            waiting = select(staged_blocks.c.execution_id).where(staged_blocks.c.swept_at.is_(None))
+            remaining_executions = read_executions(c, unfinished | executions.c.id.in_(waiting))
+            return [(e, tuple(blocks_by_execution.get(e.id, ()))) for e in remaining_executions]
 
-        return self.database.read(work)
+        return self.database.read(read_leftovers)
 
-    def swept(self, block_ids: Sequence[str], for_good: bool = False) -> None:
+    def mark_swept(self, block_ids: Sequence[str], is_final: bool = False) -> None:
         """Their files are gone.
 
         Args:
-            for_good: whoever wrote them writes no more. Otherwise they are swept once again.
+            is_final: whoever wrote them writes no more. Otherwise they are swept once again.
         """
-        mine = staged.c.id.in_(list(block_ids))
+        is_swept_block = staged_blocks.c.id.in_(list(block_ids))
 
-        def work(c: Connection) -> None:
-            c.execute(delete(staged).where(mine, *(() if for_good else (staged.c.swept_at.is_not(None),))))
-            c.execute(update(staged).where(mine).values(swept_at=self.database.clock()))
+        def mark_swept(c: Connection) -> None:
+            c.execute(
+                delete(staged_blocks).where(
+                    is_swept_block, *(() if is_final else (staged_blocks.c.swept_at.is_not(None),))
+                )
+            )
+            c.execute(update(staged_blocks).where(is_swept_block).values(swept_at=self.database.clock()))
 
         if block_ids:
-            self.database.write(work)
+            self.database.write(mark_swept)
 
 
-def _staged(row: RowMapping) -> StagedBlock:
+def _staged_block_from_row(row: RowMapping) -> StagedBlock:
     manifest = None if row["manifest"] is None else Manifest.from_json(row["manifest"])
     return StagedBlock(
         row["id"],

@@ -29,7 +29,7 @@ from sqlalchemy.types import TypeDecorator
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Moment(TypeDecorator[datetime]):
+class UtcMicroseconds(TypeDecorator[datetime]):
     """A moment as microseconds since 1970 in UTC: the same in every database, and compared as a number."""
 
     impl = BigInteger
@@ -42,7 +42,7 @@ class Moment(TypeDecorator[datetime]):
         return None if value is None else EPOCH + timedelta(microseconds=int(value))
 
 
-class Described(TypeDecorator[Any]):
+class CachedJson(TypeDecorator[Any]):
     """JSON that many rows have in common, such as a schema: decoded once, and never to be changed by who reads it."""
 
     impl = JSON
@@ -73,13 +73,13 @@ channels = Table(
     Column("fingerprint", String(64), nullable=False),
     Column("head", Integer, nullable=False, default=0),
     Column("schema", JSON(none_as_null=True)),
-    Column("registered_at", Moment, nullable=False),
+    Column("registered_at", UtcMicroseconds, nullable=False),
     # It may be given a base (R15). Once true, always: what lags behind was collected, or kept, in that knowledge.
     Column("bases", Boolean, nullable=False, server_default=false()),
     # For how long old versions and partitions are kept; no part of the definition, since it may change any day.
     Column("upkeep", JSON, nullable=False, server_default="{}"),
     # When the last look for files that were never announced began.
-    Column("looked_at", Moment),
+    Column("looked_at", UtcMicroseconds),
     # The newest number at which there was news: a partition dropped by retention takes one, and is none (R19).
     Column("news", Integer, nullable=False, server_default="0"),
     # Of its newest step.
@@ -93,7 +93,7 @@ bindings = Table(
     Column("name", String(256), primary_key=True),
     Column("definition", JSON, nullable=False),
     Column("fingerprint", String(64), nullable=False),
-    Column("registered_at", Moment, nullable=False),
+    Column("registered_at", UtcMicroseconds, nullable=False),
 )
 
 executions = Table(
@@ -105,9 +105,9 @@ executions = Table(
     Column("state", String(16), nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("owner", Text, nullable=False),
-    Column("started_at", Moment, nullable=False),
-    Column("lease_until", Moment, nullable=False),
-    Column("finished_at", Moment),
+    Column("started_at", UtcMicroseconds, nullable=False),
+    Column("lease_until", UtcMicroseconds, nullable=False),
+    Column("finished_at", UtcMicroseconds),
     Column("error", Text),
     Column("commit_id", String(64)),
     Column("run_id", String(64)),
@@ -143,7 +143,7 @@ pins = Table(
     Index("ix_nova_pins_channel", "channel"),
 )
 
-staged = Table(
+staged_blocks = Table(
     "nova_staged",
     metadata,
     Column("id", String(64), primary_key=True),
@@ -156,9 +156,9 @@ staged = Table(
     Column("epoch", Integer, nullable=False),
     Column("manifest", JSON(none_as_null=True)),
     Column("dropped", Boolean, nullable=False, default=False),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
     # When its files were deleted. It is known for a while still: Spark may write on for a process that is gone.
-    Column("swept_at", Moment),
+    Column("swept_at", UtcMicroseconds),
     Index("ix_nova_staged_execution_id", "execution_id"),
     Index("ix_nova_staged_channel", "channel"),
 )
@@ -169,15 +169,15 @@ commits = Table(
     Column("id", String(64), primary_key=True),
     Column("execution_id", String(64), nullable=False, unique=True),
     Column("binding", String(256)),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
     Column("heads", JSON, nullable=False),
     Column("consumed", JSON, nullable=False),
     Column("details", JSON, nullable=False),
-    Column("published_at", Moment),
+    Column("published_at", UtcMicroseconds),
     Index("ix_nova_commits_published_at_at", "published_at", "at"),
 )
 
-numbers = Table(
+commit_numbers = Table(
     "nova_numbers",
     metadata,
     Column("commit_id", ForeignKey("nova_commits.id"), primary_key=True),
@@ -196,12 +196,12 @@ steps = Table(
     Column("prefix", String(64), nullable=False),
     Column("action", String(16), nullable=False),
     Column("commit_id", String(64), nullable=False),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
 )
 
-_LIVE = text("collected_at IS NULL")
-_BASES = text("kind = 'base' AND collected_at IS NULL")
-_GONE = text("collected_by IS NOT NULL")
+_IS_LIVE = text("collected_at IS NULL")
+_IS_LIVE_BASE = text("kind = 'base' AND collected_at IS NULL")
+_IS_COLLECTED = text("collected_by IS NOT NULL")
 
 blocks = Table(
     "nova_blocks",
@@ -215,23 +215,25 @@ blocks = Table(
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("deletes", BigInteger, nullable=False),
-    Column("schema", Described, nullable=False),
+    Column("schema", CachedJson, nullable=False),
     Column("format", String(32), nullable=False),
     Column("keeps_all", Boolean, nullable=False),
-    Column("layout", Described(none_as_null=True)),
-    Column("outside", Described(none_as_null=True)),
-    Column("merge", Described, nullable=False),
+    Column("layout", CachedJson(none_as_null=True)),
+    Column("outside", CachedJson(none_as_null=True)),
+    Column("merge", CachedJson, nullable=False),
     Column("origin", String(16), nullable=False),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
-    Column("collected_at", Moment),
+    Column("collected_at", UtcMicroseconds),
     Column("collected_by", String(64)),
     Index("ix_nova_blocks_channel_partition_hi", "channel", "partition", "hi"),
     Index("ix_nova_blocks_channel_hi", "channel", "hi"),
     Index("ix_nova_blocks_commit_id", "commit_id"),
     # What a plan looks for is there still, and begins with a base.
-    Index("ix_nova_blocks_live", "channel", "hi", sqlite_where=_LIVE, postgresql_where=_LIVE),
-    Index("ix_nova_blocks_bases", "channel", "partition", "hi", sqlite_where=_BASES, postgresql_where=_BASES),
-    Index("ix_nova_blocks_gone", "collected_by", sqlite_where=_GONE, postgresql_where=_GONE),
+    Index("ix_nova_blocks_live", "channel", "hi", sqlite_where=_IS_LIVE, postgresql_where=_IS_LIVE),
+    Index(
+        "ix_nova_blocks_bases", "channel", "partition", "hi", sqlite_where=_IS_LIVE_BASE, postgresql_where=_IS_LIVE_BASE
+    ),
+    Index("ix_nova_blocks_gone", "collected_by", sqlite_where=_IS_COLLECTED, postgresql_where=_IS_COLLECTED),
 )
 
 files = Table(
@@ -242,8 +244,8 @@ files = Table(
     Column("path", Text, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Column("ranges", Described, nullable=False),
-    Column("place", Described(none_as_null=True)),
+    Column("ranges", CachedJson, nullable=False),
+    Column("place", CachedJson(none_as_null=True)),
     Column("digest", String(64)),
     Column("footer_digest", String(64)),
     # Of its rows before they are compressed; none for files of older versions.
@@ -260,11 +262,11 @@ cursors = Table(
     Column("channel_partition", Text, primary_key=True),
     Column("seq", Integer, nullable=False),
     Column("commit_id", ForeignKey("nova_commits.id"), nullable=False),
-    Column("moved_at", Moment, nullable=False),
+    Column("moved_at", UtcMicroseconds, nullable=False),
     Index("ix_nova_cursors_channel", "channel"),
 )
 
-keys = Table(
+idempotency_keys = Table(
     "nova_keys",
     metadata,
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
@@ -284,8 +286,8 @@ arrivals = Table(
     Column("path", Text, nullable=False),
     Column("version", Text, nullable=False),
     Column("bytes", BigInteger, nullable=False),
-    Column("modified", Moment),
-    Column("at", Moment, nullable=False),
+    Column("modified", UtcMicroseconds),
+    Column("at", UtcMicroseconds, nullable=False),
     Column("state", String(16), nullable=False),
     Column("rows", BigInteger, nullable=False, server_default="0"),
     Column("bad", BigInteger, nullable=False, server_default="0"),
@@ -304,7 +306,7 @@ seals = Table(
     Column("version", Integer, primary_key=True),
     Column("state", String(16), nullable=False),
     Column("seq", Integer, nullable=False),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("files", BigInteger, nullable=False),
@@ -312,7 +314,7 @@ seals = Table(
     Index("ix_nova_seals_channel_at", "channel", "at"),
 )
 
-editions = Table(
+published_versions = Table(
     "nova_editions",
     metadata,
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
@@ -322,21 +324,21 @@ editions = Table(
     Column("state", String(16), nullable=False),
     Column("seq", Integer, nullable=False),
     Column("fingerprint", String(64), nullable=False),
-    Column("at", Moment, nullable=False),
-    Column("shown_at", Moment),
-    Column("superseded_at", Moment),
+    Column("at", UtcMicroseconds, nullable=False),
+    Column("shown_at", UtcMicroseconds),
+    Column("superseded_at", UtcMicroseconds),
     Column("execution_id", String(64), nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("files", BigInteger, nullable=False),
 )
 
-dirty = Table(
+backfill_requests = Table(
     "nova_dirty",
     metadata,
     Column("channel", ForeignKey("nova_channels.name"), primary_key=True),
     Column("partition", Text, primary_key=True),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
     Column("by", String(64), nullable=False),
     Column("why", Text, nullable=False),
     Column("priority", Integer, nullable=False),
@@ -347,12 +349,12 @@ backfills = Table(
     metadata,
     Column("id", String(64), primary_key=True),
     Column("dataset", ForeignKey("nova_channels.name"), nullable=False),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
     Column("by", Text, nullable=False),
     Column("why", Text, nullable=False),
     Column("priority", Integer, nullable=False),
     Column("downstream", JSON, nullable=False),
-    Column("cancelled_at", Moment),
+    Column("cancelled_at", UtcMicroseconds),
 )
 
 backfill_parts = Table(
@@ -363,7 +365,7 @@ backfill_parts = Table(
     Column("channel", String(128), nullable=False),
     Column("partition", Text, nullable=False),
     Column("state", String(16), nullable=False),
-    Column("ended_at", Moment),
+    Column("ended_at", UtcMicroseconds),
     Column("seq", Integer),
     Column("execution_id", String(64)),
     Index("ix_nova_backfill_parts_channel_partition", "channel", "partition"),
@@ -379,7 +381,7 @@ firings = Table(
     Column("positions", JSON, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("state", String(16), nullable=False),
-    Column("at", Moment, nullable=False),
+    Column("at", UtcMicroseconds, nullable=False),
     Column("why", Text),
     UniqueConstraint("binding", "partition", "n"),
 )
@@ -392,8 +394,8 @@ publishers = Table(
     Column("location", String(256), nullable=False),
     # Whether a binding of the location writes the channel.
     Column("writes", Boolean, nullable=False),
-    Column("claimed_at", Moment, nullable=False),
-    Column("renewed_at", Moment, nullable=False),
+    Column("claimed_at", UtcMicroseconds, nullable=False),
+    Column("renewed_at", UtcMicroseconds, nullable=False),
 )
 
 tokens = Table(
@@ -404,12 +406,12 @@ tokens = Table(
     # Of its secret part, which is kept nowhere.
     Column("digest", String(64), nullable=False),
     Column("grants", JSON, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment),
-    Column("revoked_at", Moment),
+    Column("created_at", UtcMicroseconds, nullable=False),
+    Column("expires_at", UtcMicroseconds),
+    Column("revoked_at", UtcMicroseconds),
 )
 
-identity = Table(
+catalog_identity = Table(
     "nova_identity",
     metadata,
     Column("id", String(64), primary_key=True),

@@ -11,22 +11,22 @@ from sqlalchemy import Connection, RowMapping, select
 from nova_assets.catalog.block_rows import read_blocks
 from nova_assets.catalog.database import Database, batched
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.history import Histories, last_merge, schema_told
-from nova_assets.catalog.history_excerpts import Part, narrowed, whole_of
+from nova_assets.catalog.history import Histories, newest_merge_model, schema_at_number
+from nova_assets.catalog.history_excerpts import HistorySelection, load_whole_partitions, scope_conditions
 from nova_assets.catalog.tables import blocks, channels, steps
 from nova_assets.model.block import Block
 from nova_assets.model.channel import Channel
-from nova_assets.model.partitions import WHOLE, within
+from nova_assets.model.partitions import WHOLE, is_in_scope
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import Gone, History, Position, Standing, Step
+from nova_assets.model.timeline import ChannelHead, CollectedBlock, History, TimelinePosition, TimelineStep
 
 T = TypeVar("T")
 
-_AT_ONCE = 300
+_COMMITS_PER_QUERY = 300
 """Commits asked for by one query."""
 
 
-class Following:
+class TimelineReads:
     """Timelines, from some instant on. Every answer is of one moment."""
 
     def __init__(self, database: Database, definitions: Definitions, histories: Histories) -> None:
@@ -34,11 +34,13 @@ class Following:
         self.definitions = definitions
         self.histories = histories
 
-    def standing(self, channel: str) -> Standing:
+    def channel_head(self, channel: str) -> ChannelHead:
         """Where a channel stands. Raises ChannelNotFound."""
-        return self._found(channel, self.database.read(lambda c: _standing(c, channel)))
+        return self._check_channel_found(channel, self.database.read(lambda c: _read_timeline_state(c, channel)))
 
-    def steps(self, channel: str, since: Position, limit: int = 10_000) -> tuple[Standing, list[Step] | None]:
+    def timeline_steps(
+        self, channel: str, since: TimelinePosition, limit: int = 10_000
+    ) -> tuple[ChannelHead, list[TimelineStep] | None]:
         """Where a channel stands, and the complete instants after a position, oldest first.
 
         Returns:
@@ -49,19 +51,19 @@ class Following:
             ChannelNotFound.
         """
 
-        def work(c: Connection) -> tuple[Standing, list[Step] | None] | None:
-            standing = _standing(c, channel)
+        def read_steps(c: Connection) -> tuple[ChannelHead, list[TimelineStep] | None] | None:
+            standing = _read_timeline_state(c, channel)
             if standing is None:
                 return None
             if standing.position == since:
                 return standing, []
-            if not _is_on(c, channel, since) or standing.position.step - since.step > limit:
+            if not _has_passed_position(c, channel, since) or standing.position.step - since.step > limit:
                 return standing, None
-            return standing, list(_steps(c, channel, since.step))
+            return standing, list(_read_steps(c, channel, since.step))
 
-        return self._found(channel, self.database.read(work))
+        return self._check_channel_found(channel, self.database.read(read_steps))
 
-    def passed(self, channel: str, since: Position, limit: int) -> list[Step] | None:
+    def steps_without_blocks(self, channel: str, since: TimelinePosition, limit: int) -> list[TimelineStep] | None:
         """The first complete instants after a position, oldest first, without their blocks; None where the channel
         never was there.
 
@@ -69,63 +71,70 @@ class Following:
             ChannelNotFound.
         """
 
-        def work(c: Connection) -> tuple[list[Step] | None] | None:
-            standing = _standing(c, channel)
+        def read_passed_steps(c: Connection) -> tuple[list[TimelineStep] | None] | None:
+            standing = _read_timeline_state(c, channel)
             if standing is None:
                 return None
-            if not _is_on(c, channel, since):
+            if not _has_passed_position(c, channel, since):
                 return (None,)
             query = select(steps).where(steps.c.channel == channel, steps.c.n > since.step).order_by(steps.c.n)
             rows = c.execute(query.limit(limit)).mappings()
-            return ([Step(Position(r["n"], r["prefix"]), r["action"], r["commit_id"], r["at"]) for r in rows],)
+            return (
+                [
+                    TimelineStep(TimelinePosition(r["n"], r["prefix"]), r["action"], r["commit_id"], r["at"])
+                    for r in rows
+                ],
+            )
 
-        return self._found(channel, self.database.read(work))[0]
+        return self._check_channel_found(channel, self.database.read(read_passed_steps))[0]
 
-    def told(
+    def instant_summaries(
         self, channel: str, after: int, limit: int
     ) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
         """What is told of the first complete instants after one: number, hash, action, commit, moment, the newest
         sequence number that it touched, and the partitions."""
         query = select(steps).where(steps.c.channel == channel, steps.c.n > after).order_by(steps.c.n).limit(limit)
 
-        def work(c: Connection) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
+        def read_instants(c: Connection) -> list[tuple[int, str, str, str, str, int | None, tuple[str, ...]]]:
             rows = c.execute(query).mappings().all()
-            touched: dict[str, dict[str, int]] = {}
+            numbers_by_commit: dict[str, dict[str, int]] = {}
             ids = [r["commit_id"] for r in rows]
-            for some in batched(ids, _AT_ONCE):
-                for by in (blocks.c.commit_id, blocks.c.collected_by):
-                    of = select(by, blocks.c.partition, blocks.c.hi).where(blocks.c.channel == channel, by.in_(some))
-                    for commit, partition, hi in c.execute(of):
-                        found = touched.setdefault(commit, {})
-                        found[partition] = max(hi, found.get(partition, 0))
+            for batch in batched(ids, _COMMITS_PER_QUERY):
+                for commit_column in (blocks.c.commit_id, blocks.c.collected_by):
+                    blocks_query = select(commit_column, blocks.c.partition, blocks.c.hi).where(
+                        blocks.c.channel == channel, commit_column.in_(batch)
+                    )
+                    for commit, partition, hi in c.execute(blocks_query):
+                        newest_by_partition = numbers_by_commit.setdefault(commit, {})
+                        newest_by_partition[partition] = max(hi, newest_by_partition.get(partition, 0))
             return [
                 (
                     *(r["n"], r["prefix"], r["action"], r["commit_id"], r["at"].isoformat()),
-                    max(touched.get(r["commit_id"], {}).values(), default=None),
-                    tuple(sorted(touched.get(r["commit_id"], {}))),
+                    max(numbers_by_commit.get(r["commit_id"], {}).values(), default=None),
+                    tuple(sorted(numbers_by_commit.get(r["commit_id"], {}))),
                 )
                 for r in rows
             ]
 
-        return self.database.read(work)
+        return self.database.read(read_instants)
 
-    def named(self, channel: str, scope: str = WHOLE) -> tuple[Standing, list[str]]:
+    def partition_names(self, channel: str, scope: str = WHOLE) -> tuple[ChannelHead, list[str]]:
         """Where a channel stands, and the partitions within a scope of which anything was ever known, by name.
 
         Raises:
             ChannelNotFound.
         """
 
-        def work(c: Connection) -> tuple[Standing, list[str]] | None:
-            standing = _standing(c, channel)
+        def read_partition_names(c: Connection) -> tuple[ChannelHead, list[str]] | None:
+            standing = _read_timeline_state(c, channel)
             if standing is None:
                 return None
-            query = select(blocks.c.partition).where(blocks.c.channel == channel, *narrowed(scope)).distinct()
-            return standing, sorted(p for p in c.execute(query).scalars() if within(p, scope))
+            query = select(blocks.c.partition).where(blocks.c.channel == channel, *scope_conditions(scope)).distinct()
+            return standing, sorted(p for p in c.execute(query).scalars() if is_in_scope(p, scope))
 
-        return self._found(channel, self.database.read(work))
+        return self._check_channel_found(channel, self.database.read(read_partition_names))
 
-    def bootstrap(self, channel: str, partitions: Collection[str]) -> tuple[Standing, History]:
+    def bootstrap(self, channel: str, partitions: Collection[str]) -> tuple[ChannelHead, History]:
         """Where a channel stands, and everything that is known of some of its partitions.
 
         Args:
@@ -135,96 +144,117 @@ class Following:
             ChannelNotFound.
         """
 
-        def work(c: Connection) -> tuple[Standing, History] | None:
-            standing = _standing(c, channel)
-            return None if standing is None else (standing, _history(c, standing, partitions))
+        def read_partition_histories(c: Connection) -> tuple[ChannelHead, History] | None:
+            standing = _read_timeline_state(c, channel)
+            return None if standing is None else (standing, _history_of_partitions(c, standing, partitions))
 
-        return self._found(channel, self.database.read(work))
+        return self._check_channel_found(channel, self.database.read(read_partition_histories))
 
-    def history_there(
+    def head_and_history(
         self, channel: str, at: int | None, scope: str, since: int, back_to: int
-    ) -> tuple[Standing, History]:
+    ) -> tuple[ChannelHead, History]:
         """Where a channel stands, and a history of that moment (``Histories.history``).
 
         Raises:
             ChannelNotFound, VersionNotFound.
         """
 
-        def work(c: Connection) -> tuple[Standing, History] | None:
-            standing, found = _standing(c, channel), self.histories.history_in(c, channel, at, scope, since, back_to)
-            return None if standing is None or found is None else (standing, found)
+        def read_state_and_history(c: Connection) -> tuple[ChannelHead, History] | None:
+            standing, result = (
+                _read_timeline_state(c, channel),
+                self.histories.read_history(c, channel, at, scope, since, back_to),
+            )
+            return None if standing is None or result is None else (standing, result)
 
-        return self._found(channel, self.database.read(work))
+        return self._check_channel_found(channel, self.database.read(read_state_and_history))
 
-    def _found(self, channel: str, answer: T | None) -> T:
-        if answer is None:
-            raise self.definitions.not_found(channel)
-        return answer
+    def _check_channel_found(self, channel: str, result: T | None) -> T:
+        if result is None:
+            raise self.definitions.channel_not_found_error(channel)
+        return result
 
 
-def _standing(c: Connection, channel: str) -> Standing | None:
+def _read_timeline_state(c: Connection, channel: str) -> ChannelHead | None:
     row = c.execute(select(channels).where(channels.c.name == channel)).mappings().first()
     if row is None:
         return None
     definition = Channel.from_json(row["definition"])
-    return Standing(
+    return ChannelHead(
         channel,
-        Position(row["step"], row["prefix"]),
+        TimelinePosition(row["step"], row["prefix"]),
         row["head"],
         None if row["schema"] is None else Schema.from_json(row["schema"]),
         definition.merge,
         definition.partition_columns,
-        last_merge(c, channel, row["head"]),
-        schema_told(c, channel, row["head"]),
+        newest_merge_model(c, channel, row["head"]),
+        schema_at_number(c, channel, row["head"]),
     )
 
 
-def whole_in(c: Connection, channel: str, partitions: Collection[str]) -> History | None:
+def read_history_of_partitions(c: Connection, channel: str, partitions: Collection[str]) -> History | None:
     """Everything that is known of some partitions; None where there is no such channel."""
-    standing = _standing(c, channel)
-    return None if standing is None else _history(c, standing, partitions)
+    standing = _read_timeline_state(c, channel)
+    return None if standing is None else _history_of_partitions(c, standing, partitions)
 
 
-def _history(c: Connection, standing: Standing, partitions: Collection[str]) -> History:
-    found = whole_of(c, Part(standing.channel, standing.head, WHOLE, standing.columns), partitions)
+def _history_of_partitions(c: Connection, standing: ChannelHead, partitions: Collection[str]) -> History:
+    loaded = load_whole_partitions(
+        c, HistorySelection(standing.channel, standing.head, WHOLE, standing.columns), partitions
+    )
     return History(
         standing.channel,
         WHOLE,
         standing.head,
-        tuple(sorted(found.blocks, key=lambda b: (b.hi, b.kind, b.id))),
+        tuple(sorted(loaded.blocks, key=lambda b: (b.hi, b.kind, b.id))),
         standing.schema,
         standing.merge,
-        numbers={p: tuple(sorted(n)) for p, n in found.numbers.items()},
+        numbers={p: tuple(sorted(n)) for p, n in loaded.numbers.items()},
         last_merge=standing.last_merge,
     )
 
 
-def _is_on(c: Connection, channel: str, position: Position) -> bool:
+def _has_passed_position(c: Connection, channel: str, position: TimelinePosition) -> bool:
     """Whether the channel was at a position."""
     if position.step == 0:
         return position.prefix == ""
-    found = select(steps.c.prefix).where(steps.c.channel == channel, steps.c.n == position.step)
-    return c.execute(found).scalar() == position.prefix
+    prefix_query = select(steps.c.prefix).where(steps.c.channel == channel, steps.c.n == position.step)
+    return c.execute(prefix_query).scalar() == position.prefix
 
 
-def _steps(c: Connection, channel: str, since: int) -> Iterator[Step]:
-    query = select(steps).where(steps.c.channel == channel, steps.c.n > since).order_by(steps.c.n)
+def _read_steps(c: Connection, channel: str, after_step: int) -> Iterator[TimelineStep]:
+    query = select(steps).where(steps.c.channel == channel, steps.c.n > after_step).order_by(steps.c.n)
     rows = c.execute(query).mappings().all()
-    for some in batched(rows, _AT_ONCE):
-        yield from _described(c, channel, some)
+    for batch in batched(rows, _COMMITS_PER_QUERY):
+        yield from _steps_from_rows(c, channel, batch)
 
 
-def _described(c: Connection, channel: str, rows: Sequence[RowMapping]) -> Iterator[Step]:
+def _steps_from_rows(c: Connection, channel: str, rows: Sequence[RowMapping]) -> Iterator[TimelineStep]:
     ids = [r["commit_id"] for r in rows]
-    added: dict[str, list[Block]] = {}
+    added_by_commit: dict[str, list[Block]] = {}
     # Those that were collected since are there, too: a later instant tells that.
     for block in read_blocks(c, select(blocks).where(blocks.c.channel == channel, blocks.c.commit_id.in_(ids))):
-        added.setdefault(block.commit_id, []).append(block)
-    gone: dict[str, list[Gone]] = {}
-    of = (blocks.c.id, blocks.c.partition, blocks.c.kind, blocks.c.hi, blocks.c.origin, blocks.c.collected_by)
-    for *what, by in c.execute(select(*of).where(blocks.c.channel == channel, blocks.c.collected_by.in_(ids))):
-        gone.setdefault(by, []).append(Gone(*what))
+        added_by_commit.setdefault(block.commit_id, []).append(block)
+    removed_by_commit: dict[str, list[CollectedBlock]] = {}
+    removed_columns = (
+        blocks.c.id,
+        blocks.c.partition,
+        blocks.c.kind,
+        blocks.c.hi,
+        blocks.c.origin,
+        blocks.c.collected_by,
+    )
+    for *removed_fields, commit_id in c.execute(
+        select(*removed_columns).where(blocks.c.channel == channel, blocks.c.collected_by.in_(ids))
+    ):
+        removed_by_commit.setdefault(commit_id, []).append(CollectedBlock(*removed_fields))
     for r in rows:
-        mine = r["commit_id"]
-        position = Position(r["n"], r["prefix"])
-        yield Step(position, r["action"], mine, r["at"], tuple(added.get(mine, ())), tuple(gone.get(mine, ())))
+        step_commit_id = r["commit_id"]
+        position = TimelinePosition(r["n"], r["prefix"])
+        yield TimelineStep(
+            position,
+            r["action"],
+            step_commit_id,
+            r["at"],
+            tuple(added_by_commit.get(step_commit_id, ())),
+            tuple(removed_by_commit.get(step_commit_id, ())),
+        )

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.tables import tokens
 from nova_assets.errors import DefinitionConflict
-from nova_assets.model.token import RIGHTS, Token, name_taken
+from nova_assets.model.token import RIGHTS, Token, token_name_taken_error
 
 
 class Tokens:
@@ -35,44 +35,46 @@ class Tokens:
             "revoked_at": token.revoked_at,
         }
         try:
-            self.database.write(lambda c: _insert(c, row))
-        except _Taken as error:
-            raise self._taken(token.name) from error
+            self.database.write(lambda c: _insert_token(c, row))
+        except _TokenNameTaken as error:
+            raise self._name_taken_error(token.name) from error
 
     def token(self, token_id: str) -> Token | None:
         """The token of that id, valid or not."""
         query = select(tokens).where(tokens.c.id == token_id)
         row = self.database.read(lambda c: c.execute(query).mappings().one_or_none())
-        return None if row is None else _token(row)
+        return None if row is None else _token_from_row(row)
 
     def tokens(self) -> list[Token]:
         """All tokens, oldest first, also those that are not valid any more."""
         query = select(tokens).order_by(tokens.c.created_at, tokens.c.name)
-        return [_token(row) for row in self.database.read(lambda c: c.execute(query).mappings().all())]
+        return [_token_from_row(row) for row in self.database.read(lambda c: c.execute(query).mappings().all())]
 
     def revoke_token(self, name: str) -> bool:
         """Have a token allow nothing from now on. Gives whether there was one that had not been revoked."""
-        live = (tokens.c.name == name, tokens.c.revoked_at.is_(None))
+        is_valid_token = (tokens.c.name == name, tokens.c.revoked_at.is_(None))
         now = self.database.clock()
-        return self.database.write(lambda c: c.execute(update(tokens).where(*live).values(revoked_at=now)).rowcount > 0)
+        return self.database.write(
+            lambda c: c.execute(update(tokens).where(*is_valid_token).values(revoked_at=now)).rowcount > 0
+        )
 
-    def _taken(self, name: str) -> DefinitionConflict:
-        known = next((t for t in self.tokens() if t.name == name), None)
-        return name_taken(name, known, self.database.clock())
+    def _name_taken_error(self, name: str) -> DefinitionConflict:
+        existing = next((t for t in self.tokens() if t.name == name), None)
+        return token_name_taken_error(name, existing, self.database.clock())
 
 
-class _Taken(Exception):
+class _TokenNameTaken(Exception):
     """There is one of that name."""
 
 
-def _insert(c: Connection, row: dict[str, Any]) -> None:
+def _insert_token(c: Connection, row: dict[str, Any]) -> None:
     try:
         c.execute(insert(tokens).values(row))
     except IntegrityError as error:
-        raise _Taken from error
+        raise _TokenNameTaken from error
 
 
-def _token(row: Any) -> Token:
+def _token_from_row(row: Any) -> Token:
     grants = {right: tuple(row["grants"][right]) for right in RIGHTS if row["grants"].get(right)}
-    kept = (row["created_at"], row["expires_at"], row["revoked_at"])
-    return Token(row["id"], row["name"], grants, *kept, digest=row["digest"])
+    timestamps = (row["created_at"], row["expires_at"], row["revoked_at"])
+    return Token(row["id"], row["name"], grants, *timestamps, digest=row["digest"])

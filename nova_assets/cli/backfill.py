@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, iso, moment, number, plural, seconds, size
-from nova_assets.model.backfill import PRIORITIES, Backfill, Part, Priority
+from nova_assets.cli.rendering import (
+    TableGrid,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_iso_time,
+    format_time,
+    pluralize,
+)
+from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPart, Priority
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:
     from nova_assets.operations.datasets.backfill import Preview
 
-FEW = 40
+MAX_LISTED = 40
 
 
 @click.command(cls=NovaCommand)
@@ -47,7 +55,7 @@ def backfill(
     everything: bool,
     cancel: str | None,
     dry_run: bool,
-) -> Answer:
+) -> CommandResult:
     """Have partitions of DATASET made again, and what was made of them.
 
     They are marked, and nova tick makes them: each once what it reads is made again; until then whoever reads a marked
@@ -64,156 +72,190 @@ def backfill(
     if cancel is not None:
         if dataset is not None:
             raise click.UsageError("--cancel ID stands alone")
-        return _cancel(deployment, cancel, dry_run)
+        return _cancel_backfill(deployment, cancel, dry_run)
     if dataset is None:
         raise click.UsageError("say of which DATASET; nova show lists them")
-    follow = _downstream(downstream)
-    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
-        found = store.preview_backfill(dataset, *partitions, downstream=follow, everything=everything)
-        done = None
+    followers = _parse_downstream(downstream)
+    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+        preview = store.preview_backfill(dataset, *partitions, downstream=followers, everything=everything)
+        created_backfill = None
         if not dry_run:
-            done = store.backfill(dataset, priority=cast(Priority, priority), why=why, by=_user(), preview=found)
-    return _of_preview(found, done)
+            created_backfill = store.backfill(
+                dataset, priority=cast(Priority, priority), why=why, by=_current_user(), preview=preview
+            )
+    return _preview_result(preview, created_backfill)
 
 
 @click.command(cls=NovaCommand)
 @click.argument("backfill_id", metavar="[ID]", required=False)
 @click.option("--limit", default=20, show_default=True, help="So many, the newest.")
 @click.pass_obj
-def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> Answer:
+def backfills(deployment: Deployment, backfill_id: str | None, limit: int) -> CommandResult:
     """Show which backfills there were, who wanted them and why, and how far they are; of one, every partition.
 
     JSON: {"backfills": [{"backfill", "dataset", "at", "by", "why", "priority", "downstream", "state", "parts": {state:
     number}}]}; of one, that and "partitions": [{"dataset", "partition", "state", "ended_at", "seq", "execution_id"}]
     """
-    with deployment.look() as store:
+    with deployment.open_read_only() as store:
         if backfill_id is None:
             found = store.backfills(limit)
-            return Answer({"backfills": [_as_json(b) for b in found]}, lambda console: _list(console, found))
+            return CommandResult(
+                {"backfills": [_request_json(b) for b in found]}, lambda console: _show_requests(console, found)
+            )
         one = store.catalog.backfill(backfill_id)
-        parts = _told(store, store.catalog.backfill_parts(backfill_id))
+        parts = _attach_part_states(store, store.catalog.backfill_parts(backfill_id))
     data = {
-        **_as_json(one),
+        **_request_json(one),
         "partitions": [
             {
                 "dataset": p.dataset,
                 "partition": p.partition,
                 "state": state,
-                "ended_at": iso(p.ended_at),
+                "ended_at": format_iso_time(p.ended_at),
                 "seq": p.seq,
                 "execution_id": p.execution_id,
             }
             for p, state in parts
         ],
     }
-    return Answer(data, lambda console: _one(console, one, parts))
+    return CommandResult(data, lambda console: _show_request(console, one, parts))
 
 
-def _cancel(deployment: Deployment, backfill_id: str, dry_run: bool) -> Answer:
-    with deployment.look() if dry_run else deployment.open(with_project=False) as store:
+def _cancel_backfill(deployment: Deployment, backfill_id: str, dry_run: bool) -> CommandResult:
+    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         waiting = store.catalog.backfill(backfill_id).parts.get("waiting", 0)
         left = waiting if dry_run else store.cancel_backfill(backfill_id)
-    said = f"{plural(left, 'partition')} {'would be' if dry_run else 'is' if left == 1 else 'are'} left as before"
-    return Answer({"backfill": backfill_id, "left": left}, lambda console: console.print(said))
+    message = f"{pluralize(left, 'partition')} {'would be' if dry_run else 'is' if left == 1 else 'are'} left as before"
+    return CommandResult({"backfill": backfill_id, "left": left}, lambda console: console.print(message))
 
 
-def _downstream(said: str) -> Literal["all", "none"] | Collection[str]:
-    if said in ("all", "none"):
-        return cast(Literal["all", "none"], said)
-    return [n.strip() for n in said.split(",") if n.strip()]
+def _parse_downstream(option_text: str) -> Literal["all", "none"] | Collection[str]:
+    if option_text in ("all", "none"):
+        return cast(Literal["all", "none"], option_text)
+    return [n.strip() for n in option_text.split(",") if n.strip()]
 
 
-def _user() -> str:
+def _current_user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container without a name for its user
         return "unknown"
 
 
-def _of_preview(found: Preview, done: Backfill | None) -> Answer:
-    parts, left = found.affected.parts, dict(found.affected.left or {})
-    took = found.seconds
+def _preview_result(preview: Preview, created: Backfill | None) -> CommandResult:
+    parts, left = preview.affected.parts, dict(preview.affected.excluded_counts or {})
+    estimated_seconds = preview.seconds
     data: dict[str, Any] = {
-        "dry_run": done is None,
-        "backfill": None if done is None else done.id,
-        "seconds": took,
-        "parts": [{"dataset": d, "partition": p, **_cost(found, d, p)} for d, p in parts],
+        "dry_run": created is None,
+        "backfill": None if created is None else created.id,
+        "seconds": estimated_seconds,
+        "parts": [{"dataset": d, "partition": p, **_last_cost_json(preview, d, p)} for d, p in parts],
         "left": left,
     }
 
     def show(console: Console) -> None:
-        grid = Grid("dataset", "partition", "rows", "size", "took", right=("rows", "size", "took"))
-        for d, p in parts[:FEW]:
-            cost = found.costs.get((d, p))
-            shown = ("", "", "") if cost is None else (number(cost.rows), size(cost.bytes), seconds(cost.seconds))
+        grid = TableGrid("dataset", "partition", "rows", "size", "took", right_aligned=("rows", "size", "took"))
+        for d, p in parts[:MAX_LISTED]:
+            cost = preview.costs.get((d, p))
+            shown = (
+                ("", "", "")
+                if cost is None
+                else (format_count(cost.rows), format_bytes(cost.bytes), format_duration(cost.seconds))
+            )
             grid.add(d, p, *shown)
         console.print(grid)
-        if len(parts) > FEW:
-            console.print(f"and {len(parts) - FEW} more")
-        about = "" if took is None else f", about {seconds(took)} of work"
+        if len(parts) > MAX_LISTED:
+            console.print(f"and {len(parts) - MAX_LISTED} more")
+        about = "" if estimated_seconds is None else f", about {format_duration(estimated_seconds)} of work"
         console.print(
-            f"{plural(len(parts), 'partition')} {'would be' if done is None else 'will be'} made again{about}"
+            f"{pluralize(len(parts), 'partition')} {'would be' if created is None else 'will be'} made again{about}"
         )
         for name, n in left.items():
-            console.print(f"left as it is: {name}, of which {plural(n, 'partition')} were made of these")
-        if done is not None:
-            console.print(f"backfill {done.id}; made by: nova tick --all; how far it is: nova backfills {done.id}")
+            console.print(f"left as it is: {name}, of which {pluralize(n, 'partition')} were made of these")
+        if created is not None:
+            console.print(
+                f"backfill {created.id}; made by: nova tick --all; how far it is: nova backfills {created.id}"
+            )
 
-    return Answer(data, show)
+    return CommandResult(data, show)
 
 
-def _cost(found: Preview, dataset: str, partition: str) -> dict[str, Any]:
-    cost = found.costs.get((dataset, partition))
+def _last_cost_json(preview: Preview, dataset: str, partition: str) -> dict[str, Any]:
+    cost = preview.costs.get((dataset, partition))
     return {name: getattr(cost, name, None) for name in ("rows", "bytes", "seconds")}
 
 
-def _told(store: Store, parts: Sequence[Part]) -> list[tuple[Part, str]]:
+def _attach_part_states(store: Store, parts: Sequence[BackfillPart]) -> list[tuple[BackfillPart, str]]:
     """The parts, and what is happening to those that are not made yet."""
-    running, failing = set(store.catalog.running()), store.catalog.failing()
-    found = []
+    running, failing = set(store.catalog.running_partitions()), store.catalog.failing_partitions()
+    parts_with_state = []
     for part in parts:
         key, state = (part.dataset, part.partition), str(part.state)
         if part.state == "waiting" and key in running:
             state = "running"
         elif part.state == "waiting" and key in failing:
-            state = f"failed {failing[key].times} times" if failing[key].times != 1 else "failed once"
-        found.append((part, state))
-    return found
+            state = f"failed {failing[key].consecutive} times" if failing[key].consecutive != 1 else "failed once"
+        parts_with_state.append((part, state))
+    return parts_with_state
 
 
-def _as_json(found: Backfill) -> dict[str, Any]:
+def _request_json(request: Backfill) -> dict[str, Any]:
     return {
-        "backfill": found.id,
-        "dataset": found.dataset,
-        "at": iso(found.at),
-        "by": found.by,
-        "why": found.why,
-        "priority": found.priority,
-        "downstream": list(found.downstream),
-        "state": found.state,
-        "parts": dict(found.parts),
+        "backfill": request.id,
+        "dataset": request.dataset,
+        "at": format_iso_time(request.at),
+        "by": request.by,
+        "why": request.why,
+        "priority": request.priority,
+        "downstream": list(request.downstream),
+        "state": request.state,
+        "parts": dict(request.parts),
     }
 
 
-def _list(console: Console, found: Sequence[Backfill]) -> None:
-    grid = Grid(
-        "backfill", "state", "made", "of", "priority", "asked for", "by", "why", right=("made", "of"), shorten=("why",)
+def _show_requests(console: Console, requests: Sequence[Backfill]) -> None:
+    grid = TableGrid(
+        "backfill",
+        "state",
+        "made",
+        "of",
+        "priority",
+        "asked for",
+        "by",
+        "why",
+        right_aligned=("made", "of"),
+        shorten=("why",),
     )
-    for b in found:
-        grid.add(b.id, b.state, number(b.parts.get("made", 0)), number(b.size), b.priority, moment(b.at), b.by, b.why)
-    console.print(grid if found else "nobody has asked for a backfill yet: nova backfill DATASET …")
-
-
-def _one(console: Console, one: Backfill, parts: Sequence[tuple[Part, str]]) -> None:
-    console.print(f"{one.id}: {one.state}; asked for {moment(one.at)} by {one.by or 'nobody in particular'}")
-    if one.why:
-        console.print(f"why: {one.why}")
-    console.print(f"follow: {', '.join(one.downstream) or 'nothing'}; priority: {one.priority}")
-    grid = Grid("dataset", "partition", "state", "number", "execution")
-    for part, state in parts[:FEW]:
+    for b in requests:
         grid.add(
-            part.dataset, part.partition, state, "" if part.seq is None else number(part.seq), part.execution_id or ""
+            b.id,
+            b.state,
+            format_count(b.parts.get("made", 0)),
+            format_count(b.size),
+            b.priority,
+            format_time(b.at),
+            b.by,
+            b.why,
+        )
+    console.print(grid if requests else "nobody has asked for a backfill yet: nova backfill DATASET …")
+
+
+def _show_request(console: Console, request: Backfill, parts_with_state: Sequence[tuple[BackfillPart, str]]) -> None:
+    console.print(
+        f"{request.id}: {request.state}; asked for {format_time(request.at)} by {request.by or 'nobody in particular'}"
+    )
+    if request.why:
+        console.print(f"why: {request.why}")
+    console.print(f"follow: {', '.join(request.downstream) or 'nothing'}; priority: {request.priority}")
+    grid = TableGrid("dataset", "partition", "state", "number", "execution")
+    for part, state in parts_with_state[:MAX_LISTED]:
+        grid.add(
+            part.dataset,
+            part.partition,
+            state,
+            "" if part.seq is None else format_count(part.seq),
+            part.execution_id or "",
         )
     console.print(grid)
-    if len(parts) > FEW:
-        console.print(f"and {len(parts) - FEW} more")
+    if len(parts_with_state) > MAX_LISTED:
+        console.print(f"and {len(parts_with_state) - MAX_LISTED} more")

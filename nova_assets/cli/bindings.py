@@ -7,15 +7,15 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, iso, moment, plural, summarised
+from nova_assets.cli.rendering import TableGrid, elide_middle_rows, format_iso_time, format_time, pluralize
 from nova_assets.execution.trigger_state import BindingState
 
 
 @click.command(cls=NovaCommand)
 @click.pass_obj
-def bindings(deployment: Deployment) -> Answer:
+def bindings(deployment: Deployment) -> CommandResult:
     """List every binding of the project: its trigger, how far it has read, its last execution, and what is due.
 
     \b
@@ -25,13 +25,15 @@ def bindings(deployment: Deployment) -> Answer:
            "last": {"execution", "partition", "state", "started_at", "finished_at", "error"} or null,
            "due": {PARTITION: WHY}, "waits": WHY NOT, "under_way": [PARTITION]}]}
     """
-    deployment.require_project("nova bindings")
-    with deployment.look(with_project=True) as store:
+    deployment.check_project_configured("nova bindings")
+    with deployment.open_read_only(with_project=True) as store:
         states = store.bindings()
-    return Answer({"bindings": [_json(s) for s in states]}, lambda console: _show(console, states))
+    return CommandResult(
+        {"bindings": [_binding_json(s) for s in states]}, lambda console: _show_bindings(console, states)
+    )
 
 
-def _json(state: BindingState) -> dict[str, Any]:
+def _binding_json(state: BindingState) -> dict[str, Any]:
     binding, last = state.binding, state.last
     return {
         "name": binding.name,
@@ -49,8 +51,8 @@ def _json(state: BindingState) -> dict[str, Any]:
             "execution": last.id,
             "partition": last.partition,
             "state": last.state,
-            "started_at": iso(last.started_at),
-            "finished_at": iso(last.finished_at),
+            "started_at": format_iso_time(last.started_at),
+            "finished_at": format_iso_time(last.finished_at),
             "error": last.error,
         },
         "due": dict(sorted(state.due.items())),
@@ -59,49 +61,51 @@ def _json(state: BindingState) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, states: list[BindingState]) -> None:
+def _show_bindings(console: Console, states: list[BindingState]) -> None:
     if not states:
         console.print("the project has no bindings")
         return
     columns = ("binding", "when", "cursors", "lag", "last execution (UTC)", "due")
-    shown = Grid(*columns, right=("lag",), shorten=("when", "due"))
+    grid = TableGrid(*columns, right_aligned=("lag",), shorten=("when", "due"))
     for state in states:
         by = ", ".join(d.column for d in state.binding.dimensions)
         when = "by hand" if state.binding.when is None else str(state.binding.when)
-        shown.add(
+        grid.add(
             state.binding.name,
             f"{when}, per {by}" if by else when,
-            _cursors(state),
+            _format_cursors(state),
             str(state.lag) if state.cursors else "",
-            "never" if state.last is None else f"{state.last.state} {moment(state.last.started_at)}",
-            _due(state),
+            "never" if state.last is None else f"{state.last.state} {format_time(state.last.started_at)}",
+            _format_due(state),
         )
-    console.print(shown)
+    console.print(grid)
     for state in states:
         if state.binding.dimensions and state.due:
             console.print()
-            console.print(f"{state.binding.name} is due in {plural(len(state.due), 'partition')}:")
-            for partition in summarised(sorted(state.due)):
+            console.print(f"{state.binding.name} is due in {pluralize(len(state.due), 'partition')}:")
+            for partition in elide_middle_rows(sorted(state.due)):
                 console.print(f"  {partition}" + (f": {state.due[partition]}" if partition in state.due else ""))
 
 
-def _cursors(state: BindingState) -> str:
+def _format_cursors(state: BindingState) -> str:
     """How far each channel was read; of several partitions, from the slowest to the fastest."""
-    of: dict[str, list[int]] = {}
+    seqs_by_channel: dict[str, list[int]] = {}
     for cursor in state.cursors:
-        of.setdefault(cursor.channel, []).append(cursor.seq)
+        seqs_by_channel.setdefault(cursor.channel, []).append(cursor.seq)
     texts = [
         f"{channel} {min(at)}"
         + (f"–{max(at)}" if min(at) != max(at) else "")
         + (f" ({len(at)})" if len(at) > 1 else "")
-        for channel, at in of.items()
+        for channel, at in seqs_by_channel.items()
     ]
     return ", ".join(texts) or "keeps none"
 
 
-def _due(state: BindingState) -> str:
+def _format_due(state: BindingState) -> str:
     if state.under_way:
         return "a run is requested"
     if not state.due:
         return f"no: {state.waits}"
-    return plural(len(state.due), "partition") if state.binding.dimensions else f"now: {next(iter(state.due.values()))}"
+    return (
+        pluralize(len(state.due), "partition") if state.binding.dimensions else f"now: {next(iter(state.due.values()))}"
+    )

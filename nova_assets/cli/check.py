@@ -10,17 +10,17 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import plural
+from nova_assets.cli.rendering import pluralize
 from nova_assets.errors import DefinitionError, NovaError
 from nova_assets.model.project import Project
-from nova_assets.sql.cache.disk_cache import Shelf
-from nova_assets.sql.datasets.breaking_changes import Change, changes
-from nova_assets.sql.datasets.datasets import queries_of
-from nova_assets.sql.datasets.declared import Declared, deployed, listening
-from nova_assets.sql.datasets.spark_analysis import Analysis, analyse
-from nova_assets.sql.statement.statement import Written
+from nova_assets.sql.cache.disk_cache import DiskCache
+from nova_assets.sql.datasets.breaking_changes import Change, find_changes
+from nova_assets.sql.datasets.datasets import dataset_queries_by_name
+from nova_assets.sql.datasets.declared import DatasetDeclarations, deployed_declarations, record_declarations
+from nova_assets.sql.datasets.spark_analysis import SparkAnalysis, analyse_with_spark
+from nova_assets.sql.statement.statement import DatasetStatement
 
 
 @click.command(cls=NovaCommand, checks_project=False)
@@ -29,7 +29,7 @@ from nova_assets.sql.statement.statement import Written
 )
 @click.option("--spark/--no-spark", default=True, help="Ask Spark's parser and analyser, too. It starts if need be.")
 @click.pass_obj
-def check(deployment: Deployment, against: str | None, spark: bool) -> Answer:
+def check(deployment: Deployment, against: str | None, spark: bool) -> CommandResult:
     """Compare the project's datasets in SQL with those that are deployed, and say what the change breaks.
 
     A column that is dropped, called otherwise or of another type breaks whoever names it, and what is made of that;
@@ -45,128 +45,140 @@ def check(deployment: Deployment, against: str | None, spark: bool) -> Answer:
     "breaks": [{"dataset", "columns", "file", "line", "column", "owner"}], "tasks": [name]}], "spark": {"asked": [name],
     "known": [name], "refused": {name: {"code", "what", ...}}, "not_asked": {name: reason}} or null}
     """
-    deployment.require_project("nova check")
-    declared, project, error = _declared(deployment)
-    new = declared.in_order()
-    old = _deployed(deployment, new) if against is None else _at(deployment, against)
+    deployment.check_project_configured("nova check")
+    declared, project, error = _load_declared_project(deployment)
+    new_statements = declared.ordered_statements()
+    old_declared = (
+        _load_deployed_datasets(deployment, new_statements)
+        if against is None
+        else _load_datasets_at_revision(deployment, against)
+    )
     try:
-        before = old.graph()
+        before = old_declared.to_graph()
     except NovaError as wrong:
         raise DefinitionError(
             f"what is {'deployed' if against is None else f'at {against}'} cannot be understood",
             found=wrong.what,
             next="nova check --against REVISION compares with another state",
         ) from wrong
-    found = changes(before, new, declared.others, declared.functions)
-    if error is not None and not any(c.is_breaking for c in found):
+    found_changes = find_changes(before, new_statements, declared.channels_with_views, declared.function_types)
+    if error is not None and not any(c.is_breaking for c in found_changes):
         raise error
-    analysis = _asked_of_spark(deployment, project) if spark and error is None else None
-    return _answer(against or "deployed", found, project, bool(old.texts), analysis)
+    analysis = _analyse_with_spark(deployment, project) if spark and error is None else None
+    return _comparison_result(against or "deployed", found_changes, project, bool(old_declared.texts), analysis)
 
 
-def _asked_of_spark(deployment: Deployment, project: Project) -> Analysis:
-    with ExitStack() as opened:
-        engine = cache(lambda: opened.enter_context(deployment.scratch(with_project=False)).engine)
-        datasets = list(queries_of(project).values())
+def _analyse_with_spark(deployment: Deployment, project: Project) -> SparkAnalysis:
+    with ExitStack() as exit_stack:
+        engine = cache(lambda: exit_stack.enter_context(deployment.open_with_empty_catalog(with_project=False)).engine)
+        datasets = list(dataset_queries_by_name(project).values())
         settings = deployment.settings
         config = {**settings.spark_config, "spark": settings.spark or ""}  # another session may answer otherwise
-        return analyse(datasets, engine, config, Shelf.default())
+        return analyse_with_spark(datasets, engine, config, DiskCache.default())
 
 
-def _declared(deployment: Deployment) -> tuple[Declared, Project, NovaError | None]:
+def _load_declared_project(deployment: Deployment) -> tuple[DatasetDeclarations, Project, NovaError | None]:
     """What the project declares, which need not be sound; and why it is not."""
     project, error = Project(), None
-    with listening() as heard:
+    with record_declarations() as heard:
         try:
             project = deployment.load_project() or project
         except NovaError as wrong:
             error = wrong
-    if heard.declared:
-        return Declared.together(heard.declared), project, heard.error or error
+    if heard.declarations:
+        return DatasetDeclarations.merge(heard.declarations), project, heard.first_error or error
     if error is not None:
         raise error
-    graphs = {id(q.graph): q.graph for q in queries_of(project).values()}
+    graphs = {id(q.graph): q.graph for q in dataset_queries_by_name(project).values()}
     if not graphs:
         raise DefinitionError("the project has no datasets in SQL", expected="nova.datasets(FOLDER)")
-    return Declared.together(map(Declared.of, graphs.values())), project, None
+    return DatasetDeclarations.merge(map(DatasetDeclarations.from_graph, graphs.values())), project, None
 
 
-def _deployed(deployment: Deployment, new: Sequence[Written]) -> Declared:
-    named = {w.name for w in new} | {r for w in new for r in w.reads}
-    with deployment.look() as store:
-        return deployed(store.catalog.bindings(), [s.channel for s in store.catalog.channels()], named)
+def _load_deployed_datasets(deployment: Deployment, new_statements: Sequence[DatasetStatement]) -> DatasetDeclarations:
+    dataset_names = {w.name for w in new_statements} | {r for w in new_statements for r in w.reads}
+    with deployment.open_read_only() as store:
+        return deployed_declarations(
+            store.catalog.bindings(), [s.channel for s in store.catalog.channels()], dataset_names
+        )
 
 
-def _at(deployment: Deployment, revision: str) -> Declared:
-    from nova_assets.cli.git_revision import declared_at
+def _load_datasets_at_revision(deployment: Deployment, revision: str) -> DatasetDeclarations:
+    from nova_assets.cli.git_revision import load_datasets_at_revision
 
-    return declared_at(revision, deployment.settings)
+    return load_datasets_at_revision(revision, deployment.settings)
 
 
-def _answer(against: str, found: Sequence[Change], project: Project, known: bool, analysis: Analysis | None) -> Answer:
-    breaking = any(c.is_breaking for c in found)
+def _comparison_result(
+    against: str,
+    found_changes: Sequence[Change],
+    project: Project,
+    has_previous_datasets: bool,
+    analysis: SparkAnalysis | None,
+) -> CommandResult:
+    breaking = any(c.is_breaking for c in found_changes)
     data = {
         "against": against,
         "breaking": breaking,
-        "changes": [_as_json(c, project) for c in found],
+        "changes": [_change_json(c, project) for c in found_changes],
         "spark": None if analysis is None else _analysis_json(analysis),
     }
 
     def show(console: Console) -> None:
-        if not known:
+        if not has_previous_datasets:
             where = "deployed" if against == "deployed" else f"at {against}"
             console.print(f"no dataset is {where} yet: there is nothing to compare with")
-        for change in sorted(found, key=lambda c: not c.is_breaking):
-            _show(console, change, project)
-        number = sum(c.is_breaking for c in found)
-        if known:
-            of_them = f"{plural(len(found), 'change')}, {number or 'none'} of them breaking"
-            console.print(of_them if found else "no changes")
+        for change in sorted(found_changes, key=lambda c: not c.is_breaking):
+            _show_change(console, change, project)
+        number = sum(c.is_breaking for c in found_changes)
+        if has_previous_datasets:
+            of_them = f"{pluralize(len(found_changes), 'change')}, {number or 'none'} of them breaking"
+            console.print(of_them if found_changes else "no changes")
         _show_analysis(console, analysis)
 
-    return Answer(data, show, 1 if breaking or (analysis is not None and analysis.refused) else 0)
+    return CommandResult(data, show, 1 if breaking or (analysis is not None and analysis.error_by_dataset) else 0)
 
 
-def _analysis_json(analysis: Analysis) -> dict[str, Any]:
+def _analysis_json(analysis: SparkAnalysis) -> dict[str, Any]:
     return {
-        "asked": list(analysis.asked),
-        "known": list(analysis.known),
-        "refused": {name: error.as_dict() for name, error in analysis.refused.items()},
-        "not_asked": dict(analysis.not_asked),
+        "asked": list(analysis.newly_analysed),
+        "known": list(analysis.cached),
+        "refused": {name: error.as_dict() for name, error in analysis.error_by_dataset.items()},
+        "not_asked": dict(analysis.skip_reason_by_dataset),
     }
 
 
-def _show_analysis(console: Console, analysis: Analysis | None) -> None:
+def _show_analysis(console: Console, analysis: SparkAnalysis | None) -> None:
     if analysis is None:
         console.print("Spark was not asked: columns and types follow from nova's own rules")
         return
-    for error in analysis.refused.values():
+    for error in analysis.error_by_dataset.values():
         console.print(error.render(), markup=False)
-    for name, reason in analysis.not_asked.items():
+    for name, reason in analysis.skip_reason_by_dataset.items():
         console.print(f"Spark was not asked about {name}: {reason}", markup=False)
     if analysis.confirmed:
-        console.print(f"Spark confirms {plural(len(analysis.confirmed), 'dataset')}")
+        console.print(f"Spark confirms {pluralize(len(analysis.confirmed), 'dataset')}")
 
 
-def _show(console: Console, change: Change, project: Project) -> None:
-    said = str(change)
+def _show_change(console: Console, change: Change, project: Project) -> None:
+    summary = str(change)
     if change.is_breaking and not change.breaks:
-        said += ": its partitions have to be made again"
+        summary += ": its partitions have to be made again"
     elif change.is_breaking:
-        said += f", which breaks {plural(len({b.dataset for b in change.breaks}), 'dataset')}"
-    console.print(said)
+        summary += f", which breaks {pluralize(len({b.dataset for b in change.breaks}), 'dataset')}"
+    console.print(summary)
     for b in change.breaks:
-        columns = f"{b.dataset}.{', '.join(b.columns)}" if b.columns else b.dataset
+        columns = f"{b.dataset}.{', '.join(b.affected_columns)}" if b.affected_columns else b.dataset
         console.print(f"  {b.file}:{b.line}:{b.column}  {columns}{f'  owner: {b.owner}' if b.owner else ''}")
         console.print("\n".join(f"  {line}" for line in b.snippet.splitlines()))
-    tasks = _tasks(change, project)
+    tasks = _python_bindings_reading(change, project)
     if tasks and change.kind not in ("added", "widened"):
         console.print(f"  read in Python, too, where nothing tells what of it: {', '.join(tasks)}")
     if change.is_breaking or tasks:
         console.print()
 
 
-def _tasks(change: Change, project: Project) -> list[str]:
+def _python_bindings_reading(change: Change, project: Project) -> list[str]:
     """The bindings in Python that read what changes."""
     return [
         b.name
@@ -180,18 +192,18 @@ def _tasks(change: Change, project: Project) -> list[str]:
     ]
 
 
-def _as_json(change: Change, project: Project) -> dict[str, Any]:
+def _change_json(change: Change, project: Project) -> dict[str, Any]:
     return {
         "dataset": change.dataset,
         "kind": change.kind,
         "column": change.column,
-        "was": change.was,
-        "becomes": change.becomes,
+        "was": change.old_value,
+        "becomes": change.new_value,
         "breaking": change.is_breaking,
         "breaks": [
             {
                 "dataset": b.dataset,
-                "columns": list(b.columns),
+                "columns": list(b.affected_columns),
                 "file": b.file,
                 "line": b.line,
                 "column": b.column,
@@ -199,5 +211,5 @@ def _as_json(change: Change, project: Project) -> dict[str, Any]:
             }
             for b in change.breaks
         ],
-        "tasks": _tasks(change, project),
+        "tasks": _python_bindings_reading(change, project),
     }

@@ -21,26 +21,26 @@ import click
 from rich.console import Console
 
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.json_streams import streams_of_json
-from nova_assets.cli.options import DEPLOYMENT, deployment_options
-from nova_assets.cli.rendering import is_terminal, on_stdout
+from nova_assets.cli.json_streams import redirect_streams_to_json
+from nova_assets.cli.options import DEPLOYMENT_OPTION_NAMES, deployment_options
+from nova_assets.cli.rendering import is_terminal, open_stdout_console
 from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError, TaskFailed
 from nova_assets.masking import mask
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """What a command found out or did.
 
     Args:
         data: for ``--json``; the shape is in the command's help.
         show: prints the same for a person.
-        code: the exit code.
+        exit_code: the exit code.
     """
 
     data: Any
     show: Callable[[Console], None]
-    code: int = 0
+    exit_code: int = 0
 
 
 class NovaCommand(click.Command):
@@ -59,76 +59,83 @@ class NovaCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         as_json = ctx.params.pop("as_json")
-        given = {name: ctx.params.pop(name) or _given_before(ctx.parent, name) for name in DEPLOYMENT}
-        ctx.obj = Deployment(**given, quiet=as_json)
-        ctx.exit(self._as_json(ctx) if as_json else self._for_a_person(ctx))
+        deployment_values = {
+            name: ctx.params.pop(name) or _option_of_parent_command(ctx.parent, name)
+            for name in DEPLOYMENT_OPTION_NAMES
+        }
+        ctx.obj = Deployment(**deployment_values, quiet=as_json)
+        ctx.exit(self._run_with_json(ctx) if as_json else self._run_with_text(ctx))
 
-    def _as_json(self, ctx: click.Context) -> int:
-        with streams_of_json() as streams:
+    def _run_with_json(self, ctx: click.Context) -> int:
+        with redirect_streams_to_json() as streams:
             try:
-                answer = self._answer(ctx)
+                answer = self._compute_result(ctx)
             except Exception as error:
-                streams.fail(_error_as_dict(_ours(error)))
+                streams.write_error(_error_as_dict(_reraise_click_error(error)))
                 return 1
-            streams.answer(_dumps(answer.data))
-        return answer.code
+            streams.write_answer(_encode_json(answer.data))
+        return answer.exit_code
 
-    def _answer(self, ctx: click.Context) -> Answer:
+    def _compute_result(self, ctx: click.Context) -> CommandResult:
         if self.checks_project:
             ctx.obj.load_project()
-        answer: Answer = super().invoke(ctx)
+        answer: CommandResult = super().invoke(ctx)
         return answer
 
-    def _for_a_person(self, ctx: click.Context) -> int:
+    def _run_with_text(self, ctx: click.Context) -> int:
         try:
-            answer = self._answer(ctx)
-            with on_stdout() as console:
+            answer = self._compute_result(ctx)
+            with open_stdout_console() as console:
                 answer.show(console)
         except Exception as error:
-            click.echo(_fitted(_error_as_text(_ours(error))), err=True)
+            click.echo(_wrap_to_terminal(_error_as_text(_reraise_click_error(error))), err=True)
             return 1
-        return answer.code
+        return answer.exit_code
 
 
-def _given_before(ctx: click.Context | None, name: str) -> str | None:
+def _option_of_parent_command(ctx: click.Context | None, option_name: str) -> str | None:
     """An option of the deployment that was given before the command's name."""
     while ctx is not None:
-        if ctx.params.get(name):
-            return str(ctx.params[name])
+        if ctx.params.get(option_name):
+            return str(ctx.params[option_name])
         ctx = ctx.parent
     return None
 
 
-def remark(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """Say something beside the answer."""
     click.echo(text, err=True)
 
 
-def debugging() -> bool:
+def is_debug_enabled() -> bool:
     """Whether tracebacks are asked for."""
     return os.environ.get("NOVA_DEBUG", "") not in ("", "0")
 
 
-def _ours(error: Exception) -> Exception:
+def _reraise_click_error(error: Exception) -> Exception:
     """The error, unless it is click's business: wrong use, an exit, or a reader of our output that has gone."""
     if isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort):
         raise error
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         raise error
-    if debugging():
+    if is_debug_enabled():
         sys.stderr.write(mask("".join(traceback.format_exception(error))))
     return error
 
 
 def _error_as_text(error: Exception) -> str:
     if isinstance(error, NovaError):
-        hint = "\n  (NOVA_DEBUG=1 shows where)" if isinstance(error, TaskFailed) and not debugging() else ""
-        return _advised(error).render() + hint
-    hint = "" if debugging() else "; this is a failure that nova does not know: NOVA_DEBUG=1 shows the traceback"
-    return f"[NOVA-UNEXPECTED] {_in_one_line(error)}{hint}"
+        debug_hint = (
+            "\n  (NOVA_DEBUG=1 shows where)" if isinstance(error, TaskFailed) and not is_debug_enabled() else ""
+        )
+        return _add_next_command(error).render() + debug_hint
+    debug_hint = (
+        "" if is_debug_enabled() else "; this is a failure that nova does not know: NOVA_DEBUG=1 shows the traceback"
+    )
+    return f"[NOVA-UNEXPECTED] {_format_unexpected_error(error)}{debug_hint}"
 
 
-def _fitted(text: str) -> str:
+def _wrap_to_terminal(text: str) -> str:
     """A message broken between words, where a terminal would break it anywhere."""
     if not is_terminal(sys.stderr):
         return text
@@ -147,16 +154,20 @@ def _fitted(text: str) -> str:
 
 def _error_as_dict(error: Exception) -> dict[str, Any]:
     if isinstance(error, NovaError):
-        problem = _advised(error).as_dict()
-        return problem | ({"next": " ".join(problem["next"].split())} if "next" in problem else {})
-    return {"code": "NOVA-UNEXPECTED", "what": _in_one_line(error), "next": "NOVA_DEBUG=1 shows the traceback"}
+        error_fields = _add_next_command(error).as_dict()
+        return error_fields | ({"next": " ".join(error_fields["next"].split())} if "next" in error_fields else {})
+    return {
+        "code": "NOVA-UNEXPECTED",
+        "what": _format_unexpected_error(error),
+        "next": "NOVA_DEBUG=1 shows the traceback",
+    }
 
 
-def _in_one_line(error: Exception) -> str:
+def _format_unexpected_error(error: Exception) -> str:
     return mask(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(":. "))
 
 
-def _advised(error: NovaError) -> NovaError:
+def _add_next_command(error: NovaError) -> NovaError:
     """An unknown name gets the next thing to type, where whoever raised the error did not say it."""
     if error.next is None and isinstance(error, ChannelNotFound):
         error.next = "nova channels"
@@ -165,7 +176,7 @@ def _advised(error: NovaError) -> NovaError:
     return error
 
 
-def _dumps(data: Any) -> str:
+def _encode_json(data: Any) -> str:
     """JSON that every parser takes."""
     return json.dumps(data, ensure_ascii=not _is_utf8(sys.__stdout__), indent=2, allow_nan=False)
 

@@ -15,7 +15,7 @@ from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
 from nova_assets.wiring import open_store
 
-IN_MEMORY = "sqlite://"
+IN_MEMORY_CATALOG = "sqlite://"
 
 
 @dataclass
@@ -49,32 +49,36 @@ class Deployment:
         """
         return self._open(self.settings, with_project)
 
-    def open_as(self, settings: Settings, storage: Callable[[str], Any]) -> Store:
+    def open_with_view_storage(self, settings: Settings, open_view_storage: Callable[[str], Any]) -> Store:
         """The same, by other settings, with views that are kept."""
-        return open_store.open(project=self.load_project() or Project(), settings=settings, storage=storage)
+        return open_store.open(project=self.load_project() or Project(), settings=settings, storage=open_view_storage)
 
-    def look(self, with_project: bool = False) -> Store:
+    def open_read_only(self, with_project: bool = False) -> Store:
         """The store, for commands that change nothing. Where no catalog is, it looks at an empty one and makes none."""
-        return self._open(self.settings, with_project) if self.catalog_is_there else self.scratch(with_project)
+        return (
+            self._open(self.settings, with_project)
+            if self.catalog_exists
+            else self.open_with_empty_catalog(with_project)
+        )
 
-    def look_at(self, channel: str) -> Store:
+    def open_channel_read_only(self, channel: str) -> Store:
         """The store, for commands that look at one channel and change nothing. One that the project defines and nobody
         has registered is looked at in an empty catalog of its own."""
-        store = self.look(with_project=True)
-        registered = {s.channel.name for s in store.channels()}
-        if channel in registered or channel not in {c.name for c in store.project.channels}:
+        store = self.open_read_only(with_project=True)
+        registered_channels = {s.channel.name for s in store.channels()}
+        if channel in registered_channels or channel not in {c.name for c in store.project.channels}:
             return store
         store.close()
-        return self.scratch()
+        return self.open_with_empty_catalog()
 
-    def scratch(self, with_project: bool = True) -> Store:
+    def open_with_empty_catalog(self, with_project: bool = True) -> Store:
         """A store with an empty catalog of its own, gone when it is closed; for dry runs on what does not exist yet."""
-        return self._open(replace(self.settings, catalog=IN_MEMORY), with_project)
+        return self._open(replace(self.settings, catalog=IN_MEMORY_CATALOG), with_project)
 
     @cached_property
-    def catalog_is_there(self) -> bool:
+    def catalog_exists(self) -> bool:
         """Whether there is a catalog already. Makes none. Raises CatalogUnavailable, CatalogVersion."""
-        return catalog_version(self.settings.catalog) is not None
+        return read_catalog_version(self.settings.catalog) is not None
 
     def load_project(self) -> Project | None:
         """The configured project; None where none is.
@@ -98,7 +102,7 @@ class Deployment:
     def _open(self, settings: Settings, with_project: bool) -> Store:
         return open_store.open(project=(self.load_project() if with_project else None) or Project(), settings=settings)
 
-    def require_project(self, command: str) -> None:
+    def check_project_configured(self, command: str) -> None:
         """Raises SettingsError where no project is configured, without which there are no bindings."""
 
         if self.settings.project is None:
@@ -110,14 +114,14 @@ class Deployment:
             )
 
 
-def sqlite_file(url: str) -> Path | None:
+def sqlite_file_path(url: str) -> Path | None:
     """The file of a SQLite catalog; None for any other."""
     prefix = "sqlite:///"
-    named = url.removeprefix(prefix).partition("?")[0]
-    return Path(named) if url.startswith(prefix) and named and named != ":memory:" else None
+    file_path = url.removeprefix(prefix).partition("?")[0]
+    return Path(file_path) if url.startswith(prefix) and file_path and file_path != ":memory:" else None
 
 
-def catalog_version(url: str) -> str | None:
+def read_catalog_version(url: str) -> str | None:
     """The version of the catalog, None where there is none yet. Makes and migrates nothing.
 
     Raises:
@@ -126,8 +130,8 @@ def catalog_version(url: str) -> str | None:
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.database import Database
 
-    file = sqlite_file(url)
+    file = sqlite_file_path(url)
     if file is not None and not file.exists():
         return None
     with contextlib.closing(Database(url)) as database:
-        return schema_version.current(database)
+        return schema_version.current_version(database)

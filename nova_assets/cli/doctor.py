@@ -7,12 +7,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.doctor_checks import Finding, Status, look_at_everything
-from nova_assets.cli.rendering import progress
+from nova_assets.cli.doctor_checks import Finding, Status, run_all_checks
+from nova_assets.cli.rendering import print_progress
 
-_MARKS: dict[Status, tuple[str, str]] = {
+_STATUS_STYLES: dict[Status, tuple[str, str]] = {
     "ok": ("ok", "green"),
     "warning": ("warning", "yellow"),
     "wrong": ("WRONG", "bold red"),
@@ -28,7 +28,7 @@ _MARKS: dict[Status, tuple[str, str]] = {
 @click.pass_obj
 def doctor(
     deployment: Deployment, start_spark: bool, mend: bool, dry_run: bool, verifies: bool, sample: int | None
-) -> Answer:
+) -> CommandResult:
     """Say which Python, Java, Spark, Dagster, catalog, warehouse and project are used, and what is wrong with them.
 
     Makes and changes nothing. Exits with 1 if something is wrong.
@@ -60,22 +60,24 @@ def doctor(
     if sample is not None and not verifies:
         raise click.UsageError("--sample belongs to --verify")
     if verifies:
-        from nova_assets.cli.doctor_repair import verify
+        from nova_assets.cli.doctor_repair import verify_files
 
-        return verify(deployment, sample)
+        return verify_files(deployment, sample)
     if mend:
-        from nova_assets.cli.doctor_repair import repair
+        from nova_assets.cli.doctor_repair import repair_deployment
 
-        return repair(deployment, dry_run)
+        return repair_deployment(deployment, dry_run)
     if start_spark:
-        progress("starting Spark", deployment.quiet)
-    found = list(look_at_everything(deployment, start_spark))
-    worst = max((f.status for f in found), key=list(_MARKS).index)
-    data = {"status": worst, "checks": [_as_json(f) for f in found]}
-    return Answer(data, lambda console: _show(console, found), code=1 if worst == "wrong" else 0)
+        print_progress("starting Spark", deployment.quiet)
+    findings = list(run_all_checks(deployment, start_spark))
+    worst = max((f.status for f in findings), key=list(_STATUS_STYLES).index)
+    data = {"status": worst, "checks": [_finding_json(f) for f in findings]}
+    return CommandResult(
+        data, lambda console: _show_findings(console, findings), exit_code=1 if worst == "wrong" else 0
+    )
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
+def _finding_json(finding: Finding) -> dict[str, Any]:
     return {
         "name": finding.name,
         "status": finding.status,
@@ -85,20 +87,20 @@ def _as_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, found: list[Finding]) -> None:
+def _show_findings(console: Console, findings: list[Finding]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table.grid(padding=(0, 2))
+    table = Table.grid(padding=(0, 2))
     for column in range(3):
-        shown.add_column(no_wrap=column < 2, overflow="fold")
-    for f in found:
-        mark, style = _MARKS[f.status]
+        table.add_column(no_wrap=column < 2, overflow="fold")
+    for f in findings:
+        mark, style = _STATUS_STYLES[f.status]
         says = f.says if f.next is None else f"{f.says}\n→ {f.next}"
-        shown.add_row(f.name, Text(mark, style=style), says)
-    console.print(shown)
-    wrong = sum(f.status == "wrong" for f in found)
-    warnings = sum(f.status == "warning" for f in found)
+        table.add_row(f.name, Text(mark, style=style), says)
+    console.print(table)
+    wrong = sum(f.status == "wrong" for f in findings)
+    warnings = sum(f.status == "warning" for f in findings)
     if wrong:
         console.print(f"\n{wrong} wrong, {warnings} to look at")
     else:

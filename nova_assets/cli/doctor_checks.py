@@ -14,15 +14,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from nova_assets.cli.deployment import Deployment, catalog_version, sqlite_file
-from nova_assets.cli.rendering import plural, seconds, size
+from nova_assets.cli.deployment import Deployment, read_catalog_version, sqlite_file_path
+from nova_assets.cli.rendering import format_bytes, format_duration, pluralize
 from nova_assets.errors import NovaError
 from nova_assets.masking import mask_address, mask_values
 from nova_assets.settings import Settings
 
 Status = Literal["ok", "warning", "wrong"]
 
-PACKAGES = ("pyspark", "dagster", "dagster-pyspark", "pyarrow", "pandas", "sqlalchemy", "alembic")
+REQUIRED_PACKAGES = ("pyspark", "dagster", "dagster-pyspark", "pyarrow", "pandas", "sqlalchemy", "alembic")
 """Those whose version matters, all of them required."""
 
 
@@ -50,61 +50,61 @@ class Finding:
             object.__setattr__(self, name, mask_values(getattr(self, name)))
 
 
-def look_at_everything(deployment: Deployment, start_spark: bool) -> Iterator[Finding]:
+def run_all_checks(deployment: Deployment, start_spark: bool) -> Iterator[Finding]:
     """All findings, in the order in which one needs things."""
-    yield from _guarded("python", python)
-    yield from _guarded("packages", packages)
-    yield from _guarded("java", java)
-    yield from _guarded("spark", lambda: spark(deployment if start_spark else None))
-    yield from _guarded("dagster", dagster)
+    yield from _run_check("python", check_python)
+    yield from _run_check("packages", check_packages)
+    yield from _run_check("java", check_java)
+    yield from _run_check("spark", lambda: check_spark(deployment if start_spark else None))
+    yield from _run_check("dagster", check_dagster)
     try:
         settings = deployment.settings
     except Exception as error:
-        yield _failed("settings", error, "mend it; until then catalog, warehouse and project are not looked at")
+        yield _error_finding("settings", error, "mend it; until then catalog, warehouse and project are not looked at")
         return
-    yield from _guarded("settings", lambda: setting_lines(settings))
-    yield from _guarded("catalog", lambda: catalog(settings))
-    yield from _guarded("warehouse", lambda: warehouse(settings))
-    yield from _guarded("project", lambda: project(deployment))
+    yield from _run_check("settings", lambda: list_settings(settings))
+    yield from _run_check("catalog", lambda: check_catalog(settings))
+    yield from _run_check("warehouse", lambda: check_warehouse_access(settings))
+    yield from _run_check("project", lambda: check_project(deployment))
     if settings.service is not None:
-        yield from _guarded("service", lambda: service(settings))
+        yield from _run_check("service", lambda: check_service(settings))
 
 
-def _guarded(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _run_check(finding_name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     """Whatever a check meets is a finding, too."""
     try:
         yield from list(check())
     except Exception as error:
-        yield _failed(name, error)
+        yield _error_finding(finding_name, error)
 
 
-def _failed(name: str, error: Exception, next: str | None = None) -> Finding:
+def _error_finding(finding_name: str, error: Exception, default_advice: str | None = None) -> Finding:
     if isinstance(error, NovaError):
         parts = [
             error.what,
             *(f"{k}: {v}" for k, v in (("found", error.found), ("expected", error.expected)) if v is not None),
         ]
         advice = (error.next or "").removesuffix("nova doctor").removesuffix("; then: ")  # which this is
-        return Finding(name, "wrong", "\n".join(parts), advice or next, {"error": error.as_dict()})
+        return Finding(finding_name, "wrong", "\n".join(parts), advice or default_advice, {"error": error.as_dict()})
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    return Finding(name, "wrong", what, next, {"error": {"code": "NOVA-UNEXPECTED", "what": what}})
+    return Finding(finding_name, "wrong", what, default_advice, {"error": {"code": "NOVA-UNEXPECTED", "what": what}})
 
 
-def python() -> Iterator[Finding]:
+def check_python() -> Iterator[Finding]:
     """Which Python runs this."""
     version = platform.python_version()
     facts = {"version": version, "executable": sys.executable}
-    right = sys.version_info >= (3, 11)
-    next = None if right else "install Python 3.11 or newer, and nova-assets into it"
-    yield Finding("python", "ok" if right else "wrong", f"{version}, {sys.executable}", next, facts)
+    is_supported = sys.version_info >= (3, 11)
+    advice = None if is_supported else "install Python 3.11 or newer, and nova-assets into it"
+    yield Finding("python", "ok" if is_supported else "wrong", f"{version}, {sys.executable}", advice, facts)
 
 
-def packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[Finding]:
     """The versions of this package and of those that it stands on."""
-    versions = {name: _version(name) for name in PACKAGES}
+    versions = {name: _installed_version(name) for name in REQUIRED_PACKAGES}
     missing = [name for name, version in versions.items() if version is None]
     shown = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
-    facts = {"nova-assets": _version("nova-assets"), **versions}
+    facts = {"nova-assets": _installed_version("nova-assets"), **versions}
     if missing:
         yield Finding("packages", "wrong", f"missing: {', '.join(missing)}", f"pip install {' '.join(missing)}", facts)
     elif int((versions["pandas"] or "0").partition(".")[0]) >= 3:
@@ -115,47 +115,51 @@ def packages() -> Iterator[Finding]:
         yield Finding("packages", "ok", f"nova-assets {facts['nova-assets']}, {shown}", None, facts)
 
 
-def java() -> Iterator[Finding]:
+def check_java() -> Iterator[Finding]:
     """Which Java Spark would be started on."""
     from nova_assets.engine.session.java import find_java
 
     if os.environ.get("SPARK_REMOTE") or os.environ.get("NOVA_SPARK", "").startswith("sc://"):
         yield Finding("java", "ok", "not needed: the environment names a Spark server")
         return
-    found = find_java()
-    facts = {"version": found.version, "home": str(found.home), "source": found.source}
-    yield Finding("java", "ok", f"{found.version}, {found.home} (from {found.source})", None, facts)
+    java_install = find_java()
+    facts = {"version": java_install.version, "home": str(java_install.home), "source": java_install.source}
+    yield Finding(
+        "java", "ok", f"{java_install.version}, {java_install.home} (from {java_install.source})", None, facts
+    )
 
 
-def spark(start: Deployment | None) -> Iterator[Finding]:
+def check_spark(start_with: Deployment | None) -> Iterator[Finding]:
     """Spark's version; whether it works only if it is to be started, as this deployment has it."""
-    version = _version("pyspark")
+    version = _installed_version("pyspark")
     if version is None:
         yield Finding("spark", "wrong", "pyspark is not installed", "pip install 'nova-assets'")
-    elif start is None:
+    elif start_with is None:
         yield Finding(
             "spark", "ok", f"{version}, not started (nova doctor --spark starts it)", None, {"version": version}
         )
     else:
         began = time.monotonic()
-        counted, runs = _try_spark(start.settings)
+        row_count, running_version = _run_spark_test_job(start_with.settings)
         took = time.monotonic() - began
-        facts = {"version": runs, "seconds": round(took, 3)}
-        right = counted == 1000
-        says = f"{runs}, started and counted to {counted} in {seconds(took)}"
-        yield Finding("spark", "ok" if right else "wrong", says, None if right else "nova doctor --spark, again", facts)
+        facts = {"version": running_version, "seconds": round(took, 3)}
+        is_correct = row_count == 1000
+        says = f"{running_version}, started and counted to {row_count} in {format_duration(took)}"
+        yield Finding(
+            "spark", "ok" if is_correct else "wrong", says, None if is_correct else "nova doctor --spark, again", facts
+        )
 
 
-def _try_spark(settings: Settings) -> tuple[int, str]:
+def _run_spark_test_job(settings: Settings) -> tuple[int, str]:
     from nova_assets.engine.session.session import build
 
     session = build(settings.spark, settings.home, settings.spark_config)
     return session.range(1000).count(), session.version
 
 
-def dagster() -> Iterator[Finding]:
+def check_dagster() -> Iterator[Finding]:
     """Dagster's version and home."""
-    version, home = _version("dagster"), os.environ.get("DAGSTER_HOME")
+    version, home = _installed_version("dagster"), os.environ.get("DAGSTER_HOME")
     facts = {"version": version, "home": home}
     if version is None:
         yield Finding("dagster", "wrong", "dagster is not installed", "pip install 'nova-assets'", facts)
@@ -169,7 +173,7 @@ def dagster() -> Iterator[Finding]:
         )
 
 
-def setting_lines(settings: Settings) -> Iterator[Finding]:
+def list_settings(settings: Settings) -> Iterator[Finding]:
     """Each setting, and where it comes from."""
     values = {
         "project": settings.project or "(none)",
@@ -178,7 +182,7 @@ def setting_lines(settings: Settings) -> Iterator[Finding]:
         "lease": f"{settings.lease:g} s",
         "grace": f"{settings.grace:g} s",
         "spark": settings.spark,
-        "spark_config": "; ".join(f"{k}={v}" for k, v in settings.shown_spark_config.items()) or "(none)",
+        "spark_config": "; ".join(f"{k}={v}" for k, v in settings.masked_spark_config.items()) or "(none)",
     }
     for name, value in values.items():
         source = settings.sources.get(name, "default")
@@ -186,20 +190,20 @@ def setting_lines(settings: Settings) -> Iterator[Finding]:
         yield Finding(f"setting {name}", "ok", f"{value}  from {says}", None, {"value": value, "source": source})
 
 
-def catalog(settings: Settings) -> Iterator[Finding]:
+def check_catalog(settings: Settings) -> Iterator[Finding]:
     """Whether the catalog is there, of a version that this package works with, and can be written."""
     url, kind = mask_address(settings.catalog), settings.catalog.partition(":")[0].partition("+")[0]
     facts: dict[str, Any] = {"kind": kind, "url": url}
-    version = catalog_version(settings.catalog)
+    version = read_catalog_version(settings.catalog)
     facts["version"] = version
-    file = sqlite_file(settings.catalog)
+    file = sqlite_file_path(settings.catalog)
     if version is None:
-        place = None if file is None else _lasting_parent(file)
-        if place is not None and not os.access(place, os.W_OK):
+        writable_parent = None if file is None else _nearest_existing_path(file)
+        if writable_parent is not None and not os.access(writable_parent, os.W_OK):
             yield Finding(
                 "catalog",
                 "wrong",
-                f"{url} is not there, and {place} cannot be written",
+                f"{url} is not there, and {writable_parent} cannot be written",
                 "set NOVA_CATALOG to another file",
                 facts,
             )
@@ -209,59 +213,64 @@ def catalog(settings: Settings) -> Iterator[Finding]:
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
         yield Finding("catalog", "wrong", f"{url} cannot be written", f"chmod u+w {file} {file.parent}", facts)
         return
-    yield _catalog_of_version(settings.catalog, version, url, facts)
+    yield _check_catalog_version(settings.catalog, version, url, facts)
 
 
-def _catalog_of_version(given: str, version: str, url: str, facts: dict[str, Any]) -> Finding:
+def _check_catalog_version(catalog_url: str, catalog_version: str, masked_url: str, facts: dict[str, Any]) -> Finding:
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.catalog import open_catalog
 
-    if version < schema_version.HEAD:
-        says = f"{url}, version {version}; this package works with {schema_version.HEAD}"
+    if catalog_version < schema_version.HEAD:
+        says = f"{masked_url}, version {catalog_version}; this package works with {schema_version.HEAD}"
         return Finding("catalog", "warning", says, "nova init, which migrates it", facts)
-    opened = open_catalog(given)  # of this version, so nothing is migrated; refused if it is of a newer one
+    opened_catalog = open_catalog(
+        catalog_url
+    )  # of this version, so nothing is migrated; refused if it is of a newer one
     try:
-        says = opened.check()
-        facts |= {"channels": len(opened.channels()), "writable": True}
+        says = opened_catalog.check()
+        facts |= {"channels": len(opened_catalog.channels()), "writable": True}
     finally:
-        opened.close()
-    return Finding("catalog", "ok", f"{says}, can be written, {plural(facts['channels'], 'channel')}", None, facts)
+        opened_catalog.close()
+    return Finding("catalog", "ok", f"{says}, can be written, {pluralize(facts['channels'], 'channel')}", None, facts)
 
 
-def warehouse(settings: Settings) -> Iterator[Finding]:
+def check_warehouse_access(settings: Settings) -> Iterator[Finding]:
     """Whether the warehouse can be written, and what room it has."""
     from nova_assets.engine.storage.remote_warehouse import open_warehouse
 
-    place = open_warehouse(settings.warehouse)
-    _check_it_is_the_catalogs(settings)
-    if "://" in place.address:
-        facts: dict[str, Any] = {"address": place.address, "exists": place.exists}
-        yield Finding("warehouse", "ok", place.check(), None, facts | {"writable": True})
+    opened_warehouse = open_warehouse(settings.warehouse)
+    _check_warehouse_matches_catalog(settings)
+    if "://" in opened_warehouse.address:
+        facts: dict[str, Any] = {"address": opened_warehouse.address, "exists": opened_warehouse.exists}
+        yield Finding("warehouse", "ok", opened_warehouse.check_writable(), None, facts | {"writable": True})
         return
-    facts = {"folder": str(place.root), "exists": place.root.is_dir()}
-    there = _lasting_parent(place.root)
-    if place.root.is_dir():
-        place.check()
-    elif not there.is_dir() or not os.access(there, os.W_OK):
-        what = "cannot be written" if there.is_dir() else "is no folder"
+    facts = {"folder": str(opened_warehouse.root), "exists": opened_warehouse.root.is_dir()}
+    existing_parent = _nearest_existing_path(opened_warehouse.root)
+    if opened_warehouse.root.is_dir():
+        opened_warehouse.check_writable()
+    elif not existing_parent.is_dir() or not os.access(existing_parent, os.W_OK):
+        what = "cannot be written" if existing_parent.is_dir() else "is no folder"
         yield Finding(
             "warehouse",
             "wrong",
-            f"{place.root} cannot be made: {there} {what}",
+            f"{opened_warehouse.root} cannot be made: {existing_parent} {what}",
             "set NOVA_WAREHOUSE to another folder",
             facts,
         )
         return
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(existing_parent).free
     facts |= {"free": free, "writable": True}
-    says = f"{place.root}, {'can be written' if facts['exists'] else 'made with the first block'}, {size(free)} free"
+    says = (
+        f"{opened_warehouse.root}, "
+        f"{'can be written' if facts['exists'] else 'made with the first block'}, {format_bytes(free)} free"
+    )
     if free < 2**30:
         yield Finding("warehouse", "warning", says, "make room: less than 1 GiB is free", facts)
     else:
         yield Finding("warehouse", "ok", says, None, facts)
 
 
-def _check_it_is_the_catalogs(settings: Settings) -> None:
+def _check_warehouse_matches_catalog(settings: Settings) -> None:
     """See that the catalog's blocks are in this warehouse, where there is a catalog. Raises WarehouseMismatch."""
     from nova_assets.catalog import schema_version
     from nova_assets.catalog.catalog import open_catalog
@@ -269,7 +278,7 @@ def _check_it_is_the_catalogs(settings: Settings) -> None:
     from nova_assets.execution.warehouse_identity import check_warehouse
 
     try:
-        if catalog_version(settings.catalog) != schema_version.HEAD:
+        if read_catalog_version(settings.catalog) != schema_version.HEAD:
             return
     except NovaError:  # which the finding about the catalog says
         return
@@ -277,23 +286,23 @@ def _check_it_is_the_catalogs(settings: Settings) -> None:
         check_warehouse(opened, SparkEngine(settings.warehouse))
 
 
-def project(deployment: Deployment) -> Iterator[Finding]:
+def check_project(deployment: Deployment) -> Iterator[Finding]:
     """Whether the project can be imported and is sound."""
     loaded = deployment.load_project()
     name = deployment.settings.project
     if loaded is None:
-        next = "for bindings, name a nova.Project: --project, NOVA_PROJECT or project in [tool.nova]"
+        advice = "for bindings, name a nova.Project: --project, NOVA_PROJECT or project in [tool.nova]"
         yield Finding(
-            "project", "ok", "none is configured: channels can be used, bindings cannot", next, {"project": None}
+            "project", "ok", "none is configured: channels can be used, bindings cannot", advice, {"project": None}
         )
         return
     bindings, channels = [b.name for b in loaded.bindings], [c.name for c in loaded.channels]
     named = f" ({', '.join(bindings)})" if bindings else ""
-    says = f"{name}: {plural(len(bindings), 'binding')}{named}, {plural(len(channels), 'channel')}"
+    says = f"{name}: {pluralize(len(bindings), 'binding')}{named}, {pluralize(len(channels), 'channel')}"
     yield Finding("project", "ok", says, None, {"project": name, "bindings": bindings, "channels": channels})
 
 
-def service(settings: Settings) -> Iterator[Finding]:
+def check_service(settings: Settings) -> Iterator[Finding]:
     """Whether the service answers through which channels are looked at. Nothing fails where it does not."""
     url = settings.service or ""
     if url == "embedded":
@@ -301,11 +310,11 @@ def service(settings: Settings) -> Iterator[Finding]:
         return
     import httpx
 
-    from nova_assets.file_views.trusted_certificates import trusted
+    from nova_assets.file_views.trusted_certificates import trusted_ssl_context
 
     try:
         ready, seconds = f"{url.rstrip('/')}/readyz", settings.service_timeout
-        answer = httpx.get(ready, timeout=seconds, trust_env=False, verify=trusted())
+        answer = httpx.get(ready, timeout=seconds, trust_env=False, verify=trusted_ssl_context())
         says = f"status {answer.status_code}"
     except httpx.HTTPError as error:
         says = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -317,12 +326,12 @@ def service(settings: Settings) -> Iterator[Finding]:
         yield Finding("service", "warning", what, "see that nova serve runs there", facts)
 
 
-def _lasting_parent(path: Path) -> Path:
+def _nearest_existing_path(path: Path) -> Path:
     """The path, or the nearest folder above it that is there."""
     return next((p for p in (path, *path.parents) if p.exists()), path)
 
 
-def _version(package: str) -> str | None:
+def _installed_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from nova_assets.cli.command import Answer
-from nova_assets.cli.deployment import Deployment, catalog_version
-from nova_assets.cli.rendering import in_one_line, number, plural, progress
+from nova_assets.cli.command import CommandResult
+from nova_assets.cli.deployment import Deployment, read_catalog_version
+from nova_assets.cli.rendering import escape_unprintable, format_count, pluralize, print_progress
 from nova_assets.errors import CatalogVersion, NotSupported
-from nova_assets.model.damage import Damage, DamageKind, Examination, Outcome
-from nova_assets.operations.repair import Repair, Tell
+from nova_assets.model.damage import Damage, DamageKind, DamageReport, RepairOutcome
+from nova_assets.operations.repair import ProgressCallback, Repair
 from nova_assets.store.store import Store
 
 if TYPE_CHECKING:
     from nova_assets.dagster_bridge.repair import DagsterRepair
 
-State = Literal["told", "found", "mended", "remains"]
+DamageState = Literal["told", "found", "mended", "remains"]
 
 HEADINGS: dict[DamageKind, str] = {
     "staged": "Staged leftovers",
@@ -35,52 +35,60 @@ HEADINGS: dict[DamageKind, str] = {
     "firing": "Firings without a run",
 }
 
-_LISTED = 20
+_MAX_LISTED = 20
 """Damages of one kind that are listed for a person."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DamageWithState:
     """A damage, and what has become of it.
 
     Args:
         state: ``told`` (nothing is wrong with it), ``found`` (a dry run would mend it), ``mended``, ``remains``.
-        says: why it remains, or what else was done.
+        explanation: why it remains, or what else was done.
     """
 
     damage: Damage
-    state: State
-    says: str = ""
+    state: DamageState
+    explanation: str = ""
 
 
-def repair(deployment: Deployment, dry_run: bool) -> Answer:
+def repair_deployment(deployment: Deployment, dry_run: bool) -> CommandResult:
     """Examine everything; mend it, unless it is a dry run."""
-    if not _is_there(deployment, dry_run):
+    if not _has_catalog_to_examine(deployment, dry_run):
         data = {"dry_run": dry_run, "whole": True, "remaining": 0, "counts": {}, "notes": [_NO_CATALOG], "damages": []}
-        return Answer(data, lambda console: console.print(f"Nothing to repair: {_NO_CATALOG}."))
-    tell = partial(progress, quiet=deployment.quiet)
-    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
-        own = Repair(store.runtime, store.settings.collect_grace, tell)
-        with _dagster(store, tell) as (side, notes):
-            found = own.examine().and_also(Examination(notes=notes))
-            found = found if side is None else found.and_also(side.examine())
-            told = _found(found) if dry_run else _mended(found, _mend(own, side, found))
-    remaining = sum(t.state in ("found", "remains") for t in told)
+        return CommandResult(data, lambda console: console.print(f"Nothing to repair: {_NO_CATALOG}."))
+    on_progress = partial(print_progress, quiet=deployment.quiet)
+    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+        nova_repair = Repair(store.runtime, store.settings.collect_grace, on_progress)
+        with _open_dagster_repair(store, on_progress) as (dagster_repair, notes):
+            examination = nova_repair.find_damages().merged_with(DamageReport(notes=notes))
+            examination = (
+                examination if dagster_repair is None else examination.merged_with(dagster_repair.find_damages())
+            )
+            damages = (
+                _states_without_repair(examination)
+                if dry_run
+                else _states_after_repair(examination, _run_repairs(nova_repair, dagster_repair, examination))
+            )
+    remaining = sum(t.state in ("found", "remains") for t in damages)
     data = {
         "dry_run": dry_run,
         "whole": remaining == 0,
         "remaining": remaining,
-        "counts": dict(found.counts),
-        "notes": list(found.notes),
-        "damages": [_as_json(t) for t in told],
+        "counts": dict(examination.counts),
+        "notes": list(examination.notes),
+        "damages": [_damage_json(t) for t in damages],
     }
-    return Answer(data, lambda console: _show(console, found, told, dry_run), code=1 if remaining else 0)
+    return CommandResult(
+        data, lambda console: _show_damages(console, examination, damages, dry_run), exit_code=1 if remaining else 0
+    )
 
 
 _NO_CATALOG = "there is no catalog yet"
 
 
-def _is_there(deployment: Deployment, dry_run: bool) -> bool:
+def _has_catalog_to_examine(deployment: Deployment, dry_run: bool) -> bool:
     """Whether there is a catalog to examine.
 
     Raises:
@@ -88,7 +96,7 @@ def _is_there(deployment: Deployment, dry_run: bool) -> bool:
     """
     from nova_assets.catalog.schema_version import HEAD
 
-    version = catalog_version(deployment.settings.catalog)
+    version = read_catalog_version(deployment.settings.catalog)
     if dry_run and version is not None and version < HEAD:
         raise CatalogVersion(
             "the catalog is of an older version, and a dry run changes nothing",
@@ -99,37 +107,41 @@ def _is_there(deployment: Deployment, dry_run: bool) -> bool:
     return version is not None
 
 
-def verify(deployment: Deployment, sample: int | None) -> Answer:
+def verify_files(deployment: Deployment, sample: int | None) -> CommandResult:
     """Compare files with what was written, byte by byte; change nothing."""
-    if not _is_there(deployment, dry_run=True):
+    if not _has_catalog_to_examine(deployment, dry_run=True):
         data = {"dry_run": True, "whole": True, "remaining": 0, "counts": {}, "notes": [_NO_CATALOG], "damages": []}
-        return Answer(data, lambda console: console.print(f"Nothing to verify: {_NO_CATALOG}."))
-    tell = partial(progress, quiet=deployment.quiet)
-    with deployment.look(with_project=True) as store:
-        own = Repair(store.runtime, store.settings.collect_grace, tell, thorough=True, sample=sample)
-        found = own.verify()
-    told = _found(found)
-    remaining = sum(t.state in ("found", "remains") for t in told)
+        return CommandResult(data, lambda console: console.print(f"Nothing to verify: {_NO_CATALOG}."))
+    on_progress = partial(print_progress, quiet=deployment.quiet)
+    with deployment.open_read_only(with_project=True) as store:
+        nova_repair = Repair(
+            store.runtime, store.settings.collect_grace, on_progress, thorough=True, sample_size=sample
+        )
+        examination = nova_repair.verify_files()
+    damages = _states_without_repair(examination)
+    remaining = sum(t.state in ("found", "remains") for t in damages)
     data = {
         "dry_run": True,
         "whole": remaining == 0,
         "remaining": remaining,
-        "counts": dict(found.counts),
+        "counts": dict(examination.counts),
         "notes": [],
-        "damages": [_as_json(t) for t in told],
+        "damages": [_damage_json(t) for t in damages],
     }
 
     def show(console: Console) -> None:
         if remaining:
-            _show(console, found, told, True)
+            _show_damages(console, examination, damages, True)
         else:
-            console.print(f"{plural(found.counts['files'], 'file')} hold what was written.")
+            console.print(f"{pluralize(examination.counts['files'], 'file')} hold what was written.")
 
-    return Answer(data, show, code=1 if remaining else 0)
+    return CommandResult(data, show, exit_code=1 if remaining else 0)
 
 
 @contextlib.contextmanager
-def _dagster(store: Store, tell: Tell) -> Iterator[tuple[DagsterRepair | None, tuple[str, ...]]]:
+def _open_dagster_repair(
+    store: Store, on_progress: ProgressCallback
+) -> Iterator[tuple[DagsterRepair | None, tuple[str, ...]]]:
     """Dagster's side, where there is one; or why it is not looked at."""
     if not store.project.channels:
         yield None, ("Dagster was not looked at: no project is configured, so its assets are not known",)
@@ -137,87 +149,100 @@ def _dagster(store: Store, tell: Tell) -> Iterator[tuple[DagsterRepair | None, t
     if not os.environ.get("DAGSTER_HOME"):
         yield None, ("Dagster was not looked at: DAGSTER_HOME is not set",)
         return
-    from nova_assets.dagster_bridge.repair import DagsterRepair, opened
+    from nova_assets.dagster_bridge.repair import DagsterRepair, open_existing_instance
 
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as exit_stack:
         try:
-            instance = held.enter_context(opened())
+            instance = exit_stack.enter_context(open_existing_instance())
         except NotSupported as reason:
             yield None, (f"Dagster was not looked at: {reason.what}",)
             return
-        yield DagsterRepair(store, instance, tell), ()
+        yield DagsterRepair(store, instance, on_progress), ()
 
 
-def _mend(own: Repair, side: DagsterRepair | None, found: Examination) -> list[Outcome]:
-    if side is not None and any(d.cure == "sweep" for d in found.damages):
-        side.settle()
-    outcomes = own.mend(found.damages)
-    return outcomes if side is None else [*outcomes, *side.mend(found.damages)]
+def _run_repairs(
+    nova_repair: Repair, dagster_repair: DagsterRepair | None, examination: DamageReport
+) -> list[RepairOutcome]:
+    if dagster_repair is not None and any(d.cure == "sweep" for d in examination.damages):
+        dagster_repair.settle_consumers()
+    outcomes = nova_repair.repair_damages(examination.damages)
+    return outcomes if dagster_repair is None else [*outcomes, *dagster_repair.repair_damages(examination.damages)]
 
 
-def _found(found: Examination) -> list[Told]:
-    return [Told(d, "told" if not d.wrong else "found" if d.cure else "remains") for d in found.damages]
+def _states_without_repair(examination: DamageReport) -> list[DamageWithState]:
+    return [
+        DamageWithState(d, "told" if not d.wrong else "found" if d.cure else "remains") for d in examination.damages
+    ]
 
 
-def _mended(found: Examination, outcomes: list[Outcome]) -> list[Told]:
-    became = {id(o.damage): o for o in outcomes}
-    told = []
-    for damage in found.damages:
-        outcome = became.get(id(damage))
+def _states_after_repair(examination: DamageReport, outcomes: list[RepairOutcome]) -> list[DamageWithState]:
+    outcomes_by_damage = {id(o.damage): o for o in outcomes}
+    damages = []
+    for damage in examination.damages:
+        outcome = outcomes_by_damage.get(id(damage))
         if outcome is not None:
-            told.append(Told(damage, "mended" if outcome.mended else "remains", outcome.says))
+            damages.append(DamageWithState(damage, "mended" if outcome.mended else "remains", outcome.detail))
         else:
-            told.append(Told(damage, "remains" if damage.wrong else "told"))
-    return told
+            damages.append(DamageWithState(damage, "remains" if damage.wrong else "told"))
+    return damages
 
 
-def _as_json(told: Told) -> dict[str, Any]:
-    shown = asdict(told.damage)
-    return {**shown, "concerns": list(told.damage.concerns), "state": told.state, "says": told.says}
+def _damage_json(damage: DamageWithState) -> dict[str, Any]:
+    damage_fields = asdict(damage.damage)
+    return {
+        **damage_fields,
+        "concerns": list(damage.damage.concerns),
+        "state": damage.state,
+        "says": damage.explanation,
+    }
 
 
-def _show(console: Console, found: Examination, told: list[Told], dry_run: bool) -> None:
+def _show_damages(console: Console, examination: DamageReport, damages: list[DamageWithState], dry_run: bool) -> None:
     for kind, heading in HEADINGS.items():
-        some = [t for t in told if t.damage.kind == kind]
-        if some:
-            console.print(f"{heading} ({number(len(some))})")
-            for t in some[:_LISTED]:
-                _show_one(console, t)
-            if len(some) > _LISTED:
-                console.print(f"  and {number(len(some) - _LISTED)} more (--json lists them all)")
+        damages_of_kind = [t for t in damages if t.damage.kind == kind]
+        if damages_of_kind:
+            console.print(f"{heading} ({format_count(len(damages_of_kind))})")
+            for t in damages_of_kind[:_MAX_LISTED]:
+                _show_damage(console, t)
+            if len(damages_of_kind) > _MAX_LISTED:
+                console.print(f"  and {format_count(len(damages_of_kind) - _MAX_LISTED)} more (--json lists them all)")
             console.print()
-    for note in found.notes:
+    for note in examination.notes:
         console.print(f"({note}.)")
-    console.print(_conclusion(found, told, dry_run))
+    console.print(_format_conclusion(examination, damages, dry_run))
 
 
-def _show_one(console: Console, told: Told) -> None:
+def _show_damage(console: Console, damage_with_state: DamageWithState) -> None:
     from rich.padding import Padding
 
-    damage = told.damage
-    console.print(Padding(in_one_line(damage.what), (0, 0, 0, 2), expand=False))
-    for line in (f"means: {damage.means}", f"→ {_becomes(told)}"):
-        console.print(Padding(in_one_line(line), (0, 0, 0, 4), expand=False))
+    damage = damage_with_state.damage
+    console.print(Padding(escape_unprintable(damage.what), (0, 0, 0, 2), expand=False))
+    for line in (f"means: {damage.means}", f"→ {_format_damage_state(damage_with_state)}"):
+        console.print(Padding(escape_unprintable(line), (0, 0, 0, 4), expand=False))
 
 
-def _becomes(told: Told) -> str:
-    if told.state == "found":
-        return f"would be mended: {told.damage.mending}"
-    if told.state == "mended":
-        return f"mended: {told.says or told.damage.mending}"
-    return f"not mended: {told.says}" if told.says else told.damage.next or "nothing can be done about it here"
+def _format_damage_state(damage: DamageWithState) -> str:
+    if damage.state == "found":
+        return f"would be mended: {damage.damage.mending}"
+    if damage.state == "mended":
+        return f"mended: {damage.explanation or damage.damage.mending}"
+    return (
+        f"not mended: {damage.explanation}"
+        if damage.explanation
+        else damage.damage.next or "nothing can be done about it here"
+    )
 
 
-def _conclusion(found: Examination, told: list[Told], dry_run: bool) -> str:
-    counts = found.counts
-    looked = f"{plural(counts['files'], 'file')} of {plural(counts['blocks'], 'block')} were looked at"
-    looked += f", and {plural(counts['events'], 'event')} of Dagster's" if "events" in counts else ""
-    mendable, mended, remains = (sum(t.state == s for t in told) for s in ("found", "mended", "remains"))
+def _format_conclusion(examination: DamageReport, damages: list[DamageWithState], dry_run: bool) -> str:
+    counts = examination.counts
+    examined_text = f"{pluralize(counts['files'], 'file')} of {pluralize(counts['blocks'], 'block')} were looked at"
+    examined_text += f", and {pluralize(counts['events'], 'event')} of Dagster's" if "events" in counts else ""
+    mendable, mended, remains = (sum(t.state == s for t in damages) for s in ("found", "mended", "remains"))
     if not mendable and not mended and not remains:
-        there = f"{plural(counts['files'], 'file')} of {plural(counts['blocks'], 'block')} are there"
+        there = f"{pluralize(counts['files'], 'file')} of {pluralize(counts['blocks'], 'block')} are there"
         more = ", and Dagster shows what the catalog says" if "events" in counts else ""
         return f"Nothing to repair: {there}{more}."
     if dry_run:
         beyond = f"; {remains} cannot be mended here" if remains else ""
-        return f"{mendable} would be mended by nova doctor --repair{beyond}. {looked.capitalize()}."
-    return f"{mended} mended, {remains} wrong still. {looked.capitalize()}."
+        return f"{mendable} would be mended by nova doctor --repair{beyond}. {examined_text.capitalize()}."
+    return f"{mended} mended, {remains} wrong still. {examined_text.capitalize()}."

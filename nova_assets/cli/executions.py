@@ -7,13 +7,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, iso, moment
+from nova_assets.cli.rendering import TableGrid, format_iso_time, format_time
 from nova_assets.model.execution import Execution
 from nova_assets.operations.release import OpenExecution
 
-_HOLDERS = {
+_HOLDER_TEXTS = {
     "alive": "a process of this host",
     "gone": "a process that is gone",
     "unknown": "not of this host",
@@ -23,7 +23,7 @@ _HOLDERS = {
 
 @click.command(cls=NovaCommand)
 @click.pass_obj
-def executions(deployment: Deployment) -> Answer:
+def executions(deployment: Deployment) -> CommandResult:
     """List the executions that have not ended: those that run, and those that failed and can be resumed. Inserts,
     readers and assets of your own are among them.
 
@@ -32,9 +32,12 @@ def executions(deployment: Deployment) -> Answer:
            "holder": "alive"|"gone"|"unknown"|"none", "started_at", "lease_until", "lapsed", "run_id" or null,
            "error" or null}]}
     """
-    with deployment.look() as store:
-        found = store.open_executions()
-    return Answer({"executions": [_json(e) for e in found]}, lambda console: _show(console, found))
+    with deployment.open_read_only() as store:
+        open_executions = store.open_executions()
+    return CommandResult(
+        {"executions": [_execution_json(e) for e in open_executions]},
+        lambda console: _show_executions(console, open_executions),
+    )
 
 
 @click.command(cls=NovaCommand)
@@ -42,7 +45,7 @@ def executions(deployment: Deployment) -> Answer:
 @click.option("--force", is_flag=True, help="Also if its holder is alive, or not known to be gone.")
 @click.option("--dry-run", is_flag=True, help="Say what would be ended; change nothing.")
 @click.pass_obj
-def release(deployment: Deployment, execution_id: str, force: bool, dry_run: bool) -> Answer:
+def release(deployment: Deployment, execution_id: str, force: bool, dry_run: bool) -> CommandResult:
     """End the execution ID without a commit. ID may be the beginning of one that `nova executions` shows.
 
     Nothing is lost but the work of that execution: a process that still works for it can no longer commit, cursors stay
@@ -51,16 +54,18 @@ def release(deployment: Deployment, execution_id: str, force: bool, dry_run: boo
     \b
     JSON: {"dry_run", "released": whether it is by this, "execution": as nova executions gives it}
     """
-    with deployment.look() if dry_run else deployment.open(with_project=False) as store:
-        named = store.release(execution_id, force=force, dry_run=dry_run)
-    data = {"dry_run": dry_run, "released": not dry_run, "execution": _json(named)}
-    what = f"execution {named.execution.id[:8]} of {_name(named.execution)}, held by {named.execution.owner}"
+    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+        ended = store.release(execution_id, force=force, dry_run=dry_run)
+    data = {"dry_run": dry_run, "released": not dry_run, "execution": _execution_json(ended)}
+    what = (
+        f"execution {ended.execution.id[:8]} of {_binding_or_purpose(ended.execution)}, held by {ended.execution.owner}"
+    )
     said = f"It would end {what}." if dry_run else f"Ended {what}. Its cursors stay where they were."
-    return Answer(data, lambda console: console.print(said, soft_wrap=True))
+    return CommandResult(data, lambda console: console.print(said, soft_wrap=True))
 
 
-def _json(found: OpenExecution) -> dict[str, Any]:
-    execution = found.execution
+def _execution_json(open_execution: OpenExecution) -> dict[str, Any]:
+    execution = open_execution.execution
     return {
         "id": execution.id,
         "binding": execution.binding,
@@ -68,29 +73,29 @@ def _json(found: OpenExecution) -> dict[str, Any]:
         "state": execution.state,
         "purpose": execution.purpose,
         "owner": execution.owner,
-        "holder": found.holder,
-        "started_at": iso(execution.started_at),
-        "lease_until": iso(execution.lease_until),
-        "lapsed": found.lapsed,
+        "holder": open_execution.holder,
+        "started_at": format_iso_time(execution.started_at),
+        "lease_until": format_iso_time(execution.lease_until),
+        "lapsed": open_execution.lapsed,
         "run_id": execution.run_id,
         "error": execution.error,
     }
 
 
-def _show(console: Console, found: list[OpenExecution]) -> None:
-    if not found:
+def _show_executions(console: Console, open_executions: list[OpenExecution]) -> None:
+    if not open_executions:
         console.print("Every execution has ended.")
         return
-    grid = Grid("id", "of", "partition", "state", "since", "lease until", "holder", shorten=("holder",))
-    for one in found:
-        e = one.execution
-        until = f"{moment(e.lease_until)}{' (lapsed)' if one.lapsed else ''}"
-        holder = f"{_HOLDERS[one.holder]}: {e.owner}"
-        grid.add(e.id[:8], _name(e), e.partition, e.state, moment(e.started_at), until, holder)
+    grid = TableGrid("id", "of", "partition", "state", "since", "lease until", "holder", shorten=("holder",))
+    for open_execution in open_executions:
+        e = open_execution.execution
+        until = f"{format_time(e.lease_until)}{' (lapsed)' if open_execution.lapsed else ''}"
+        holder = f"{_HOLDER_TEXTS[open_execution.holder]}: {e.owner}"
+        grid.add(e.id[:8], _binding_or_purpose(e), e.partition, e.state, format_time(e.started_at), until, holder)
     console.print(grid)
-    if any(one.may_end for one in found):
+    if any(one.may_end for one in open_executions):
         console.print("nova release ID ends one whose process is gone; the next run of a binding does so by itself")
 
 
-def _name(execution: Execution) -> str:
+def _binding_or_purpose(execution: Execution) -> str:
     return execution.binding or ("a reader" if execution.purpose == "read" else f"an insert ({execution.purpose})")

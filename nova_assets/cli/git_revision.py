@@ -17,10 +17,10 @@ from pathlib import Path
 
 from nova_assets.errors import SettingsError
 from nova_assets.settings import Settings
-from nova_assets.sql.datasets.declared import Declared
+from nova_assets.sql.datasets.declared import DatasetDeclarations
 
 
-def declared_at(revision: str, settings: Settings) -> Declared:
+def load_datasets_at_revision(revision: str, settings: Settings) -> DatasetDeclarations:
     """What the datasets of a project were made of at a revision.
 
     Args:
@@ -30,17 +30,25 @@ def declared_at(revision: str, settings: Settings) -> Declared:
     Raises:
         SettingsError: there is no such revision, or the project cannot be loaded as it was.
     """
-    here = settings.root.resolve()
-    top = Path(_git(here, "rev-parse", "--show-toplevel").decode().strip()).resolve()
-    commit = _git(here, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}").decode()
+    project_folder = settings.root.resolve()
+    repository = Path(_run_git(project_folder, "rev-parse", "--show-toplevel").decode().strip()).resolve()
+    commit = _run_git(
+        project_folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+    ).decode()
     with tempfile.TemporaryDirectory(prefix="nova-check-") as folder:
-        then = Path(folder).resolve()
-        with tarfile.open(fileobj=io.BytesIO(_git(top, "archive", "--format=tar", commit.strip()))) as tree:
-            tree.extractall(then, filter=_without_links_out)
-        return _loaded(revision, then, here.relative_to(top), [p.relative_to(top) for p in _roots(top)], settings)
+        checkout = Path(folder).resolve()
+        with tarfile.open(fileobj=io.BytesIO(_run_git(repository, "archive", "--format=tar", commit.strip()))) as tree:
+            tree.extractall(checkout, filter=_skip_outside_links)
+        return _load_project_in_subprocess(
+            revision,
+            checkout,
+            project_folder.relative_to(repository),
+            [p.relative_to(repository) for p in _import_paths_in_repository(repository)],
+            settings,
+        )
 
 
-def _without_links_out(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+def _skip_outside_links(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
     """As any archive is laid out that nobody vouches for; links that lead elsewhere are left out."""
     try:
         return tarfile.data_filter(member, path)
@@ -48,74 +56,76 @@ def _without_links_out(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | 
         return None
 
 
-def _loaded(revision: str, then: Path, root: Path, roots: list[Path], settings: Settings) -> Declared:
+def _load_project_in_subprocess(
+    revision: str, checkout: Path, project_path: Path, import_paths: list[Path], settings: Settings
+) -> DatasetDeclarations:
     """The project, imported by a process whose modules come from that tree."""
-    path = [str(then / p) for p in roots]
+    python_path = [str(checkout / p) for p in import_paths]
     if os.environ.get("PYTHONPATH"):
-        path.append(os.environ["PYTHONPATH"])
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    if not (then / root).is_dir():
-        raise _failed(revision, f"{root} is not there")
-    command = [sys.executable, "-m", "nova_assets.cli.git_revision", str(then)]
+        python_path.append(os.environ["PYTHONPATH"])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(python_path)}
+    if not (checkout / project_path).is_dir():
+        raise _load_error(revision, f"{project_path} is not there")
+    command = [sys.executable, "-m", "nova_assets.cli.git_revision", str(checkout)]
     if settings.project is not None:
         command.append(settings.project)
-    done = subprocess.run(command, cwd=then / root, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).replace(f"{then}/", "")
-        raise _failed(revision, said)
-    return Declared.from_json(json.loads(done.stdout.splitlines()[-1]))
+    process = subprocess.run(command, cwd=checkout / project_path, env=env, capture_output=True, text=True, check=False)
+    if process.returncode:
+        output = (process.stderr.strip() or process.stdout.strip()).replace(f"{checkout}/", "")
+        raise _load_error(revision, output)
+    return DatasetDeclarations.from_json(json.loads(process.stdout.splitlines()[-1]))
 
 
-def _failed(revision: str, found: str) -> SettingsError:
+def _load_error(revision: str, cause: str) -> SettingsError:
     return SettingsError(
         f"the project cannot be loaded as it was at {revision}",
-        found=found,
+        found=cause,
         expected="definitions that can be imported from the repository",
         next="nova check compares with what is deployed; or name another revision",
     )
 
 
-def _roots(top: Path) -> list[Path]:
+def _import_paths_in_repository(repository: Path) -> list[Path]:
     """Where modules are imported from, as far as it is in the repository and no environment in it."""
-    found = (Path(p).resolve() for p in sys.path if p)
+    search_paths = (Path(p).resolve() for p in sys.path if p)
     prefix = Path(sys.prefix).resolve()
-    return [p for p in dict.fromkeys(found) if p.is_relative_to(top) and not p.is_relative_to(prefix)]
+    return [p for p in dict.fromkeys(search_paths) if p.is_relative_to(repository) and not p.is_relative_to(prefix)]
 
 
-def _git(folder: Path, *command: str) -> bytes:
+def _run_git(folder: Path, *arguments: str) -> bytes:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *command], capture_output=True, check=False)
+        process = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except FileNotFoundError:
         raise SettingsError("git is not installed", expected="git, to look at a revision") from None
-    if done.returncode:
+    if process.returncode:
         raise SettingsError(
-            f"git {command[0]} does not know it: {command[-1].removesuffix('^{commit}')}"
-            if command[0] == "rev-parse" and "--verify" in command
-            else f"git {command[0]} failed in {folder}",
-            found=done.stderr.decode(errors="replace").strip() or "no such revision",
+            f"git {arguments[0]} does not know it: {arguments[-1].removesuffix('^{commit}')}"
+            if arguments[0] == "rev-parse" and "--verify" in arguments
+            else f"git {arguments[0]} failed in {folder}",
+            found=process.stderr.decode(errors="replace").strip() or "no such revision",
             expected="a revision of the repository that the project is in",
             next="git log --oneline",
         )
-    return done.stdout
+    return process.stdout
 
 
 def main() -> None:
     """Print what the project in this folder declares, in one line; its module is of the tree given."""
     from nova_assets.settings import load_settings
-    from nova_assets.sql.datasets.datasets import queries_of
+    from nova_assets.sql.datasets.datasets import dataset_queries_by_name
     from nova_assets.wiring import open_store
 
-    tree = Path(sys.argv[1])
+    checkout = Path(sys.argv[1])
     settings = load_settings(project=sys.argv[2] if len(sys.argv) > 2 else None)
     project = open_store.load_project(settings)
     if project is None or settings.project is None:
         raise SystemExit("no project is configured there")
     module = sys.modules[settings.project.partition(":")[0]]
     source = Path(module.__file__ or "").resolve()
-    if not source.is_relative_to(tree):
+    if not source.is_relative_to(checkout):
         raise SystemExit(f"{settings.project} is imported from {source}, and not from the revision")
-    graphs = {id(q.graph): q.graph for q in queries_of(project).values()}
-    print(json.dumps(Declared.together(map(Declared.of, graphs.values())).as_json()))
+    graphs = {id(q.graph): q.graph for q in dataset_queries_by_name(project).values()}
+    print(json.dumps(DatasetDeclarations.merge(map(DatasetDeclarations.from_graph, graphs.values())).as_json()))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, model, plural
+from nova_assets.cli.rendering import TableGrid, format_merge_model, pluralize
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
 from nova_assets.masking import mask_address
 from nova_assets.model.channel import Channel
@@ -18,7 +18,7 @@ from nova_assets.store.store import Store
 
 Action = Literal["register", "keep", "replace", "conflict"]
 
-_WORDS = {
+_ACTION_TEXTS = {
     "register": ("would be registered", "registered"),
     "keep": ("is registered", "is registered"),
     "replace": ("would be replaced", "replaced"),
@@ -49,7 +49,7 @@ class Initialisation:
     dry_run: bool = field(kw_only=True)
 
     @property
-    def conflicts(self) -> bool:
+    def has_conflicts(self) -> bool:
         return any(r.action == "conflict" for r in self.channels)
 
 
@@ -57,7 +57,7 @@ class Initialisation:
 @click.option("--replace", is_flag=True, help="Accept definitions that differ from the registered ones.")
 @click.option("--dry-run", is_flag=True, help="Say what would be made; make nothing.")
 @click.pass_obj
-def init(deployment: Deployment, replace: bool, dry_run: bool) -> Answer:
+def init(deployment: Deployment, replace: bool, dry_run: bool) -> CommandResult:
     """Make the catalog and the warehouse, and register the project's channels and bindings, if one is configured.
 
     What is there already stays as it is. A changed definition of a registered channel is refused without --replace; a
@@ -69,69 +69,80 @@ def init(deployment: Deployment, replace: bool, dry_run: bool) -> Answer:
            "channels": [{"name", "action": "register"|"keep"|"replace"|"conflict",
                          "differences": [PART]}]}
     """
-    makes_catalog = not deployment.catalog_is_there
+    makes_catalog = not deployment.catalog_exists
     warehouse = open_warehouse(deployment.settings.warehouse)
     makes_warehouse = not warehouse.exists
-    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
-        done = Initialisation(
+    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+        initialisation = Initialisation(
             mask_address(deployment.settings.catalog),
             makes_catalog,
             warehouse.address,
             makes_warehouse,
             deployment.settings.project,
             tuple(b.name for b in store.project.bindings),
-            tuple(_registrations(store, replace)),
+            tuple(_plan_registrations(store, replace)),
             dry_run=dry_run,
         )
         if not dry_run:
-            warehouse.check()
+            warehouse.check_writable()
             store.register(store.project, replace=replace)
-    return Answer(_as_json(done), lambda console: _show(console, done), code=1 if done.conflicts else 0)
+    return CommandResult(
+        _initialisation_json(initialisation),
+        lambda console: _show_initialisation(console, initialisation),
+        exit_code=1 if initialisation.has_conflicts else 0,
+    )
 
 
-def _registrations(store: Store, replace: bool) -> list[Registration]:
-    known = {s.channel.name: s.channel.as_json() for s in store.channels()}
-    found = []
+def _plan_registrations(store: Store, replace: bool) -> list[Registration]:
+    registered_by_name = {s.channel.name: s.channel.as_json() for s in store.channels()}
+    registrations = []
     for channel in store.project.channels:
-        given = channel.as_json()
-        there = known.get(channel.name)
-        parts = () if there is None else tuple(k for k in given if given[k] != there.get(k))
-        if there is None:
+        new_definition = channel.as_json()
+        registered_definition = registered_by_name.get(channel.name)
+        differences = (
+            ()
+            if registered_definition is None
+            else tuple(k for k in new_definition if new_definition[k] != registered_definition.get(k))
+        )
+        if registered_definition is None:
             action: Action = "register"
-        elif not parts:
+        elif not differences:
             action = "keep"
         else:
             action = "replace" if replace else "conflict"
-        found.append(Registration(channel, action, parts))
-    return found
+        registrations.append(Registration(channel, action, differences))
+    return registrations
 
 
-def _as_json(done: Initialisation) -> dict[str, Any]:
+def _initialisation_json(initialisation: Initialisation) -> dict[str, Any]:
     return {
-        "dry_run": done.dry_run,
-        "catalog": {"url": done.catalog, "made": done.makes_catalog},
-        "warehouse": {"folder": done.warehouse, "made": done.makes_warehouse},
-        "project": done.project,
-        "bindings": list(done.bindings),
+        "dry_run": initialisation.dry_run,
+        "catalog": {"url": initialisation.catalog, "made": initialisation.makes_catalog},
+        "warehouse": {"folder": initialisation.warehouse, "made": initialisation.makes_warehouse},
+        "project": initialisation.project,
+        "bindings": list(initialisation.bindings),
         "channels": [
-            {"name": r.channel.name, "action": r.action, "differences": list(r.differences)} for r in done.channels
+            {"name": r.channel.name, "action": r.action, "differences": list(r.differences)}
+            for r in initialisation.channels
         ],
     }
 
 
-def _show(console: Console, done: Initialisation) -> None:
-    made = "would be made" if done.dry_run else "made"
-    console.print(f"catalog    {done.catalog}: {made if done.makes_catalog else 'is there'}")
-    console.print(f"warehouse  {done.warehouse}: {made if done.makes_warehouse else 'is there'}")
-    if done.project is None:
+def _show_initialisation(console: Console, initialisation: Initialisation) -> None:
+    made_text = "would be made" if initialisation.dry_run else "made"
+    console.print(f"catalog    {initialisation.catalog}: {made_text if initialisation.makes_catalog else 'is there'}")
+    console.print(
+        f"warehouse  {initialisation.warehouse}: {made_text if initialisation.makes_warehouse else 'is there'}"
+    )
+    if initialisation.project is None:
         console.print("project    none is configured; name one with --project, NOVA_PROJECT or [tool.nova]")
         return
-    bindings = f"{plural(len(done.bindings), 'binding')} ({', '.join(done.bindings)})"
-    console.print(f"project    {done.project}: {bindings}")
+    bindings = f"{pluralize(len(initialisation.bindings), 'binding')} ({', '.join(initialisation.bindings)})"
+    console.print(f"project    {initialisation.project}: {bindings}")
     console.print()
-    shown = Grid("channel", "merge", "", shorten=("merge",))
-    for r in done.channels:
-        words = _WORDS[r.action][0 if done.dry_run else 1]
+    grid = TableGrid("channel", "merge", "", shorten=("merge",))
+    for r in initialisation.channels:
+        words = _ACTION_TEXTS[r.action][0 if initialisation.dry_run else 1]
         different = f" (different: {', '.join(r.differences)})" if r.differences else ""
-        shown.add(r.channel.name, model(r.channel.merge), words + different)
-    console.print(shown)
+        grid.add(r.channel.name, format_merge_model(r.channel.merge), words + different)
+    console.print(grid)

@@ -7,13 +7,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand, remark
+from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, block_json, name_of, plural, progress, size
+from nova_assets.cli.rendering import TableGrid, block_json, format_block_name, format_bytes, pluralize, print_progress
 from nova_assets.errors import DagsterUnavailable
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
-from nova_assets.model.schema import quoted
+from nova_assets.model.schema import quote_identifier
 from nova_assets.operations.insert import InsertCheck
 from nova_assets.store.store import Store
 
@@ -48,7 +48,7 @@ def insert(
     key: str | None,
     launch: bool,
     dry_run: bool,
-) -> Answer:
+) -> CommandResult:
     """Put FILEs (Parquet, ORC, Avro, CSV or JSON lines) onto CHANNEL, as one block (in each partition): all of them,
     or nothing.
 
@@ -62,51 +62,59 @@ def insert(
     With --dry-run: {"dry_run": true, "channel", "kind", "head", "schema": [{"name", "type", "nullable"}]}
     """
     if dry_run:
-        checked = _check(deployment, channel, list(files), kind, partition)
-        return Answer(_check_json(checked), lambda console: _show_check(console, checked, len(files)))
-    launched: dict[str, list[str]] = {}
+        insert_check = _check_files(deployment, channel, list(files), kind, partition)
+        return CommandResult(
+            _insert_check_json(insert_check), lambda console: _show_insert_check(console, insert_check, len(files))
+        )
+    run_ids_by_binding: dict[str, list[str]] = {}
     with deployment.open() as store:
-        progress(f"inserting {plural(len(files), 'file')} into {channel}", deployment.quiet)
+        print_progress(f"inserting {pluralize(len(files), 'file')} into {channel}", deployment.quiet)
         commit = store.insert(channel, list(files), kind, key, partition)
         if launch:
-            launched = _launch(store, channel)
-    data = {**_commit_json(channel, commit), **({"launched": launched} if launch else {})}
-    return Answer(data, lambda console: _show_commit(console, channel, commit, key, launched))
+            run_ids_by_binding = _launch_due_runs(store, channel)
+    data = {**_commit_json(channel, commit), **({"launched": run_ids_by_binding} if launch else {})}
+    return CommandResult(data, lambda console: _show_commit(console, channel, commit, key, run_ids_by_binding))
 
 
-def _launch(store: Store, channel: str) -> dict[str, list[str]]:
+def _launch_due_runs(store: Store, channel: str) -> dict[str, list[str]]:
     """The data is there whatever comes of this, and the daemon sees to what is not launched now."""
     from nova_assets.dagster_bridge.launch import launch_due
 
     try:
         return launch_due(store, [channel])
     except DagsterUnavailable as error:
-        remark(f"nothing was launched: {error.what}: {error.found}")
+        print_to_stderr(f"nothing was launched: {error.what}: {error.found}")
         return {}
 
 
-def _check(deployment: Deployment, channel: str, files: list[str], kind: Kind, partition: str | None) -> InsertCheck:
-    with deployment.look_at(channel) as store:
+def _check_files(
+    deployment: Deployment, channel: str, files: list[str], kind: Kind, partition: str | None
+) -> InsertCheck:
+    with deployment.open_channel_read_only(channel) as store:
         return store.check_insert(channel, files, kind, partition)
 
 
-def _check_json(checked: InsertCheck) -> dict[str, Any]:
+def _insert_check_json(insert_check: InsertCheck) -> dict[str, Any]:
     return {
         "dry_run": True,
-        "channel": checked.channel,
-        "kind": checked.kind,
-        "head": checked.head,
-        "schema": checked.schema.as_json(),
+        "channel": insert_check.channel,
+        "kind": insert_check.kind,
+        "head": insert_check.head,
+        "schema": insert_check.schema.as_json(),
     }
 
 
-def _show_check(console: Console, checked: InsertCheck, files: int) -> None:
-    block = f"B{checked.head + 1}" if checked.kind == "base" else f"Δ({checked.head}→{checked.head + 1})"
-    console.print(f"{plural(files, 'file')} would become {checked.channel} {block}, with the columns")
-    shown = Grid("column", "type")
-    for field in checked.schema.fields:
-        shown.add(quoted(field.name), str(field.type) + ("" if field.nullable else " NOT NULL"))
-    console.print(shown)
+def _show_insert_check(console: Console, insert_check: InsertCheck, file_count: int) -> None:
+    block = (
+        f"B{insert_check.head + 1}"
+        if insert_check.kind == "base"
+        else f"Δ({insert_check.head}→{insert_check.head + 1})"
+    )
+    console.print(f"{pluralize(file_count, 'file')} would become {insert_check.channel} {block}, with the columns")
+    grid = TableGrid("column", "type")
+    for field in insert_check.schema.fields:
+        grid.add(quote_identifier(field.name), str(field.type) + ("" if field.nullable else " NOT NULL"))
+    console.print(grid)
 
 
 def _commit_json(channel: str, commit: Commit) -> dict[str, Any]:
@@ -121,14 +129,22 @@ def _commit_json(channel: str, commit: Commit) -> dict[str, Any]:
 
 
 def _show_commit(
-    console: Console, channel: str, commit: Commit, key: str | None, launched: dict[str, list[str]]
+    console: Console,
+    channel: str,
+    commit: Commit,
+    idempotency_key: str | None,
+    run_ids_by_binding: dict[str, list[str]],
 ) -> None:
     if not commit.blocks:
         console.print(f"{channel} stays at {commit.seq}: the files hold no rows")
         return
     for b in commit.blocks:
         deleted = f", {b.manifest.deletes:,} of them deletions" if b.manifest.deletes else ""
-        said = f"{channel} {name_of(b)}: {plural(b.rows, 'row')}{deleted}, {size(b.bytes)}"
-        console.print(f"{said}; inserted before with the key {key!r}, nothing changed" if commit.repeated else said)
-    for binding, runs in launched.items():
+        summary = f"{channel} {format_block_name(b)}: {pluralize(b.rows, 'row')}{deleted}, {format_bytes(b.bytes)}"
+        console.print(
+            f"{summary}; inserted before with the key {idempotency_key!r}, nothing changed"
+            if commit.repeated
+            else summary
+        )
+    for binding, runs in run_ids_by_binding.items():
         console.print(f"launched {binding}: {', '.join(runs)}")

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 
-class Streams:
+class JsonStreams:
     """Where an answer and an error go.
 
     Args:
@@ -26,74 +26,91 @@ class Streams:
         settle: waits until everything that was printed before has become lines.
     """
 
-    def __init__(self, out: Callable[[str], None], err: Callable[[str], None], settle: Callable[[], None]) -> None:
-        self._out = out
-        self._err = err
-        self._settle = settle
+    def __init__(
+        self,
+        write_stdout: Callable[[str], None],
+        write_stderr: Callable[[str], None],
+        wait_until_flushed: Callable[[], None],
+    ) -> None:
+        self._write_stdout = write_stdout
+        self._write_stderr = write_stderr
+        self._wait_until_flushed = wait_until_flushed
 
-    def answer(self, text: str) -> None:
+    def write_answer(self, text: str) -> None:
         """Print the answer."""
-        self._out(text + "\n")
+        self._write_stdout(text + "\n")
 
-    def fail(self, error: dict[str, Any]) -> None:
+    def write_error(self, error: dict[str, Any]) -> None:
         """Print an error, as the last line of standard error."""
-        self._settle()
-        self._err(json.dumps(error) + "\n")
+        self._wait_until_flushed()
+        self._write_stderr(json.dumps(error) + "\n")
 
 
 @contextlib.contextmanager
-def streams_of_json() -> Iterator[Streams]:
+def redirect_streams_to_json() -> Iterator[JsonStreams]:
     """A block in which both streams are kept to JSON."""
     stdout, stderr = sys.stdout, sys.stderr
-    if not (_is_descriptor(stdout, 1) and _is_descriptor(stderr, 2)):  # a test's streams, or closed ones
-        lines = _Lines(lambda text: _write(stderr, text))
+    if not (_has_descriptor(stdout, 1) and _has_descriptor(stderr, 2)):  # a test's streams, or closed ones
+        lines = _JsonLineStream(lambda text: _echo_to_stream(stderr, text))
         with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(lines):
-            yield Streams(lambda text: _write(stdout, text), lambda text: _write(stderr, text), lines.finish)
-        lines.finish()
+            yield JsonStreams(
+                lambda text: _echo_to_stream(stdout, text),
+                lambda text: _echo_to_stream(stderr, text),
+                lines.write_incomplete_line,
+            )
+        lines.write_incomplete_line()
         return
-    out, err = os.dup(1), os.dup(2)
-    source, sink = os.pipe()
-    pump = threading.Thread(target=_pump, args=(source, err), name="nova-json-stderr", daemon=True)
-    pump.start()
+    stdout_copy, stderr_copy = os.dup(1), os.dup(2)
+    pipe_read_end, pipe_write_end = os.pipe()
+    forwarding_thread = threading.Thread(
+        target=_forward_lines_as_json, args=(pipe_read_end, stderr_copy), name="nova-json-stderr", daemon=True
+    )
+    forwarding_thread.start()
     for descriptor in (1, 2):
-        os.dup2(sink, descriptor)
-    os.close(sink)
+        os.dup2(pipe_write_end, descriptor)
+    os.close(pipe_write_end)
 
-    def settle() -> None:
+    def wait_until_flushed() -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         done = threading.Event()
-        _WAITED.append(done)
-        os.write(2, _MARK)
+        _PENDING_FLUSHES.append(done)
+        os.write(2, _FLUSH_MARKER)
         done.wait(2)
 
     sys.stdout = sys.stderr
     try:
-        yield Streams(lambda text: _put(out, text), lambda text: _put(err, text), settle)
-        settle()
+        yield JsonStreams(
+            lambda text: _write_to_descriptor(stdout_copy, text),
+            lambda text: _write_to_descriptor(stderr_copy, text),
+            wait_until_flushed,
+        )
+        wait_until_flushed()
     finally:
         sys.stdout = stdout
         stderr.flush()
-        os.dup2(out, 1)
-        os.dup2(err, 2)
+        os.dup2(stdout_copy, 1)
+        os.dup2(stderr_copy, 2)
 
 
-_MARK = b"\x00nova: all before this is written\n"
-_WAITED: list[threading.Event] = []
+_FLUSH_MARKER = b"\x00nova: all before this is written\n"
+_PENDING_FLUSHES: list[threading.Event] = []
 
 
-def _pump(source: int, err: int) -> None:
-    with open(source, "rb") as lines:
+def _forward_lines_as_json(pipe_descriptor: int, stderr_descriptor: int) -> None:
+    with open(pipe_descriptor, "rb") as lines:
         for line in lines:
-            before, mark, _ = line.partition(_MARK)
-            if before:
+            text_before_marker, marker, _ = line.partition(_FLUSH_MARKER)
+            if text_before_marker:
                 with contextlib.suppress(OSError):
-                    _put(err, as_json_line(before.decode("utf-8", "backslashreplace")))
-            if mark and _WAITED:
-                _WAITED.pop(0).set()
+                    _write_to_descriptor(
+                        stderr_descriptor, to_json_line(text_before_marker.decode("utf-8", "backslashreplace"))
+                    )
+            if marker and _PENDING_FLUSHES:
+                _PENDING_FLUSHES.pop(0).set()
 
 
-def as_json_line(text: str) -> str:
+def to_json_line(text: str) -> str:
     """A line that is a JSON object already stays; any other becomes one. An empty line becomes nothing."""
     text = text.rstrip("\r\n")
     if not text.strip():
@@ -104,40 +121,40 @@ def as_json_line(text: str) -> str:
     return json.dumps({"log": text}) + "\n"
 
 
-class _Lines(io.TextIOBase):
+class _JsonLineStream(io.TextIOBase):
     """A text stream whose lines become JSON."""
 
-    def __init__(self, put: Callable[[str], None]) -> None:
-        self._put = put
-        self._rest = ""
+    def __init__(self, write_line: Callable[[str], None]) -> None:
+        self._write_line = write_line
+        self._incomplete_line = ""
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
+        *lines, self._incomplete_line = (self._incomplete_line + text).split("\n")
         for line in lines:
-            self._put(as_json_line(line))
+            self._write_line(to_json_line(line))
         return len(text)
 
-    def finish(self) -> None:
+    def write_incomplete_line(self) -> None:
         """Print what has no end of line yet."""
-        self._put(as_json_line(self._rest))
-        self._rest = ""
+        self._write_line(to_json_line(self._incomplete_line))
+        self._incomplete_line = ""
 
 
-def _is_descriptor(stream: Any, number: int) -> bool:
+def _has_descriptor(stream: Any, descriptor: int) -> bool:
     with contextlib.suppress(OSError, AttributeError, ValueError):
         stream.flush()
-        return bool(stream.fileno() == number)
+        return bool(stream.fileno() == descriptor)
     return False
 
 
-def _write(stream: Any, text: str) -> None:
+def _echo_to_stream(stream: Any, text: str) -> None:
     if text:
         click.echo(text, file=stream, nl=False)
 
 
-def _put(descriptor: int, text: str) -> None:
+def _write_to_descriptor(descriptor: int, text: str) -> None:
     with open(descriptor, "wb", closefd=False) as file:
         file.write(text.encode("utf-8", "backslashreplace"))

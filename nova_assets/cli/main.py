@@ -53,21 +53,21 @@ COMMANDS = {
 """Command -> its module in this package and its line in ``nova --help``, in the order in which one needs them."""
 
 
-class Commands(click.Group):
+class LazyCommandGroup(click.Group):
     """Knows the commands by name, and imports one when it is called."""
 
-    def main(self, args: Sequence[str] | None = None, *more: Any, **how: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *extra_args: Any, **extra_options: Any) -> Any:
         """Run a command. Wrong use under ``--json`` is an object on standard error, as any other error."""
         arguments = list(sys.argv[1:] if args is None else args)
         if "--json" not in arguments:
-            return super().main(arguments, *more, **how)
+            return super().main(arguments, *extra_args, **extra_options)
         try:
-            code = super().main(arguments, *more, **{**how, "standalone_mode": False})
+            code = super().main(arguments, *extra_args, **{**extra_options, "standalone_mode": False})
         except click.ClickException as error:
-            wrong = {"code": "NOVA-USAGE", "what": error.format_message()}
+            error_fields = {"code": "NOVA-USAGE", "what": error.format_message()}
             if isinstance(error, click.UsageError) and error.ctx is not None:
-                wrong["next"] = f"{error.ctx.command_path} --help"
-            click.echo(json.dumps(wrong), err=True)
+                error_fields["next"] = f"{error.ctx.command_path} --help"
+            click.echo(json.dumps(error_fields), err=True)
             code = error.exit_code
         except click.Abort:
             click.echo(json.dumps({"code": "NOVA-INTERRUPTED", "what": "interrupted"}), err=True)
@@ -98,7 +98,7 @@ class Commands(click.Group):
 
 
 @click.group(
-    cls=Commands,
+    cls=LazyCommandGroup,
     params=deployment_options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -8,19 +8,27 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, block_json, name_of, number, plural, progress, size
+from nova_assets.cli.rendering import (
+    TableGrid,
+    block_json,
+    format_block_name,
+    format_bytes,
+    format_count,
+    pluralize,
+    print_progress,
+)
 from nova_assets.model.commit import Commit
 from nova_assets.model.maintenance import Collection, Verdict
-from nova_assets.model.reads import describe
+from nova_assets.model.reads import describe_read
 from nova_assets.plan.compaction import Compact
 
-_CHANNELS = click.argument("channels", nargs=-1)
+_CHANNELS_ARGUMENT = click.argument("channels", nargs=-1)
 
 
 @click.command(cls=NovaCommand)
-@_CHANNELS
+@_CHANNELS_ARGUMENT
 @click.option("--due", "only_due", is_flag=True, help="Only what is worth it: as upkeep decides by itself.")
 @click.option("--chain", "chained", is_flag=True, help="Chain deltas into fewer, instead of adding a base.")
 @click.option("--partition", metavar="COL=VALUE[/…]", help="Only this partition.")
@@ -33,7 +41,7 @@ def compact(
     chained: bool,
     partition: str | None,
     dry_run: bool,
-) -> Answer:
+) -> CommandResult:
     """Compact CHANNELs, or all of them: add a base at the newest number of each partition that has deltas, so that they
     need not be merged by everybody who reads the whole.
 
@@ -46,26 +54,26 @@ def compact(
     """
     if only_due and chained:
         raise click.UsageError("--due decides by itself what is chained; leave out --chain")
-    done: list[tuple[str, tuple[Compact, ...], Commit | None]] = []
-    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
+    results: list[tuple[str, tuple[Compact, ...], Commit | None]] = []
+    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
-            only = None if partition is None else [partition]
-            found = store.compactable(name, force=not only_due, chained=chained, partitions=only)
+            partition_filter = None if partition is None else [partition]
+            compactions = store.compactable(name, force=not only_due, chained=chained, partitions=partition_filter)
             commit = None
-            if found and not dry_run:
-                progress(f"{name}: writing {', '.join(c.range for c in found[:3])}", deployment.quiet)
-                commit = store.compact(name, force=not only_due, chained=chained, partitions=only)
-            done.append((name, found, commit))
-    data = {"dry_run": dry_run, "channels": [_compacted_json(*d) for d in done]}
-    return Answer(data, lambda console: _show_compacted(console, done, dry_run))
+            if compactions and not dry_run:
+                print_progress(f"{name}: writing {', '.join(c.range for c in compactions[:3])}", deployment.quiet)
+                commit = store.compact(name, force=not only_due, chained=chained, partitions=partition_filter)
+            results.append((name, compactions, commit))
+    data = {"dry_run": dry_run, "channels": [_compaction_json(*d) for d in results]}
+    return CommandResult(data, lambda console: _show_compactions(console, results, dry_run))
 
 
 @click.command(cls=NovaCommand)
-@_CHANNELS
+@_CHANNELS_ARGUMENT
 @click.option("--retain", metavar="PERIOD", help='How long old versions are kept, such as "30d"; otherwise as defined.')
 @click.option("--dry-run", is_flag=True, help="Say of each block what becomes of it and who holds it; change nothing.")
 @click.pass_obj
-def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dry_run: bool) -> Answer:
+def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | None, dry_run: bool) -> CommandResult:
     """Take the blocks of CHANNELs, or of all, that nobody needs: no consumer, no live execution, no retention.
 
     Their files are deleted some time later (the setting collect_grace), for those who are still reading.
@@ -74,13 +82,13 @@ def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | Non
     JSON: {"dry_run", "channels": [{"channel", "collected": [{"range", "rows", "bytes", ...}],
            "held": [{"range", "partition", "by": [WHO]}]}]}
     """
-    done: list[tuple[str, tuple[Verdict, ...], Collection | None]] = []
-    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
+    results: list[tuple[str, tuple[Verdict, ...], Collection | None]] = []
+    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         for name in channels or [s.channel.name for s in store.channels()]:
             verdicts = store.held(name, retain=retain)
-            done.append((name, verdicts, None if dry_run else store.collect(name, retain=retain)))
-    data = {"dry_run": dry_run, "channels": [_collected_json(*d) for d in done]}
-    return Answer(data, lambda console: _show_collected(console, done, dry_run))
+            results.append((name, verdicts, None if dry_run else store.collect(name, retain=retain)))
+    data = {"dry_run": dry_run, "channels": [_collection_json(*d) for d in results]}
+    return CommandResult(data, lambda console: _show_collections(console, results, dry_run))
 
 
 @click.command(cls=NovaCommand)
@@ -89,7 +97,7 @@ def collect(deployment: Deployment, channels: tuple[str, ...], retain: str | Non
 @click.option("--expired", is_flag=True, help="All that are over for longer than they are kept: as upkeep does.")
 @click.option("--dry-run", is_flag=True, help="Say which partitions would be dropped; change nothing.")
 @click.pass_obj
-def drop(deployment: Deployment, channel: str, partition: str | None, expired: bool, dry_run: bool) -> Answer:
+def drop(deployment: Deployment, channel: str, partition: str | None, expired: bool, dry_run: bool) -> CommandResult:
     """Drop partitions of CHANNEL: from its next number on there is nothing in them.
 
     Versions before are read as they were, for as long as they are kept. No trigger fires, and consumers are not told;
@@ -101,23 +109,23 @@ def drop(deployment: Deployment, channel: str, partition: str | None, expired: b
     if expired == (partition is not None):
         raise click.UsageError("say which: --partition COL=VALUE, or --expired")
     commit: Commit | None = None
-    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
+    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
         if partition is None:
-            found = list(store.expired(channel))
+            partitions = list(store.expired(channel))
         else:
-            found = [p.partition for p in store.partitions(channel, partition) if not p.dropped]
-        if found and not dry_run:
+            partitions = [p.partition for p in store.partitions(channel, partition) if not p.dropped]
+        if partitions and not dry_run:
             commit = store.drop_expired(channel) if partition is None else store.drop(channel, partition)
-            found = [] if commit is None else [b.partition for b in commit.blocks]
+            partitions = [] if commit is None else [b.partition for b in commit.blocks]
     seq = None if commit is None else commit.seq
-    data = {"dry_run": dry_run, "channel": channel, "partitions": found, "seq": seq}
-    return Answer(data, lambda console: console.print(_dropped(channel, found, seq)))
+    data = {"dry_run": dry_run, "channel": channel, "partitions": partitions, "seq": seq}
+    return CommandResult(data, lambda console: console.print(_format_dropped(channel, partitions, seq)))
 
 
-def _dropped(channel: str, found: list[str], seq: int | None) -> str:
-    if not found:
+def _format_dropped(channel: str, partitions: list[str], seq: int | None) -> str:
+    if not partitions:
         return f"{channel} has no such partition that holds anything."
-    names = "\n".join(f"  {p}" for p in found)
+    names = "\n".join(f"  {p}" for p in partitions)
     if seq is None:
         return f"Would be dropped of {channel}:\n{names}"
     return f"Dropped of {channel}, which is at {seq} now:\n{names}"
@@ -128,7 +136,7 @@ def _dropped(channel: str, found: list[str], seq: int | None) -> str:
 @click.option("--at", metavar="SEQ", type=click.IntRange(min=0), required=True, help="The number to go back to.")
 @click.option("--dry-run", is_flag=True, help="Say what would be restored; change nothing.")
 @click.pass_obj
-def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> Answer:
+def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> CommandResult:
     """Make CHANNEL what it was at a number, by a base on top of what is there: nothing that happened is taken back, and
     consumers are told what changes.
 
@@ -137,11 +145,11 @@ def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> Ans
            "blocks": [{"range", "rows", "bytes", ...}]}
     """
     commit: Commit | None = None
-    with deployment.look() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         head = store.catalog.channel(channel).head
-        there = describe(store.read(channel, at=at).plan)
+        snapshot_text = describe_read(store.read(channel, at=at).plan)
         if not dry_run:
-            progress(f"restoring {channel} as of {at}", deployment.quiet)
+            print_progress(f"restoring {channel} as of {at}", deployment.quiet)
             commit = store.restore(channel, at)
     data = {
         "dry_run": dry_run,
@@ -151,31 +159,33 @@ def restore(deployment: Deployment, channel: str, at: int, dry_run: bool) -> Ans
         "seq": None if commit is None else commit.seq,
         "blocks": [] if commit is None else [block_json(b) for b in commit.blocks],
     }
-    return Answer(data, lambda console: console.print(_restored(channel, at, head, there, commit)))
+    return CommandResult(
+        data, lambda console: console.print(_format_restored(channel, at, head, snapshot_text, commit))
+    )
 
 
-def _restored(channel: str, at: int, head: int, there: str, commit: Commit | None) -> str:
+def _format_restored(channel: str, at: int, head: int, snapshot_text: str, commit: Commit | None) -> str:
     if commit is None:
-        return f"{channel}, now at {head}, would become what it was at {at}: {there}"
+        return f"{channel}, now at {head}, would become what it was at {at}: {snapshot_text}"
     rows = sum(b.rows for b in commit.blocks if b.kind == "base")
-    return f"{channel} is at {commit.seq} what it was at {at}: {plural(rows, 'row')}"
+    return f"{channel} is at {commit.seq} what it was at {at}: {pluralize(rows, 'row')}"
 
 
-def _compacted_json(name: str, found: tuple[Compact, ...], commit: Commit | None) -> dict[str, Any]:
+def _compaction_json(channel: str, compactions: tuple[Compact, ...], commit: Commit | None) -> dict[str, Any]:
     return {
-        "channel": name,
-        "partitions": [{"partition": c.partition, "at": c.at, "range": c.range, "why": c.why} for c in found],
+        "channel": channel,
+        "partitions": [{"partition": c.partition, "at": c.at, "range": c.range, "why": c.why} for c in compactions],
         "commit": None if commit is None else commit.id,
         "blocks": [] if commit is None else [block_json(b) for b in commit.blocks],
         "ways": [] if commit is None else commit.details.get("ways", []),
     }
 
 
-def _collected_json(name: str, verdicts: tuple[Verdict, ...], done: Collection | None) -> dict[str, Any]:
-    gone = [v.block for v in verdicts if not v.held_by] if done is None else list(done.blocks)
+def _collection_json(channel: str, verdicts: tuple[Verdict, ...], collection: Collection | None) -> dict[str, Any]:
+    collected_blocks = [v.block for v in verdicts if not v.held_by] if collection is None else list(collection.blocks)
     return {
-        "channel": name,
-        "collected": [block_json(b) for b in gone],
+        "channel": channel,
+        "collected": [block_json(b) for b in collected_blocks],
         "held": [
             {"range": v.block.range, "partition": v.block.partition, "by": list(v.held_by)}
             for v in verdicts
@@ -184,43 +194,49 @@ def _collected_json(name: str, verdicts: tuple[Verdict, ...], done: Collection |
     }
 
 
-def _show_compacted(
-    console: Console, done: list[tuple[str, tuple[Compact, ...], Commit | None]], dry_run: bool
+def _show_compactions(
+    console: Console, results: list[tuple[str, tuple[Compact, ...], Commit | None]], dry_run: bool
 ) -> None:
-    shown = Grid("channel", "partition", "block", "why", "rows", "bytes", right=("rows", "bytes"), shorten=("why",))
-    for name, found, commit in done:
-        made = {} if commit is None else {(b.partition, b.range): b for b in commit.blocks}
-        for c in found:
-            block = made.get((c.partition, c.range))
-            rows, held = ("", "") if block is None else (number(block.rows), size(block.bytes))
-            shown.add(name, c.partition or "(whole)", c.range, c.why, rows, held)
-    if not shown.row_count:
+    grid = TableGrid(
+        "channel", "partition", "block", "why", "rows", "bytes", right_aligned=("rows", "bytes"), shorten=("why",)
+    )
+    for name, compactions, commit in results:
+        written_blocks = {} if commit is None else {(b.partition, b.range): b for b in commit.blocks}
+        for c in compactions:
+            block = written_blocks.get((c.partition, c.range))
+            rows, held = ("", "") if block is None else (format_count(block.rows), format_bytes(block.bytes))
+            grid.add(name, c.partition or "(whole)", c.range, c.why, rows, held)
+    if not grid.row_count:
         console.print("Nothing to compact.")
         return
     console.print("Would be compacted:" if dry_run else "Compacted:")
-    console.print(shown)
-    for name, _, commit in done:
+    console.print(grid)
+    for name, _, commit in results:
         for spent in () if commit is None else commit.details.get("ways", ()):
-            console.print(f"{name}: {_spent(spent)}")
+            console.print(f"{name}: {_format_compaction_cost(spent)}")
 
 
-def _spent(spent: Mapping[str, Any]) -> str:
+def _format_compaction_cost(cost: Mapping[str, Any]) -> str:
     """What was done, beside what was expected."""
-    expected = "" if spent["estimate"] is None else f", expected {spent['estimate']['seconds']:.1f} s of CPU"
-    wrote = f"wrote {plural(spent['rows'], 'row')}, {size(spent['bytes'])}"
-    return f"by {spent['way']} in {spent['seconds']:.1f} s{expected}; {wrote}"
+    expected = "" if cost["estimate"] is None else f", expected {cost['estimate']['seconds']:.1f} s of CPU"
+    wrote = f"wrote {pluralize(cost['rows'], 'row')}, {format_bytes(cost['bytes'])}"
+    return f"by {cost['way']} in {cost['seconds']:.1f} s{expected}; {wrote}"
 
 
-def _show_collected(
-    console: Console, done: list[tuple[str, tuple[Verdict, ...], Collection | None]], dry_run: bool
+def _show_collections(
+    console: Console, results: list[tuple[str, tuple[Verdict, ...], Collection | None]], dry_run: bool
 ) -> None:
-    shown = Grid("channel", "block", "bytes", "", "held by", right=("bytes",), shorten=("held by",))
-    for name, verdicts, taken in done:
-        gone = {b.id for b in taken.blocks} if taken is not None else {v.block.id for v in verdicts if not v.held_by}
+    grid = TableGrid("channel", "block", "bytes", "", "held by", right_aligned=("bytes",), shorten=("held by",))
+    for name, verdicts, collection in results:
+        collected_ids = (
+            {b.id for b in collection.blocks}
+            if collection is not None
+            else {v.block.id for v in verdicts if not v.held_by}
+        )
         for v in verdicts:
-            word = ("would go" if dry_run else "collected") if v.block.id in gone else "stays"
-            shown.add(name, name_of(v.block), size(v.block.bytes), word, "; ".join(v.held_by))
-    if not shown.row_count:
+            word = ("would go" if dry_run else "collected") if v.block.id in collected_ids else "stays"
+            grid.add(name, format_block_name(v.block), format_bytes(v.block.bytes), word, "; ".join(v.held_by))
+    if not grid.row_count:
         console.print("There is no block.")
         return
-    console.print(shown)
+    console.print(grid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-DEPLOYMENT = ("project", "catalog", "warehouse")
+DEPLOYMENT_OPTION_NAMES = ("project", "catalog", "warehouse")
 
 
 def deployment_options() -> list[click.Parameter]:

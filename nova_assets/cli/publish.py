@@ -7,9 +7,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, iso, moment, number, plural, size
+from nova_assets.cli.rendering import TableGrid, format_bytes, format_count, format_iso_time, format_time, pluralize
 from nova_assets.model.published_version import Edition, Publishable
 
 
@@ -18,7 +18,7 @@ from nova_assets.model.published_version import Edition, Publishable
 @click.option("--take-over", is_flag=True, help="Replace a folder that is there and is not of this channel.")
 @click.option("--dry-run", is_flag=True, help="Say what would be shown; change nothing.")
 @click.pass_obj
-def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool) -> Answer:
+def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool) -> CommandResult:
     """Show CHANNEL as it is now in the tables of its publish=, whole and at once. Its data is not copied.
 
     With --take-over a folder that other tools read already becomes such a table: if the channel is empty, it is given
@@ -30,8 +30,8 @@ def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool
     With --dry-run: {"dry_run": true, "channel", "tables": [{"table", "edition", "seq", "rows", "files", "compacts"}]}
     """
     if dry_run:
-        with deployment.look_at(channel) as store:
-            found = store.publishable(channel)
+        with deployment.open_channel_read_only(channel) as store:
+            publishable_tables = store.publishable(channel)
         tables = [
             {
                 "table": p.table,
@@ -41,30 +41,35 @@ def publish(deployment: Deployment, channel: str, take_over: bool, dry_run: bool
                 "files": p.files,
                 "compacts": list(p.compacts),
             }
-            for p in found
+            for p in publishable_tables
         ]
         data: dict[str, Any] = {"dry_run": True, "channel": channel, "tables": tables}
-        return Answer(data, lambda console: _show_publishable(console, found))
+        return CommandResult(data, lambda console: _show_publishable_tables(console, publishable_tables))
     with deployment.open() as store:
-        made = store.publish(channel, take_over=take_over)
-    data = {"channel": channel, "editions": [_json(e) for e in made]}
-    return Answer(data, lambda console: _show(console, made, f"{channel} is shown as it is already."))
+        published_versions = store.publish(channel, take_over=take_over)
+    data = {"channel": channel, "editions": [_published_version_json(e) for e in published_versions]}
+    return CommandResult(
+        data,
+        lambda console: _show_published_versions(console, published_versions, f"{channel} is shown as it is already."),
+    )
 
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
 @click.pass_obj
-def editions(deployment: Deployment, channel: str) -> Answer:
+def editions(deployment: Deployment, channel: str) -> CommandResult:
     """What the tables show in which CHANNEL is published, and what somebody may still be reading there. No file that
     one of these editions lists is deleted.
 
     \b
     JSON: {"channel", "editions": as of nova publish}
     """
-    with deployment.look_at(channel) as store:
-        found = store.editions(channel)
-    data = {"channel": channel, "editions": [_json(e) for e in found]}
-    return Answer(data, lambda console: _show(console, found, f"{channel} was not published yet."))
+    with deployment.open_channel_read_only(channel) as store:
+        published_versions = store.editions(channel)
+    data = {"channel": channel, "editions": [_published_version_json(e) for e in published_versions]}
+    return CommandResult(
+        data, lambda console: _show_published_versions(console, published_versions, f"{channel} was not published yet.")
+    )
 
 
 @click.command(cls=NovaCommand)
@@ -72,56 +77,65 @@ def editions(deployment: Deployment, channel: str) -> Answer:
 @click.argument("table", required=False)
 @click.option("--dry-run", is_flag=True, help="Say what would be shown no more; change nothing.")
 @click.pass_obj
-def withdraw(deployment: Deployment, channel: str, table: str | None, dry_run: bool) -> Answer:
+def withdraw(deployment: Deployment, channel: str, table: str | None, dry_run: bool) -> CommandResult:
     """Show CHANNEL no more in TABLE, or in any table. Its data stays. Take the table out of the channel's publish= as
     well, or it is published anew.
 
     \b
     JSON: {"dry_run", "channel", "tables": [ID]}
     """
-    with deployment.look_at(channel) if dry_run else deployment.open() as store:
-        gone = store.withdraw(channel, table, dry_run=dry_run)
-    data = {"dry_run": dry_run, "channel": channel, "tables": gone}
+    with deployment.open_channel_read_only(channel) if dry_run else deployment.open() as store:
+        withdrawn_tables = store.withdraw(channel, table, dry_run=dry_run)
+    data = {"dry_run": dry_run, "channel": channel, "tables": withdrawn_tables}
     would = "would be" if dry_run else "is"
-    return Answer(data, lambda console: console.print("\n".join(f"{t} {would} gone" for t in gone)))
+    return CommandResult(data, lambda console: console.print("\n".join(f"{t} {would} gone" for t in withdrawn_tables)))
 
 
-def _json(e: Edition) -> dict[str, Any]:
+def _published_version_json(version: Edition) -> dict[str, Any]:
     return {
-        "table": e.table,
-        "edition": e.number,
-        "state": e.state,
-        "seq": e.seq,
-        "rows": e.rows,
-        "bytes": e.bytes,
-        "files": e.files,
-        "shown_at": iso(e.shown_at),
-        "superseded_at": iso(e.superseded_at),
+        "table": version.table,
+        "edition": version.number,
+        "state": version.state,
+        "seq": version.seq,
+        "rows": version.rows,
+        "bytes": version.bytes,
+        "files": version.files,
+        "shown_at": format_iso_time(version.shown_at),
+        "superseded_at": format_iso_time(version.superseded_at),
     }
 
 
-def _show(console: Console, found: list[Edition], nothing: str) -> None:
-    if not found:
-        console.print(nothing)
+def _show_published_versions(console: Console, versions: list[Edition], empty_text: str) -> None:
+    if not versions:
+        console.print(empty_text)
         return
-    grid = Grid(
+    grid = TableGrid(
         "table", "edition", "at", "shown", "until", "rows", "bytes", "files",
-        right=("edition", "at", "rows", "bytes", "files"), shorten=("table",),
+        right_aligned=("edition", "at", "rows", "bytes", "files"), shorten=("table",),
     )  # fmt: skip
-    for e in found:
-        since = "being made" if e.shown_at is None else moment(e.shown_at)
-        until = "" if e.superseded_at is None else moment(e.superseded_at)
-        grid.add(e.table, str(e.number), str(e.seq), since, until, number(e.rows), size(e.bytes), number(e.files))
+    for e in versions:
+        shown_since = "being made" if e.shown_at is None else format_time(e.shown_at)
+        until = "" if e.superseded_at is None else format_time(e.superseded_at)
+        grid.add(
+            e.table,
+            str(e.number),
+            str(e.seq),
+            shown_since,
+            until,
+            format_count(e.rows),
+            format_bytes(e.bytes),
+            format_count(e.files),
+        )
     console.print(grid)
 
 
-def _show_publishable(console: Console, found: list[Publishable]) -> None:
-    if not found:
+def _show_publishable_tables(console: Console, publishable_tables: list[Publishable]) -> None:
+    if not publishable_tables:
         console.print("the channel has no columns yet: nothing would be shown")
-    for p in found:
+    for p in publishable_tables:
         if p.number is None:
             console.print(f"{p.table} shows {p.seq} already")
             continue
-        console.print(f"{p.table} would show {p.seq}, {plural(p.rows, 'row')} in {plural(p.files, 'file')}")
+        console.print(f"{p.table} would show {p.seq}, {pluralize(p.rows, 'row')} in {pluralize(p.files, 'file')}")
         if p.compacts:
-            console.print(f"  {plural(len(p.compacts), 'partition')} would be compacted first")
+            console.print(f"  {pluralize(len(p.compacts), 'partition')} would be compacted first")

@@ -14,10 +14,17 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, in_one_line, is_terminal, plural, progress, size
-from nova_assets.cli.row_values import plain, text
+from nova_assets.cli.rendering import (
+    TableGrid,
+    escape_unprintable,
+    format_bytes,
+    is_terminal,
+    pluralize,
+    print_progress,
+)
+from nova_assets.cli.row_values import format_cell, to_json_value
 from nova_assets.errors import NotSupported, NovaError
 from nova_assets.masking import mask_address
 from nova_assets.model import reads
@@ -27,17 +34,17 @@ from nova_assets.store.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCREENFUL = 20
+TERMINAL_ROW_LIMIT = 20
 """Rows shown on a terminal, unless --limit says otherwise."""
 
 
-def _output(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+def _check_output_suffix(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     if value is not None and value.suffix not in _WRITERS:
         raise click.BadParameter(f"{value} ends in {value.suffix!r}; expected one of {', '.join(_WRITERS)}")
     return value
 
 
-def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+def _parse_columns(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
     names = None if value is None else [name.strip() for name in value.split(",")]
     if names is not None and not all(names):
         raise click.BadParameter(f"{value!r} names an empty column; expected names with commas between: a,b")
@@ -51,14 +58,17 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     "--since", type=click.IntRange(0), metavar="N", help="The changes after version N, instead of a snapshot."
 )
 @click.option("--partition", metavar="COL=VALUE[/…]", help="This partition, or all that agree with some dimensions.")
-@click.option("--columns", callback=_columns, metavar="A,B", help="These columns only.")
+@click.option("--columns", callback=_parse_columns, metavar="A,B", help="These columns only.")
 @click.option(
-    "--limit", type=click.IntRange(1), metavar="N", help=f"At most N rows; {SCREENFUL} on a terminal, otherwise all."
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"At most N rows; {TERMINAL_ROW_LIMIT} on a terminal, otherwise all.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    callback=_output,
+    callback=_check_output_suffix,
     metavar="FILE",
     help="Write to FILE.parquet, FILE.csv or FILE.jsonl.",
 )
@@ -72,7 +82,7 @@ def read(
     columns: list[str] | None,
     limit: int | None,
     output: Path | None,
-) -> Answer:
+) -> CommandResult:
     """Show rows of CHANNEL: the snapshot at its head or --at a version, or the changes --since one, which on keyed
     channels say _deleted of each row. In a pipe the rows come whole, with tabs between the columns.
 
@@ -82,64 +92,64 @@ def read(
     JSON: {"channel", "at", "since" or null, "blocks": NOTATION, "columns": [NAME], "rows": [{COLUMN: VALUE}]}
     With --output: {"channel", "at", "since", "blocks", "columns", "output": FILE, "count": ROWS, "bytes"}
     """
-    for_the_eye = output is None and not deployment.quiet and is_terminal(sys.stdout)
-    wanted = limit if limit is not None or not for_the_eye else SCREENFUL
-    with deployment.look(with_project=True) as store:
+    is_for_terminal = output is None and not deployment.quiet and is_terminal(sys.stdout)
+    row_limit = limit if limit is not None or not is_for_terminal else TERMINAL_ROW_LIMIT
+    with deployment.open_read_only(with_project=True) as store:
         selection = store.read(channel, at, since=since, partition=partition, columns=columns)
         head = store.catalog.channel(channel).head
-        if not deployment.catalog_is_there and not deployment.quiet:
+        if not deployment.catalog_exists and not deployment.quiet:
             click.echo(f"there is no catalog at {mask_address(deployment.settings.catalog)} yet", err=True)
-        progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet)
-        found = _rows(store, selection, None if wanted is None else wanted + 1)
-    more = wanted is not None and found.num_rows > wanted
-    rows = found.slice(0, wanted) if wanted is not None else found
+        print_progress(f"reading {channel}; starting Spark takes a moment", deployment.quiet)
+        fetched_rows = _fetch_rows(store, selection, None if row_limit is None else row_limit + 1)
+    has_more = row_limit is not None and fetched_rows.num_rows > row_limit
+    rows = fetched_rows.slice(0, row_limit) if row_limit is not None else fetched_rows
     data: dict[str, Any] = {
         "channel": channel,
         "at": head if at is None else at,
         "since": since,
-        "blocks": reads.describe(selection.plan),
+        "blocks": reads.describe_read(selection.plan),
         "columns": rows.column_names,
     }
     if output is not None:
-        written = _write(rows, output)
-        said = f"{output}: {plural(rows.num_rows, 'row')}, {size(written)}"
+        written = _write_file(rows, output)
+        summary = f"{output}: {pluralize(rows.num_rows, 'row')}, {format_bytes(written)}"
         data |= {"output": str(output), "count": rows.num_rows, "bytes": written}
-        return Answer(data, lambda console: console.print(said))
+        return CommandResult(data, lambda console: console.print(summary))
     if deployment.quiet:
-        data["rows"] = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
-    return Answer(data, lambda console: _show(console, rows, more))
+        data["rows"] = [{name: to_json_value(value) for name, value in row.items()} for row in rows.to_pylist()]
+    return CommandResult(data, lambda console: _show_rows(console, rows, has_more))
 
 
-def _rows(store: Store, selection: Selection, limit: int | None) -> pa.Table:
+def _fetch_rows(store: Store, selection: Selection, limit: int | None) -> pa.Table:
     """The rows, and no more of them than are wanted."""
     if limit is None:
         return selection.to_arrow()
-    with store.engine.working():
+    with store.engine.computation_scope():
         return store.engine.to_arrow(selection.to_spark().limit(limit))
 
 
-def _show(console: Console, rows: pa.Table, more: bool) -> None:
+def _show_rows(console: Console, rows: pa.Table, has_more: bool) -> None:
     if not console.is_terminal:
-        for line in (rows.column_names, *(map(text, row.values()) for row in rows.to_pylist())):
-            click.echo("\t".join(map(in_one_line, line)))
+        for line in (rows.column_names, *(map(format_cell, row.values()) for row in rows.to_pylist())):
+            click.echo("\t".join(map(escape_unprintable, line)))
         return
-    shown = Grid(*rows.column_names, shorten=rows.column_names)
+    grid = TableGrid(*rows.column_names, shorten=rows.column_names)
     for row in rows.to_pylist():
-        shown.add(*(in_one_line(text(value)) for value in row.values()))
-    console.print(shown)
-    if more:
+        grid.add(*(escape_unprintable(format_cell(value)) for value in row.values()))
+    console.print(grid)
+    if has_more:
         console.print(f"{rows.num_rows} rows; there are more: --limit N shows N, --output FILE writes all")
     else:
-        console.print(plural(rows.num_rows, "row"))
+        console.print(pluralize(rows.num_rows, "row"))
 
 
 # files
 
 
-def _write(rows: pa.Table, file: Path) -> int:
+def _write_file(rows: pa.Table, file: Path) -> int:
     """Write the rows beside the file, then put it in place whole. Gives its size."""
     try:
-        with _replacing(file) as out:
+        with _replace_file_atomically(file) as out:
             _WRITERS[file.suffix](rows, out)
         return file.stat().st_size
     except OSError as error:
@@ -149,10 +159,10 @@ def _write(rows: pa.Table, file: Path) -> int:
 
 
 @contextlib.contextmanager
-def _replacing(file: Path) -> Iterator[IO[bytes]]:
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+def _replace_file_atomically(file: Path) -> Iterator[IO[bytes]]:
+    temporary_descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        with open(handle, "wb") as out:
+        with open(temporary_descriptor, "wb") as out:
             yield out
         mask = os.umask(0)
         os.umask(mask)
@@ -163,13 +173,13 @@ def _replacing(file: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def _parquet(rows: pa.Table, out: IO[bytes]) -> None:
+def _write_parquet(rows: pa.Table, out: IO[bytes]) -> None:
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(rows, out, compression="zstd")
 
 
-def _csv(rows: pa.Table, out: IO[bytes]) -> None:
+def _write_csv(rows: pa.Table, out: IO[bytes]) -> None:
     import pyarrow.csv
     import pyarrow.types as t
 
@@ -183,10 +193,14 @@ def _csv(rows: pa.Table, out: IO[bytes]) -> None:
     pyarrow.csv.write_csv(rows, out)
 
 
-def _json_lines(rows: pa.Table, out: IO[bytes]) -> None:
+def _write_json_lines(rows: pa.Table, out: IO[bytes]) -> None:
     for row in rows.to_pylist():
-        line = {name: plain(value) for name, value in row.items()}
+        line = {name: to_json_value(value) for name, value in row.items()}
         out.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
-_WRITERS: dict[str, Callable[[Any, IO[bytes]], None]] = {".parquet": _parquet, ".csv": _csv, ".jsonl": _json_lines}
+_WRITERS: dict[str, Callable[[Any, IO[bytes]], None]] = {
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+}

@@ -8,13 +8,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import plural
+from nova_assets.cli.rendering import pluralize
 from nova_assets.errors import DefinitionError
 from nova_assets.model.external_table import Refreshed
 
-FEW = 10
+MAX_LISTED = 10
 """So many partitions or folders are named for a person."""
 
 
@@ -25,7 +25,7 @@ FEW = 10
 )
 @click.option("--dry-run", is_flag=True, help="Say what is otherwise; change nothing, and open no file.")
 @click.pass_obj
-def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_run: bool) -> Answer:
+def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_run: bool) -> CommandResult:
     """Look what others have written of external channels, of all of the project by default.
 
     Partitions whose files were changed, came or went are committed: what was made of them is made again by nova tick,
@@ -39,69 +39,80 @@ def refresh(deployment: Deployment, channel: tuple[str, ...], gone: bool, dry_ru
     "unfinished": [...], "ignored": {folder: why}, "beyond": [...], "bad": {partition: why}, "same", "error"}]}
     """
     if dry_run:
-        with deployment.look(with_project=True) as store:
-            found = [store.preview_refresh(c, gone=gone) for c in _named(store.project.channels, channel)]
+        with deployment.open_read_only(with_project=True) as store:
+            results = [
+                store.preview_refresh(c, gone=gone) for c in _external_channel_names(store.project.channels, channel)
+            ]
     else:
         with deployment.open() as store:
-            names = _named(store.project.channels, channel)
-            found = [store.refresh(c, gone=gone) for c in names] if channel or gone else store.refresh_all()
-    data = {"dry_run": dry_run, "refreshed": [as_json(r) for r in found]}
-    return Answer(data, lambda console: _show(console, found, dry_run), 1 if any(r.is_amiss for r in found) else 0)
+            names = _external_channel_names(store.project.channels, channel)
+            results = [store.refresh(c, gone=gone) for c in names] if channel or gone else store.refresh_all()
+    data = {"dry_run": dry_run, "refreshed": [refreshed_json(r) for r in results]}
+    return CommandResult(
+        data,
+        lambda console: _show_results(console, results, dry_run),
+        1 if any(r.needs_attention for r in results) else 0,
+    )
 
 
-def _named(channels: Sequence[Any], asked: Sequence[str]) -> list[str]:
+def _external_channel_names(channels: Sequence[Any], requested: Sequence[str]) -> list[str]:
     external = [c.name for c in channels if c.external is not None]
-    if not external and not asked:
+    if not external and not requested:
         raise DefinitionError(
             "the project has no external channel",
             expected="CREATE EXTERNAL TABLE in a folder of datasets, or nova.Channel(..., external=nova.external(...))",
         )
-    return list(asked) or external
+    return list(requested) or external
 
 
-def as_json(found: Refreshed) -> dict[str, Any]:
+def refreshed_json(refreshed: Refreshed) -> dict[str, Any]:
     return {
-        "channel": found.channel,
-        "seq": found.seq,
-        "changed": list(found.changed),
-        "gone": list(found.gone),
-        "held": list(found.held),
-        "unfinished": list(found.unfinished),
-        "ignored": dict(found.ignored),
-        "beyond": list(found.beyond),
-        "bad": dict(found.bad),
-        "same": found.same,
-        "error": found.error,
+        "channel": refreshed.channel,
+        "seq": refreshed.seq,
+        "changed": list(refreshed.changed),
+        "gone": list(refreshed.gone),
+        "held": list(refreshed.held),
+        "unfinished": list(refreshed.unfinished),
+        "ignored": dict(refreshed.ignored),
+        "beyond": list(refreshed.beyond),
+        "bad": dict(refreshed.bad),
+        "same": refreshed.same,
+        "error": refreshed.error,
     }
 
 
-def lines(found: Refreshed, *, dry_run: bool = False) -> list[str]:
+def format_refreshed(refreshed: Refreshed, *, dry_run: bool = False) -> list[str]:
     """What a person is told of a channel."""
-    if found.error is not None:
-        return [f"{found.channel}: {found.error}"]
-    changed = len(found.changed) - len(found.bad)
+    if refreshed.error is not None:
+        return [f"{refreshed.channel}: {refreshed.error}"]
+    changed = len(refreshed.changed) - len(refreshed.bad)
     verb = "would be " if dry_run else ""
-    at = "" if found.seq is None else f", at {found.seq}"
-    said = [f"{found.channel}: {plural(changed, 'partition')} {verb}refreshed{at}; {found.same} as they were"]
-    said += _some("gone", found.gone)
-    said += _some("not complete, left as they were", found.unfinished)
-    said += _some("none of those that there should be", found.beyond)
-    said += [f"  {name}: {why}" for name, why in list(found.bad.items())[:FEW]]
-    said += [
-        f"  ignored {folder or '(the location itself)'}: {why}" for folder, why in list(found.ignored.items())[:FEW]
+    at = "" if refreshed.seq is None else f", at {refreshed.seq}"
+    text_lines = [
+        f"{refreshed.channel}: {pluralize(changed, 'partition')} {verb}refreshed{at}; {refreshed.same} as they were"
     ]
-    if found.held:
-        many = plural(len(found.held), "partition")
-        said += [f"  {many} gone at once, left as they were; nova refresh {found.channel} --gone lets them go"]
-    return said
+    text_lines += _format_partition_names("gone", refreshed.gone)
+    text_lines += _format_partition_names("not complete, left as they were", refreshed.unfinished)
+    text_lines += _format_partition_names("none of those that there should be", refreshed.beyond)
+    text_lines += [f"  {name}: {why}" for name, why in list(refreshed.bad.items())[:MAX_LISTED]]
+    text_lines += [
+        f"  ignored {folder or '(the location itself)'}: {why}"
+        for folder, why in list(refreshed.ignored.items())[:MAX_LISTED]
+    ]
+    if refreshed.held:
+        many = pluralize(len(refreshed.held), "partition")
+        text_lines += [
+            f"  {many} gone at once, left as they were; nova refresh {refreshed.channel} --gone lets them go"
+        ]
+    return text_lines
 
 
-def _some(what: str, names: Sequence[str]) -> list[str]:
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
-    return [f"  {what}: {', '.join(n or '(the whole)' for n in names[:FEW])}{more}"] if names else []
+def _format_partition_names(label: str, names: Sequence[str]) -> list[str]:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return [f"  {label}: {', '.join(n or '(the whole)' for n in names[:MAX_LISTED])}{more}"] if names else []
 
 
-def _show(console: Console, found: Sequence[Refreshed], dry_run: bool) -> None:
-    for one in found:
-        for line in lines(one, dry_run=dry_run):
+def _show_results(console: Console, results: Sequence[Refreshed], dry_run: bool) -> None:
+    for refreshed in results:
+        for line in format_refreshed(refreshed, dry_run=dry_run):
             console.print(line, markup=False, soft_wrap=True)

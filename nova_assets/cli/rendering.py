@@ -20,14 +20,14 @@ from rich.text import Text
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel, Upsert
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe, sources
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, describe_read, source_blocks
 
 T = TypeVar("T")
 
-_ENDLESS = 1_000_000
+_PIPE_WIDTH = 1_000_000
 """As wide as any line in a pipe."""
 
-_SHOWN_BLOCKS = 4
+_MAX_BLOCKS_SHOWN = 4
 """So many blocks of one read are named on a terminal; of more, the first and the last."""
 
 
@@ -37,13 +37,13 @@ def is_terminal(stream: Any) -> bool:
 
 
 @contextlib.contextmanager
-def on_stdout() -> Iterator[Console]:
+def open_stdout_console() -> Iterator[Console]:
     """A console for answers. In a pipe it has no width, no colours and no blanks at the ends of lines."""
     if is_terminal(sys.stdout):
         yield Console(force_terminal=True, markup=False, highlight=False, emoji=False)
         return
     console = Console(
-        width=_ENDLESS,
+        width=_PIPE_WIDTH,
         force_terminal=False,
         markup=False,
         highlight=False,
@@ -56,7 +56,7 @@ def on_stdout() -> Iterator[Console]:
     click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
 
 
-def progress(text: str, quiet: bool = False) -> None:
+def print_progress(text: str, quiet: bool = False) -> None:
     """Say what is being done now: a line on a terminal; nothing in a pipe, and nothing with ``--json``.
 
     Lines, and nothing that moves: tasks and Spark print on the same terminal.
@@ -65,86 +65,88 @@ def progress(text: str, quiet: bool = False) -> None:
         click.secho(f"{text} …", dim=True, err=True)
 
 
-class Grid(Table):
+class TableGrid(Table):
     """A table without lines between columns, one line a row."""
 
-    def __init__(self, *columns: str, right: Sequence[str] = (), shorten: Sequence[str] = ()) -> None:
+    def __init__(self, *columns: str, right_aligned: Sequence[str] = (), shorten: Sequence[str] = ()) -> None:
         """Args:
-        right: columns of numbers.
+        right_aligned: columns of numbers.
         shorten: columns that lose their ends first where a terminal is narrow.
         """
         super().__init__(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold", padding=(0, 1))
-        self._shorten = [name in shorten for name in columns]
-        for name, gives in zip(columns, self._shorten, strict=True):
-            self.add_column(name, justify="right" if name in right else "left", no_wrap=not gives, overflow="ellipsis")
+        self._may_shorten = [name in shorten for name in columns]
+        for name, may_shorten in zip(columns, self._may_shorten, strict=True):
+            self.add_column(
+                name, justify="right" if name in right_aligned else "left", no_wrap=not may_shorten, overflow="ellipsis"
+            )
 
     def add(self, *cells: str) -> None:
         """One more row; cells that are left out are empty."""
-        cells += ("",) * (len(self._shorten) - len(cells))
+        cells += ("",) * (len(self._may_shorten) - len(cells))
         # rich narrows only columns that may wrap; their cells then say that they rather end in an ellipsis.
         texts = [
-            Text(cell, no_wrap=True, overflow="ellipsis") if gives else Text(cell)
-            for cell, gives in zip(cells, self._shorten, strict=True)
+            Text(cell, no_wrap=True, overflow="ellipsis") if may_shorten else Text(cell)
+            for cell, may_shorten in zip(cells, self._may_shorten, strict=True)
         ]
         self.add_row(*texts)
 
 
-_SHOWN_ROWS = 20
+_MAX_ROWS_SHOWN = 20
 """So many lines of a table of partitions are printed; ``--json`` has all."""
 
 
-def summarised(rows: Sequence[T]) -> list[T | str]:
+def elide_middle_rows(rows: Sequence[T]) -> list[T | str]:
     """The first and the last of many rows, and between them a remark on how many are left out."""
-    left_out = len(rows) - _SHOWN_ROWS
+    left_out = len(rows) - _MAX_ROWS_SHOWN
     if left_out <= 0:
         return list(rows)
-    half = _SHOWN_ROWS // 2
+    half = _MAX_ROWS_SHOWN // 2
     return [*rows[:half], f"… {left_out:,} more; --json lists all", *rows[-half:]]
 
 
-def number(value: int | None) -> str:
+def format_count(count: int | None) -> str:
     """A count: ``1,204``; a dash where it is not known."""
-    return "–" if value is None else f"{value:,}"
+    return "–" if count is None else f"{count:,}"
 
 
-def plural(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """``1 row``, ``2 rows``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def size(count: int | None) -> str:
+def format_bytes(byte_count: int | None) -> str:
     """Bytes as people say them: ``12.3 KiB``."""
-    if count is None:
+    if byte_count is None:
         return "–"
-    value, units = float(count), iter(("B", "KiB", "MiB", "GiB", "TiB"))
+    value, units = float(byte_count), iter(("B", "KiB", "MiB", "GiB", "TiB"))
     unit = next(units)
     for larger in units:
         if value < 1023.95:
             break
         value, unit = value / 1024, larger
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+    return f"{byte_count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def seconds(value: float) -> str:
+def format_duration(duration: float) -> str:
     """A duration: ``0.4 s``, ``3 min 20 s``."""
-    return f"{value:.1f} s" if value < 60 else f"{int(value) // 60} min {int(value) % 60} s"
+    return f"{duration:.1f} s" if duration < 60 else f"{int(duration) // 60} min {int(duration) % 60} s"
 
 
-def moment(at: datetime | None) -> str:
+def format_time(at: datetime | None) -> str:
     """A moment in UTC, to the second; ``never`` for none."""
-    return "never" if at is None else _utc(at).strftime("%Y-%m-%d %H:%M:%S")
+    return "never" if at is None else _to_utc(at).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def iso(at: datetime | None) -> str | None:
+def format_iso_time(at: datetime | None) -> str | None:
     """A moment for JSON: ISO 8601, in UTC."""
-    return None if at is None else _utc(at).isoformat()
+    return None if at is None else _to_utc(at).isoformat()
 
 
-def _utc(at: datetime) -> datetime:
+def _to_utc(at: datetime) -> datetime:
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def model(merge: MergeModel) -> str:
+def format_merge_model(merge: MergeModel) -> str:
     """A merge model in a few words: ``Upsert(site, block)``."""
     order = f" by {', '.join(merge.order_by)}" if merge.order_by else ""
     if isinstance(merge, Upsert):
@@ -175,31 +177,31 @@ def block_json(block: Block) -> dict[str, Any]:
     }
 
 
-def name_of(block: Block) -> str:
+def format_block_name(block: Block) -> str:
     """``Δ(4→5)``, with its partition where there is one."""
-    return f"{block.range} {in_one_line(block.partition)}".rstrip()
+    return f"{block.range} {escape_unprintable(block.partition)}".rstrip()
 
 
-def read_as(read: Read, whole: bool) -> str:
-    """A read in Nova's notation. A long chain is named by its ends, unless ``whole``."""
-    if isinstance(read, Empty) and not read.change:
+def format_read(read: Read, in_full: bool) -> str:
+    """A read in Nova's notation. A long chain is named by its ends, unless ``in_full``."""
+    if isinstance(read, Empty) and not read.is_change:
         return "no rows yet"
-    if whole:
-        return describe(read)
+    if in_full:
+        return describe_read(read)
     if isinstance(read, Inserts):
-        return f"{read_as(read.snapshot, whole)} as inserts"
+        return f"{format_read(read.snapshot, in_full)} as inserts"
     if isinstance(read, Diff):
-        return f"diff({read_as(read.old, whole)}, {read_as(read.new, whole)})"
-    partitioned = any(isinstance(b, Block) and b.partition for b in sources(read))
-    if isinstance(read, Snapshot | Chain) and len(read.deltas) > _SHOWN_BLOCKS and not partitioned:
+        return f"diff({format_read(read.old, in_full)}, {format_read(read.new, in_full)})"
+    partitioned = any(isinstance(b, Block) and b.partition for b in source_blocks(read))
+    if isinstance(read, Snapshot | Chain) and len(read.deltas) > _MAX_BLOCKS_SHOWN and not partitioned:
         sign = " · " if isinstance(read, Chain) else " ⊕ "
         base = [b.range for b in read.bases] if isinstance(read, Snapshot) else []
         left_out = f"({len(read.deltas) - 2} more)"
         return sign.join([*base, read.deltas[0].range, left_out, read.deltas[-1].range])
-    return describe(read)
+    return describe_read(read)
 
 
-def in_one_line(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Text that cannot break a line or command a terminal: everything unprintable is escaped."""
     if text.isprintable():
         return text

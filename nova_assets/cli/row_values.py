@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON has it.
 
     Moments are ISO 8601, decimals text (JSON numbers would round them), bytes Base64, maps lists of [key, value], and
@@ -19,13 +19,13 @@ def plain(value: Any) -> Any:
     if isinstance(value, bool | int | str) or value is None:
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else _special(value)
+        return value if math.isfinite(value) else _format_non_finite(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_json_value(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [to_json_value(v) for v in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal | timedelta):
@@ -33,15 +33,15 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def text(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """A value in a table: null is ``null``, text stays as it is, and what is nested is JSON."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    found = plain(value)
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    json_value = to_json_value(value)
+    return json_value if isinstance(json_value, str) else json.dumps(json_value, ensure_ascii=False)
 
 
-def _special(value: float) -> str:
+def _format_non_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -10,33 +10,33 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import (
-    Grid,
+    TableGrid,
     block_json,
-    iso,
-    name_of,
-    number,
-    plural,
-    progress,
-    read_as,
-    seconds,
-    size,
-    summarised,
+    elide_middle_rows,
+    format_block_name,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_iso_time,
+    format_read,
+    pluralize,
+    print_progress,
 )
 from nova_assets.errors import NovaError
 from nova_assets.execution.trigger_state import check_has_partitions
 from nova_assets.model import reads
 from nova_assets.model.execution import CheckReport, Execution
-from nova_assets.model.read_strategy import Way
-from nova_assets.model.reads import FromPort, Port, Read
-from nova_assets.plan.read_strategy import best, ways
+from nova_assets.model.read_strategy import ReadStrategy
+from nova_assets.model.reads import Port, Read, StagedOnPort
+from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.plan.run import Input, RunPlan, Step
 from nova_assets.store.store import Store
 
 
-def which_partitions(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what a run is for: ``--partition``, ``--missing`` or ``--whole``."""
     for option in (
         click.option(
@@ -56,7 +56,7 @@ def which_partitions(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _PartitionOptions:
     """What a run is for, as the options say it."""
 
     partitions: tuple[str, ...]
@@ -68,11 +68,11 @@ class _Asked:
             raise click.UsageError("--partition, --missing and --whole exclude each other")
 
     @property
-    def is_one(self) -> bool:
+    def is_single_execution(self) -> bool:
         """Whether it is for one execution, whose answer is an object of its own."""
         return not self.missing and len(self.partitions) <= 1
 
-    def of(self, store: Store, binding: str) -> list[str]:
+    def resolve_partitions(self, store: Store, binding: str) -> list[str]:
         """The partitions, by name, each once; the whole where none is named."""
         if self.missing:
             check_has_partitions(store.project.binding(binding))
@@ -83,9 +83,11 @@ class _Asked:
 
 @click.command(cls=NovaCommand)
 @click.argument("binding")
-@which_partitions
+@add_partition_options
 @click.pass_obj
-def plan(deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool) -> Answer:
+def plan(
+    deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool
+) -> CommandResult:
     """Show what running BINDING now would do: its tasks in order, what each reads, what it writes, and what the commit
     moves and requires. Nothing is opened, pinned or changed. What a run would refuse before its first task is refused
     here, too.
@@ -99,31 +101,38 @@ def plan(deployment: Deployment, binding: str, partitions: tuple[str, ...], miss
            "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
     With --missing or several --partition: {"binding", "plans": [one for each]}.
     """
-    return _plan(deployment, binding, _Asked(partitions, missing, whole), f"nova plan {binding}")
+    return _plan_result(deployment, binding, _PartitionOptions(partitions, missing, whole), f"nova plan {binding}")
 
 
-def _plan(deployment: Deployment, binding: str, asked: _Asked, command: str) -> Answer:
-    deployment.require_project(command)
-    with deployment.look(with_project=True) as store:
-        planned = [store.plan(binding, p, whole=asked.whole) for p in asked.of(store, binding)]
-        trigger, forced = store.project.binding(binding).when, store.engine.way
+def _plan_result(
+    deployment: Deployment, binding: str, partition_options: _PartitionOptions, command: str
+) -> CommandResult:
+    deployment.check_project_configured(command)
+    with deployment.open_read_only(with_project=True) as store:
+        plans_by_partition = [
+            store.plan(binding, p, whole=partition_options.whole)
+            for p in partition_options.resolve_partitions(store, binding)
+        ]
+        trigger, forced = store.project.binding(binding).when, store.engine.forced_strategy
     when = "run by hand" if trigger is None else f"when {trigger}"
 
     def show(console: Console) -> None:
-        for n, one in enumerate(planned):
+        for n, one in enumerate(plans_by_partition):
             if n:
                 console.print()
             _show_plan(console, one, when, forced)
-        if not planned:
+        if not plans_by_partition:
             console.print(f"{binding}: no partition has unread data")
 
-    plans = [p.as_json() for p in planned]
-    return Answer(plans[0] if asked.is_one else {"binding": binding, "plans": plans}, show)
+    plans = [p.as_json() for p in plans_by_partition]
+    return CommandResult(
+        plans[0] if partition_options.is_single_execution else {"binding": binding, "plans": plans}, show
+    )
 
 
 @click.command(cls=NovaCommand)
 @click.argument("binding")
-@which_partitions
+@add_partition_options
 @click.option("--resume", metavar="ID", help="Go on with a failed execution, with what it had pinned and staged.")
 @click.option("--dry-run", is_flag=True, help="Show the plan, as nova plan does; change nothing.")
 @click.pass_obj
@@ -135,7 +144,7 @@ def run(
     whole: bool,
     resume: str | None,
     dry_run: bool,
-) -> Answer:
+) -> CommandResult:
     """Run BINDING once, whether or not it is due, and commit what it makes. A binding that is triggered per partition
     runs for the partitions that are named, each in an execution of its own.
 
@@ -151,73 +160,84 @@ def run(
     With --missing or several --partition: {"binding", "executions": [one for each]}; the first that fails ends the
     command, and those before it are committed. With --dry-run: as nova plan.
     """
-    asked = _Asked(partitions, missing, whole)
-    if resume is not None and (dry_run or not asked.is_one):
+    partition_options = _PartitionOptions(partitions, missing, whole)
+    if resume is not None and (dry_run or not partition_options.is_single_execution):
         raise click.UsageError("--resume goes on with one execution: it takes no --dry-run and no other partitions")
     if dry_run:
-        return _plan(deployment, binding, asked, f"nova run {binding} --dry-run")
-    deployment.require_project(f"nova run {binding}")
+        return _plan_result(deployment, binding, partition_options, f"nova run {binding} --dry-run")
+    deployment.check_project_configured(f"nova run {binding}")
     with deployment.open() as store:
         if resume is not None:
-            _check_binding(store, binding, resume)
-        done = [_run(store, binding, p, whole, resume, deployment.quiet) for p in asked.of(store, binding)]
-    if asked.is_one:
-        return Answer(_execution_json(done[0]), lambda console: _show_execution(console, done[0]))
-    data = {"binding": binding, "executions": [_execution_json(d) for d in done]}
-    return Answer(data, lambda console: _show_executions(console, binding, done))
+            _check_execution_binding(store, binding, resume)
+        finished_executions = [
+            _run_with_progress(store, binding, p, whole, resume, deployment.quiet)
+            for p in partition_options.resolve_partitions(store, binding)
+        ]
+    if partition_options.is_single_execution:
+        return CommandResult(
+            _execution_json(finished_executions[0]), lambda console: _show_execution(console, finished_executions[0])
+        )
+    data = {"binding": binding, "executions": [_execution_json(d) for d in finished_executions]}
+    return CommandResult(data, lambda console: _show_executions(console, binding, finished_executions))
 
 
-def _check_binding(store: Store, binding: str, execution_id: str) -> None:
-    of = store.catalog.execution(execution_id).binding
-    if of != binding:
-        whose = "an insert" if of is None else f"binding {of!r}"
-        raise click.UsageError(f"execution {execution_id} is one of {whose}, not of binding {binding!r}")
+def _check_execution_binding(store: Store, binding: str, execution_id: str) -> None:
+    execution_binding = store.catalog.execution(execution_id).binding
+    if execution_binding != binding:
+        owner_text = "an insert" if execution_binding is None else f"binding {execution_binding!r}"
+        raise click.UsageError(f"execution {execution_id} is one of {owner_text}, not of binding {binding!r}")
 
 
-def _run(store: Store, binding: str, partition: str, whole: bool, resume: str | None, quiet: bool) -> Execution:
+def _run_with_progress(
+    store: Store, binding: str, partition: str, whole: bool, resume_id: str | None, quiet: bool
+) -> Execution:
     tasks = [t.name for t in store.project.binding(binding).workflowette.in_order()]
-    checked = bool(store.project.binding(binding).checks)
+    has_checks = bool(store.project.binding(binding).checks)
     label = f"{binding} {partition}".rstrip()
-    begun: list[Execution] = []
-    done: list[str] = []
+    begun_executions: list[Execution] = []
+    finished_tasks: list[str] = []
 
-    def observe(event: str, subject: Any) -> None:
+    def on_run_event(event: str, subject: Any) -> None:
         if event == "begin":
-            begun.append(subject)
+            begun_executions.append(subject)
         elif event == "task":
-            done.append(subject.task)
+            finished_tasks.append(subject.task)
         elif event == "progress":
-            progress(f"{label}: {subject}", quiet)
+            print_progress(f"{label}: {subject}", quiet)
             return
-        current = tasks.index(done[-1]) + 1 if done else 0
+        current = tasks.index(finished_tasks[-1]) + 1 if finished_tasks else 0
         if current < len(tasks):
             doing = f"{tasks[current]} ({current + 1} of {len(tasks)})"
         else:
-            doing = "checking and committing" if checked else "committing"
+            doing = "checking and committing" if has_checks else "committing"
         if event != "commit":
-            progress(f"{label}: {doing}", quiet)
+            print_progress(f"{label}: {doing}", quiet)
 
     try:
-        return store.run(binding, partition, whole=whole, resume=resume, observer=observe)
+        return store.run(binding, partition, whole=whole, resume=resume_id, observer=on_run_event)
     except NovaError as error:
-        _offer_to_resume(store, error, begun)
+        _add_resume_advice(store, error, begun_executions)
         raise
     except KeyboardInterrupt:
-        _say_interrupted(store, binding, begun)
+        _print_interrupted(store, binding, begun_executions)
         raise
 
 
-def _offer_to_resume(store: Store, error: NovaError, begun: list[Execution]) -> None:
+def _add_resume_advice(store: Store, error: NovaError, begun_executions: list[Execution]) -> None:
     """Say how to go on with an execution that failed and can be resumed (R4)."""
-    if begun and _has_failed(store, begun[-1]):
-        way = f"to go on with what it had read and staged: nova run {begun[-1].binding} --resume {begun[-1].id}"
-        error.next = way if error.next is None else f"{error.next}\n            or, {way}"
+    if begun_executions and _has_failed(store, begun_executions[-1]):
+        resume_advice = (
+            "to go on with what it had read and staged: nova run "
+            f"{begun_executions[-1].binding} --resume {begun_executions[-1].id}"
+        )
+        error.next = resume_advice if error.next is None else f"{error.next}\n            or, {resume_advice}"
 
 
-def _say_interrupted(store: Store, binding: str, begun: list[Execution]) -> None:
-    if begun and _has_failed(store, begun[-1]):
+def _print_interrupted(store: Store, binding: str, begun_executions: list[Execution]) -> None:
+    if begun_executions and _has_failed(store, begun_executions[-1]):
         click.echo(
-            f"\nInterrupted; nothing was committed. To go on: nova run {binding} --resume {begun[-1].id}", err=True
+            f"\nInterrupted; nothing was committed. To go on: nova run {binding} --resume {begun_executions[-1].id}",
+            err=True,
         )
 
 
@@ -230,179 +250,211 @@ def _has_failed(store: Store, execution: Execution) -> bool:
 # what is printed
 
 
-def _show_plan(console: Console, planned: RunPlan, when: str, forced: Way | None) -> None:
-    console.print(f"{planned.binding}, {when}")
-    for n, step in enumerate(planned.steps, start=1):
+def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_strategy: ReadStrategy | None) -> None:
+    console.print(f"{run_plan.binding}, {trigger_text}")
+    for n, step in enumerate(run_plan.steps, start=1):
         after = f", after {', '.join(step.after)}" if step.after else ""
         skip = "; left out if nothing is new" if step.skip_if_no_new else ""
         console.print()
         console.print(f"{n}. {step.task}{after}{skip}", style="bold")
-        console.print(_step_table(step, not console.is_terminal, forced))
-    for look in planned.checks:
+        console.print(_step_table(step, not console.is_terminal, forced_strategy))
+    for check_plan in run_plan.checks:
         console.print()
-        how = "" if look.blocking else ", not blocking"
-        console.print(f"check {look.check} of {look.channel}{how}", style="bold")
-        console.print(_reads_table(look.inputs, not console.is_terminal, forced))
-    if planned.cursors or planned.heads:
+        how = "" if check_plan.blocking else ", not blocking"
+        console.print(f"check {check_plan.check} of {check_plan.channel}{how}", style="bold")
+        console.print(_reads_table(check_plan.inputs, not console.is_terminal, forced_strategy))
+    if run_plan.cursors or run_plan.heads:
         console.print()
-        console.print(_commit_table(planned))
+        console.print(_commit_table(run_plan))
 
 
-def _step_table(step: Step, whole: bool, forced: Way | None) -> Grid:
-    shown = _reads_table(step.inputs, whole, forced)
+def _step_table(step: Step, in_full: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
+    grid = _reads_table(step.inputs, in_full, forced_strategy)
     first = "writes"
     for output in step.outputs:
         name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
         how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
-        shown.add(first, name, output.kind, how, "", "", "", "", "")
+        grid.add(first, name, output.kind, how, "", "", "", "", "")
         first = ""
-    return shown
+    return grid
 
 
-def _reads_table(inputs: Sequence[Input], whole: bool, forced: Way | None) -> Grid:
+def _reads_table(inputs: Sequence[Input], in_full: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
     columns = ("", "port", "mode", "blocks", "files", "rows", "bytes", "way", "CPU")
-    shown = Grid(*columns, right=("files", "rows", "bytes", "CPU"), shorten=("blocks",))
+    grid = TableGrid(*columns, right_aligned=("files", "rows", "bytes", "CPU"), shorten=("blocks",))
     first = "reads"
-    for given in inputs:
-        for mode, read in given.reads.items():
-            shown.add(
+    for task_input in inputs:
+        for mode, read in task_input.reads.items():
+            grid.add(
                 first,
-                _input_name(given),
-                "matching" if given.mode == "matching" else mode,
-                read_as(read, whole),
-                *_sizes(read),
-                *_way(given, read, forced),
+                _format_input_port(task_input),
+                "matching" if task_input.mode == "matching" else mode,
+                format_read(read, in_full),
+                *_format_read_totals(read),
+                *_format_strategy_and_cost(task_input, read, forced_strategy),
             )
             first = ""
-    return shown
+    return grid
 
 
-def _input_name(given: Input) -> str:
-    return given.port if given.channel in (None, given.port) else f"{given.port} = {given.channel}"
+def _format_input_port(task_input: Input) -> str:
+    return (
+        task_input.port
+        if task_input.channel in (None, task_input.port)
+        else f"{task_input.port} = {task_input.channel}"
+    )
 
 
-def _sizes(read: Read) -> tuple[str, str, str]:
+def _format_read_totals(read: Read) -> tuple[str, str, str]:
     """Files, rows and bytes of what is there already; of a staged block nothing is known yet."""
-    opened = () if isinstance(read, Port) else reads.sources(read)
-    staged = any(isinstance(s, FromPort) for s in opened)
-    if isinstance(read, Port) or (staged and len(opened) == 1):
+    read_sources = () if isinstance(read, Port) else reads.source_blocks(read)
+    staged = any(isinstance(s, StagedOnPort) for s in read_sources)
+    if isinstance(read, Port) or (staged and len(read_sources) == 1):
         return "", "", ""
-    known, more = reads.as_json(read), "+" if staged else ""
-    return str(len(known["files"])) + more, number(known["rows"]) + more, size(known["bytes"]) + more
+    read_totals, more = reads.read_as_json(read), "+" if staged else ""
+    return (
+        str(len(read_totals["files"])) + more,
+        format_count(read_totals["rows"]) + more,
+        format_bytes(read_totals["bytes"]) + more,
+    )
 
 
-def _way(given: Input, read: Read, forced: Way | None) -> tuple[str, str]:
+def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: ReadStrategy | None) -> tuple[str, str]:
     """How it would be read, and what that costs; keys are looked up by how many there are."""
-    found = best(ways(read), forced)
-    if given.mode == "matching":
-        return ("by key" if any(e.way == "cells" for e in ways(read)) else "frame"), ""
-    return ("", "") if found is None else (found.way, f"{found.seconds:.1f} s")
+    best_strategy = best_estimate(estimate_strategies(read), forced_strategy)
+    if task_input.mode == "matching":
+        return ("by key" if any(e.strategy == "cells" for e in estimate_strategies(read)) else "frame"), ""
+    return ("", "") if best_strategy is None else (best_strategy.strategy, f"{best_strategy.seconds:.1f} s")
 
 
-def _commit_table(planned: RunPlan) -> Grid:
-    shown = Grid("commit", "channel", "")
+def _commit_table(run_plan: RunPlan) -> TableGrid:
+    grid = TableGrid("commit", "channel", "")
     first = "moves cursor"
-    for c in planned.cursors:
-        shown.add(first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.own else c.to}")
+    for c in run_plan.cursors:
+        grid.add(first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.own else c.to}")
         first = ""
     first = "requires"
-    for h in planned.heads:
-        shown.add(first, h.channel, f"still at {h.seq}")
+    for h in run_plan.heads:
+        grid.add(first, h.channel, f"still at {h.seq}")
         first = ""
-    return shown
+    return grid
 
 
-def _show_executions(console: Console, binding: str, done: list[Execution]) -> None:
+def _show_executions(console: Console, binding: str, finished: list[Execution]) -> None:
     """Executions of several partitions: one line each, in the order of their names."""
-    if not done:
+    if not finished:
         console.print(f"{binding}: no partition has unread data")
         return
     columns = ("partition", "state", "time", "rows written", "numbers")
-    shown = Grid(*columns, right=("time", "rows written"), shorten=("numbers",))
-    for one in summarised(sorted(done, key=lambda d: d.partition)):
-        if isinstance(one, str):
-            shown.add(one)
+    grid = TableGrid(*columns, right_aligned=("time", "rows written"), shorten=("numbers",))
+    for execution in elide_middle_rows(sorted(finished, key=lambda d: d.partition)):
+        if isinstance(execution, str):
+            grid.add(execution)
             continue
-        blocks = one.commit.blocks if one.commit else ()
-        numbers = ", ".join(f"{c} {n}" for c, n in one.commit.numbers.items()) if one.commit else ""
-        took = _duration(one)
-        rows = number(sum(b.rows for b in blocks))
-        shown.add(one.partition or "(whole)", one.state, "" if took is None else seconds(took), rows, numbers)
-    console.print(shown)
-    rows_in_all = sum(b.rows for d in done if d.commit for b in d.commit.blocks)
-    console.print(f"{plural(len(done), 'partition')}, {plural(rows_in_all, 'row')} written")
+        blocks = execution.commit.blocks if execution.commit else ()
+        numbers = ", ".join(f"{c} {n}" for c, n in execution.commit.numbers.items()) if execution.commit else ""
+        took = _duration_seconds(execution)
+        rows = format_count(sum(b.rows for b in blocks))
+        grid.add(
+            execution.partition or "(whole)",
+            execution.state,
+            "" if took is None else format_duration(took),
+            rows,
+            numbers,
+        )
+    console.print(grid)
+    rows_in_all = sum(b.rows for d in finished if d.commit for b in d.commit.blocks)
+    console.print(f"{pluralize(len(finished), 'partition')}, {pluralize(rows_in_all, 'row')} written")
 
 
-def _execution_json(done: Execution) -> dict[str, Any]:
-    commit = done.commit
+def _execution_json(execution: Execution) -> dict[str, Any]:
+    commit = execution.commit
     return {
-        "execution": done.id,
-        "binding": done.binding,
-        "partition": done.partition,
-        "state": done.state,
-        "started_at": iso(done.started_at),
-        "finished_at": iso(done.finished_at),
-        "seconds": _duration(done),
-        "commit": done.commit_id,
+        "execution": execution.id,
+        "binding": execution.binding,
+        "partition": execution.partition,
+        "state": execution.state,
+        "started_at": format_iso_time(execution.started_at),
+        "finished_at": format_iso_time(execution.finished_at),
+        "seconds": _duration_seconds(execution),
+        "commit": execution.commit_id,
         "consumed": {c: {"cursor": cursor, "head": head} for c, (cursor, head) in commit.consumed.items()}
         if commit
         else {},
         "numbers": dict(commit.numbers) if commit else {},
         "blocks": [block_json(b) for b in commit.blocks] if commit else [],
-        "tasks": [t.as_json() for t in done.tasks],
-        "checks": [_check_json(c) for c in done.checks],
+        "tasks": [t.as_json() for t in execution.tasks],
+        "checks": [_check_report_json(c) for c in execution.checks],
     }
 
 
-def _check_json(check: CheckReport) -> dict[str, Any]:
-    return {**asdict(check), "seconds": round(check.seconds, 3)}
+def _check_report_json(report: CheckReport) -> dict[str, Any]:
+    return {**asdict(report), "seconds": round(report.seconds, 3)}
 
 
-def _duration(done: Execution) -> float | None:
-    return None if done.finished_at is None else round((done.finished_at - done.started_at).total_seconds(), 3)
+def _duration_seconds(execution: Execution) -> float | None:
+    return (
+        None
+        if execution.finished_at is None
+        else round((execution.finished_at - execution.started_at).total_seconds(), 3)
+    )
 
 
-def _show_execution(console: Console, done: Execution) -> None:
-    took = _duration(done)
-    console.print(f"{done.binding} {done.state}" + ("" if took is None else f" in {seconds(took)}") + f"  ({done.id})")
-    commit = done.commit
+def _show_execution(console: Console, execution: Execution) -> None:
+    took = _duration_seconds(execution)
+    console.print(
+        f"{execution.binding} {execution.state}"
+        + ("" if took is None else f" in {format_duration(took)}")
+        + f"  ({execution.id})"
+    )
+    commit = execution.commit
     consumed = commit.consumed.items() if commit else ()
-    console.print(f"read  {'; '.join(_pin(c, *pin) for c, pin in consumed) or 'nothing'}")
-    tasks = Grid("task", "time", "rows read", "rows written", right=("time",), shorten=("rows read", "rows written"))
-    for t in done.tasks:
+    console.print(f"read  {'; '.join(_format_pin(c, *pin) for c, pin in consumed) or 'nothing'}")
+    tasks = TableGrid(
+        "task", "time", "rows read", "rows written", right_aligned=("time",), shorten=("rows read", "rows written")
+    )
+    for t in execution.tasks:
         if t.skipped:
             tasks.add(t.task, "", "nothing new", "left out")
         else:
-            tasks.add(t.task, seconds(t.seconds), _counts(t.read), _counts(t.wrote))
-    if done.tasks:
+            tasks.add(t.task, format_duration(t.seconds), _format_row_counts(t.read), _format_row_counts(t.wrote))
+    if execution.tasks:
         console.print()
         console.print(tasks)
-    checks = Grid("check", "of channel", "verdict", "found", shorten=("found",))
-    for c in done.checks:
+    checks = TableGrid("check", "of channel", "verdict", "found", shorten=("found",))
+    for c in execution.checks:
         checks.add(c.check, c.channel, "holds" if c.passed else "failed, not blocking", c.found or "")
-    if done.checks:
+    if execution.checks:
         console.print()
         console.print(checks)
     console.print()
     if commit is None or not commit.blocks:
         console.print("No channel was changed: there was nothing to write.")
         return
-    blocks = Grid("channel", "block", "rows", "deleted", "bytes", right=("rows", "deleted", "bytes"))
-    for b in summarised(sorted(commit.blocks, key=lambda b: (b.channel, b.partition))):
+    blocks = TableGrid("channel", "block", "rows", "deleted", "bytes", right_aligned=("rows", "deleted", "bytes"))
+    for b in elide_middle_rows(sorted(commit.blocks, key=lambda b: (b.channel, b.partition))):
         if isinstance(b, str):
             blocks.add(b)
             continue
-        blocks.add(b.channel, name_of(b), number(b.rows), number(b.manifest.deletes), size(b.bytes))
+        blocks.add(
+            b.channel,
+            format_block_name(b),
+            format_count(b.rows),
+            format_count(b.manifest.deletes),
+            format_bytes(b.bytes),
+        )
     console.print(blocks)
     if len(commit.blocks) > 1:
-        console.print(f"{plural(len(commit.blocks), 'block')}, {plural(sum(b.rows for b in commit.blocks), 'row')}")
+        console.print(
+            f"{pluralize(len(commit.blocks), 'block')}, {pluralize(sum(b.rows for b in commit.blocks), 'row')}"
+        )
 
 
-def _pin(channel: str, cursor: int | None, head: int) -> str:
+def _format_pin(channel: str, cursor: int | None, head: int) -> str:
     if cursor is None:
         return f"{channel} at {head}"
     return f"{channel} from {cursor} to {head}" if cursor != head else f"{channel} at {head}, nothing new"
 
 
-def _counts(rows: Any) -> str:
-    return ", ".join(f"{name} {'handed on' if n is None else number(n)}" for name, n in rows.items())
+def _format_row_counts(rows_by_name: Any) -> str:
+    return ", ".join(f"{name} {'handed on' if n is None else format_count(n)}" for name, n in rows_by_name.items())

@@ -7,9 +7,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, iso, moment, number, plural, size
+from nova_assets.cli.rendering import TableGrid, format_bytes, format_count, format_iso_time, format_time, pluralize
 from nova_assets.model.seal import Seal
 from nova_assets.plan.seal import Due, Open
 
@@ -18,7 +18,7 @@ from nova_assets.plan.seal import Due, Open
 @click.argument("channel")
 @click.option("--dry-run", is_flag=True, help="Say what would be sealed, and what would not and why; change nothing.")
 @click.pass_obj
-def seal(deployment: Deployment, channel: str, dry_run: bool) -> Answer:
+def seal(deployment: Deployment, channel: str, dry_run: bool) -> CommandResult:
     """Seal every day or hour of CHANNEL that is complete: its files get their final form, and then it gets its seal.
 
     \b
@@ -26,67 +26,69 @@ def seal(deployment: Deployment, channel: str, dry_run: bool) -> Answer:
     With --dry-run: {"dry_run": true, "channel", "due": [{"group", "version"}], "open": [{"group", "why"}]}
     """
     if dry_run:
-        with deployment.look_at(channel) as store:
-            due, still = store.sealable(channel)
+        with deployment.open_channel_read_only(channel) as store:
+            due_groups, open_groups = store.sealable(channel)
         data: dict[str, Any] = {
             "dry_run": True,
             "channel": channel,
-            "due": [{"group": d.group, "version": d.version} for d in due],
-            "open": [{"group": o.group, "why": o.why} for o in still],
+            "due": [{"group": d.group, "version": d.version} for d in due_groups],
+            "open": [{"group": o.group, "why": o.why} for o in open_groups],
         }
-        return Answer(data, lambda console: _show_due(console, due, still))
+        return CommandResult(data, lambda console: _show_due_and_open(console, due_groups, open_groups))
     with deployment.open() as store:
         sealed = store.seal(channel)
-    data = {"channel": channel, "sealed": [_json(s) for s in sealed]}
-    return Answer(data, lambda console: _show(console, sealed, "Nothing is complete that is not sealed."))
+    data = {"channel": channel, "sealed": [_seal_json(s) for s in sealed]}
+    return CommandResult(data, lambda console: _show_seals(console, sealed, "Nothing is complete that is not sealed."))
 
 
 @click.command(cls=NovaCommand)
 @click.argument("channel")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="So many, the latest first.")
 @click.pass_obj
-def seals(deployment: Deployment, channel: str, limit: int) -> Answer:
+def seals(deployment: Deployment, channel: str, limit: int) -> CommandResult:
     """The days or hours of CHANNEL that were sealed. To one that is reopened, something has come since.
 
     \b
     JSON: {"channel", "seals": [{"group", "version", "state", "seq", "at", "rows", "bytes", "files"}]}
     """
-    with deployment.look_at(channel) as store:
-        found = store.seals(channel, limit)
-    data = {"channel": channel, "seals": [_json(s) for s in found]}
-    return Answer(data, lambda console: _show(console, found, f"Nothing of {channel} was sealed yet."))
+    with deployment.open_channel_read_only(channel) as store:
+        listed_seals = store.seals(channel, limit)
+    data = {"channel": channel, "seals": [_seal_json(s) for s in listed_seals]}
+    return CommandResult(
+        data, lambda console: _show_seals(console, listed_seals, f"Nothing of {channel} was sealed yet.")
+    )
 
 
-def _json(s: Seal) -> dict[str, Any]:
+def _seal_json(listed_seal: Seal) -> dict[str, Any]:
     return {
-        "group": s.group,
-        "version": s.version,
-        "state": s.state,
-        "seq": s.seq,
-        "at": iso(s.at),
-        "rows": s.rows,
-        "bytes": s.bytes,
-        "files": s.files,
+        "group": listed_seal.group,
+        "version": listed_seal.version,
+        "state": listed_seal.state,
+        "seq": listed_seal.seq,
+        "at": format_iso_time(listed_seal.at),
+        "rows": listed_seal.rows,
+        "bytes": listed_seal.bytes,
+        "files": listed_seal.files,
     }
 
 
-def _show(console: Console, found: list[Seal], nothing: str) -> None:
-    if not found:
-        console.print(nothing)
+def _show_seals(console: Console, listed_seals: list[Seal], empty_text: str) -> None:
+    if not listed_seals:
+        console.print(empty_text)
         return
-    grid = Grid(
+    grid = TableGrid(
         "group", "version", "state", "at", "sealed", "rows", "bytes", "files",
-        right=("version", "at", "rows", "bytes", "files"),
+        right_aligned=("version", "at", "rows", "bytes", "files"),
     )  # fmt: skip
-    for s in found:
-        held = (number(s.rows), size(s.bytes), number(s.files))
-        grid.add(s.group, str(s.version), s.state, str(s.seq), moment(s.at), *held)
+    for s in listed_seals:
+        held = (format_count(s.rows), format_bytes(s.bytes), format_count(s.files))
+        grid.add(s.group, str(s.version), s.state, str(s.seq), format_time(s.at), *held)
     console.print(grid)
 
 
-def _show_due(console: Console, due: list[Due], still: list[Open]) -> None:
-    console.print(f"{plural(len(due), 'group')} would be sealed")
-    for d in due:
+def _show_due_and_open(console: Console, due_groups: list[Due], open_groups: list[Open]) -> None:
+    console.print(f"{pluralize(len(due_groups), 'group')} would be sealed")
+    for d in due_groups:
         console.print(f"  {d.group}, version {d.version}")
-    for o in still:
+    for o in open_groups:
         console.print(f"  not {o.group}: {o.why}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nova_assets.cli.command import Answer, NovaCommand, remark
+from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
 from nova_assets.errors import SettingsError
 
@@ -47,7 +47,7 @@ def serve(
     proxies: tuple[str, ...],
     public_names: tuple[str, ...],
     **options: Any,
-) -> Answer:
+) -> CommandResult:
     """Serve channels over HTTP, under /v1: their files from views that follow their timelines, their rows as Arrow
     streams, inserts, and how things stand. /v1/openapi.json describes it all.
 
@@ -60,22 +60,29 @@ def serve(
         from nova_assets.file_views.open_storage import open_storage
         from nova_assets.service import serving
         from nova_assets.service.http.config import ServiceConfig
-        from nova_assets.service.http.exposure import is_any
+        from nova_assets.service.http.exposure import is_any_address
         from nova_assets.service.http.metrics import log_as_json
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"what a service needs is not installed: {error.name}", next="pip install 'nova-assets[service]'"
         ) from error
     config = ServiceConfig(max_body=max_body * 2**20, proxies=proxies, public_names=public_names, **options)
-    asked = deployment.settings
+    configured = deployment.settings
     settings = replace(
-        asked, service="embedded", views=views or asked.views, views_folder=views_folder or asked.views_folder
+        configured,
+        service="embedded",
+        views=views or configured.views,
+        views_folder=views_folder or configured.views_folder,
     )
-    kept = partial(open_storage, settings.views, Path(settings.views_folder), int(settings.views_memory * 2**20))
-    with deployment.open_as(settings, kept) as store:
-        server = serving.server(serving.service_of(store, config))
+    open_view_storage = partial(
+        open_storage, settings.views, Path(settings.views_folder), int(settings.views_memory * 2**20)
+    )
+    with deployment.open_with_view_storage(settings, open_view_storage) as store:
+        server = serving.server_of_service(serving.service_of_store(store, config))
         url = server.listen()
         log_as_json()
-        remark(f"listening on {url}" + (" and every other address of this machine" if is_any(config.host) else ""))
+        print_to_stderr(
+            f"listening on {url}" + (" and every other address of this machine" if is_any_address(config.host) else "")
+        )
         server.run()
-    return Answer({"url": url}, lambda console: console.print("stopped"))
+    return CommandResult({"url": url}, lambda console: console.print("stopped"))

@@ -8,15 +8,15 @@ from typing import Any
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import progress, seconds
+from nova_assets.cli.rendering import format_duration, print_progress
 
 
 @click.command(cls=NovaCommand, checks_project=False)
 @click.argument("action", type=click.Choice(["status", "start", "stop"]), default="status")
 @click.pass_obj
-def spark(deployment: Deployment, action: str) -> Answer:
+def spark(deployment: Deployment, action: str) -> CommandResult:
     """Start, stop or look at the Spark Connect server of this deployment.
 
     It is what `spark = "server"` in [tool.nova] (or NOVA_SPARK=server) uses: commands and Dagster's steps then share
@@ -29,40 +29,45 @@ def spark(deployment: Deployment, action: str) -> Answer:
     from nova_assets.engine.session import connect_server
 
     home = deployment.settings.home
-    says = ""
+    message = ""
     if action == "start":
-        progress("starting a Spark Connect server", deployment.quiet)
+        print_progress("starting a Spark Connect server", deployment.quiet)
         began = time.monotonic()
-        _start(deployment)
-        says = f"ready in {seconds(time.monotonic() - began)}"
+        _start_server(deployment)
+        message = f"ready in {format_duration(time.monotonic() - began)}"
     elif action == "stop":
-        says = "stopped" if connect_server.stop(home) else "there was none to stop"
-    found = connect_server.recorded(home)
-    used = deployment.settings.spark == "server"
+        message = "stopped" if connect_server.stop_server(home) else "there was none to stop"
+    server = connect_server.recorded_server(home)
+    is_configured = deployment.settings.spark == "server"
     data: dict[str, Any] = {"running": False, "address": None, "pid": None, "version": None, "logs": None}
-    if found is not None and found.alive:
+    if server is not None and server.is_alive:
         data = {
             "running": True,
-            "address": found.address,
-            "pid": found.pid,
-            "version": found.version,
-            "logs": str(found.logs),
+            "address": server.address,
+            "pid": server.pid,
+            "version": server.version,
+            "logs": str(server.log_folder),
         }
-    return Answer({**data, "used": used}, lambda console: _show(console, data, says, used))
+    return CommandResult(
+        {**data, "used": is_configured}, lambda console: _show_server_status(console, data, message, is_configured)
+    )
 
 
-def _start(deployment: Deployment) -> None:
+def _start_server(deployment: Deployment) -> None:
     from nova_assets.engine.session.session import build
 
     build("server", deployment.settings.home, deployment.settings.spark_config).stop()
 
 
-def _show(console: Console, data: dict[str, Any], says: str, used: bool) -> None:
-    if says:
-        console.print(says)
-    if not data["running"]:
+def _show_server_status(console: Console, server_status: dict[str, Any], message: str, is_configured: bool) -> None:
+    if message:
+        console.print(message)
+    if not server_status["running"]:
         console.print("No Spark Connect server of this deployment is running.")
     else:
-        console.print(f"Spark {data['version']} at {data['address']}, process {data['pid']}; logs in {data['logs']}")
-    if data["running"] and not used:
+        console.print(
+            f"Spark {server_status['version']} at {server_status['address']}, process "
+            f"{server_status['pid']}; logs in {server_status['logs']}"
+        )
+    if server_status["running"] and not is_configured:
         console.print('It is not used: set spark = "server" in [tool.nova] of pyproject.toml, or NOVA_SPARK=server')

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand
+from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, summarised
-from nova_assets.model.cursor_switch import CursorAt, Switch
+from nova_assets.cli.rendering import TableGrid, elide_middle_rows
+from nova_assets.model.cursor_switch import CursorPosition, Switch
 
 
 @click.command(cls=NovaCommand)
@@ -20,7 +20,7 @@ from nova_assets.model.cursor_switch import CursorAt, Switch
 )
 @click.option("--dry-run", is_flag=True, help="Show the cursors that would be set; change nothing.")
 @click.pass_obj
-def switch(deployment: Deployment, binding: str, to: Literal["partitions", "whole"], dry_run: bool) -> Answer:
+def switch(deployment: Deployment, binding: str, to: Literal["partitions", "whole"], dry_run: bool) -> CommandResult:
     """Switch BINDING between executions of the whole and executions per partition. Its cursors are replaced so that
     exactly the same rows have been read afterwards: none is lost, and none is read again.
 
@@ -28,29 +28,29 @@ def switch(deployment: Deployment, binding: str, to: Literal["partitions", "whol
 
     JSON: {"binding", "to", "before": [{"channel", "partition", "cursor"}], "after": [the same]}
     """
-    deployment.require_project(f"nova switch {binding}")
-    with deployment.look(with_project=True) if dry_run else deployment.open() as store:
-        planned = store.plan_switch(binding, to) if dry_run else store.switch(binding, to)
+    deployment.check_project_configured(f"nova switch {binding}")
+    with deployment.open_read_only(with_project=True) if dry_run else deployment.open() as store:
+        cursor_switch = store.plan_switch(binding, to) if dry_run else store.switch(binding, to)
     data = {
         "binding": binding,
         "to": to,
-        "before": [_cursor_json(c) for c in planned.before],
-        "after": [_cursor_json(c) for c in planned.after],
+        "before": [_cursor_json(c) for c in cursor_switch.before],
+        "after": [_cursor_json(c) for c in cursor_switch.after],
     }
-    return Answer(data, lambda console: _show_switch(console, planned, dry_run))
+    return CommandResult(data, lambda console: _show_cursor_switch(console, cursor_switch, dry_run))
 
 
-def _cursor_json(at: CursorAt) -> dict[str, Any]:
-    return {"channel": at.channel, "partition": at.partition, "cursor": at.seq}
+def _cursor_json(cursor: CursorPosition) -> dict[str, Any]:
+    return {"channel": cursor.channel, "partition": cursor.partition, "cursor": cursor.seq}
 
 
-def _show_switch(console: Console, planned: Switch, dry_run: bool) -> None:
-    how = "per partition" if planned.to == "partitions" else "whole"
-    if planned.before == planned.after:
-        console.print(f"{planned.binding} keeps no cursor of the other kind: there is nothing to switch")
+def _show_cursor_switch(console: Console, cursor_switch: Switch, dry_run: bool) -> None:
+    mode_text = "per partition" if cursor_switch.to == "partitions" else "whole"
+    if cursor_switch.before == cursor_switch.after:
+        console.print(f"{cursor_switch.binding} keeps no cursor of the other kind: there is nothing to switch")
         return
-    console.print(f"{planned.binding} {'would run' if dry_run else 'runs'} {how} from now on; its cursors:")
-    shown = Grid("partition", "channel", "cursor", right=("cursor",), shorten=("partition",))
-    for at in summarised(sorted(planned.after, key=lambda c: (c.partition, c.channel))):
-        shown.add(*((at,) if isinstance(at, str) else (at.partition or "(whole)", at.channel, str(at.seq))))
-    console.print(shown)
+    console.print(f"{cursor_switch.binding} {'would run' if dry_run else 'runs'} {mode_text} from now on; its cursors:")
+    grid = TableGrid("partition", "channel", "cursor", right_aligned=("cursor",), shorten=("partition",))
+    for at in elide_middle_rows(sorted(cursor_switch.after, key=lambda c: (c.partition, c.channel))):
+        grid.add(*((at,) if isinstance(at, str) else (at.partition or "(whole)", at.channel, str(at.seq))))
+    console.print(grid)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nova_assets.cli.rendering import in_one_line
-from nova_assets.plan.timeline_chart import Lane, Picture
+from nova_assets.cli.rendering import escape_unprintable
+from nova_assets.plan.timeline_chart import ConsumerLane, TimelineChart
 
-_CELLS = (4, 2)
+_COLUMN_WIDTHS = (4, 2)
 """How wide a number may be drawn: the widest at which all of them fit."""
 
-_FEWEST = 10
+_MIN_NUMBERS = 10
 """So many numbers are drawn even where names leave no room for them."""
 
-_CHAINED = 4
+_MAX_CHAINED_ROWS = 4
 """So many lines are taken by chained deltas that overlap."""
 
 _LEGEND = {
@@ -28,98 +28,109 @@ _LEGEND = {
     "┄": "┄ unread",
 }
 
-_NOBODY = "no consumer has a cursor on it"
+_NO_CONSUMER_TEXT = "no consumer has a cursor on it"
 
 
-def drawn(whole: Picture, width: int, longest: int | None = None) -> list[str]:
+def render_chart_lines(full_chart: TimelineChart, width: int, max_name_length: int | None = None) -> list[str]:
     """The lines of a drawing.
 
     Args:
         width: that they should keep to.
-        longest: names are cut to this length; by default not at all.
+        max_name_length: names are cut to this length; by default not at all.
     """
-    labels = {lane: _cut(in_one_line(lane.consumer), longest) for lane in whole.lanes}
+    labels = {lane: _shorten_text(escape_unprintable(lane.consumer), max_name_length) for lane in full_chart.lanes}
     margin = max(len("chained"), *map(len, labels.values()), 0) + 2
-    room = width - margin - max((len(lane.said) for lane in whole.lanes), default=0) - 3
-    cell = next((c for c in _CELLS if whole.numbers * c <= room), _CELLS[-1])
-    picture = whole
-    if whole.numbers * cell > room:
-        more = max(0, len(f"… 1–{whole.head}") + 2 - margin)
-        margin, picture = margin + more, whole.newest(max((room - more) // cell, _FEWEST))
-    rows = [(picture.left_out, _axis(picture, cell), ""), *_blocks(picture, cell)]
-    rows += [(labels[lane], _lane(lane, picture, cell), lane.said) for lane in whole.lanes]
-    strip = picture.numbers * cell + 1
+    available_width = width - margin - max((len(lane.label) for lane in full_chart.lanes), default=0) - 3
+    column_width = next((c for c in _COLUMN_WIDTHS if full_chart.numbers * c <= available_width), _COLUMN_WIDTHS[-1])
+    visible_chart = full_chart
+    if full_chart.numbers * column_width > available_width:
+        more = max(0, len(f"… 1–{full_chart.head}") + 2 - margin)
+        margin, visible_chart = (
+            margin + more,
+            full_chart.newest_only(max((available_width - more) // column_width, _MIN_NUMBERS)),
+        )
+    rows = [
+        (visible_chart.left_out_label, _draw_axis(visible_chart, column_width), ""),
+        *_draw_block_rows(visible_chart, column_width),
+    ]
+    rows += [
+        (labels[lane], _draw_consumer_row(lane, visible_chart, column_width), lane.label) for lane in full_chart.lanes
+    ]
+    strip = visible_chart.numbers * column_width + 1
     lines = [f"{label:<{margin}}{row:<{strip}}  {said}".rstrip() for label, row, said in rows]
-    return [_title(picture), "", *lines, "", *_legend(rows, picture, width)]
+    return [_format_title(visible_chart), "", *lines, "", *_legend_lines(rows, visible_chart, width)]
 
 
-def _title(picture: Picture) -> str:
-    where = f" {in_one_line(picture.scope)}" if picture.scope else ""
-    return f"{picture.channel}{where}: head {picture.head}"
+def _format_title(chart: TimelineChart) -> str:
+    where = f" {escape_unprintable(chart.scope)}" if chart.scope else ""
+    return f"{chart.channel}{where}: head {chart.head}"
 
 
-def _legend(rows: Sequence[tuple[str, str, str]], picture: Picture, width: int) -> list[str]:
+def _legend_lines(labelled_rows: Sequence[tuple[str, str, str]], chart: TimelineChart, width: int) -> list[str]:
     """What the marks mean that occur."""
-    seen = {mark for _, row, _ in rows for mark in row}
+    used_marks = {mark for _, row, _ in labelled_rows for mark in row}
     lines = [""]
-    for text in (*(t for mark, t in _LEGEND.items() if mark in seen), *(() if picture.lanes else (_NOBODY,))):
+    for text in (
+        *(t for mark, t in _LEGEND.items() if mark in used_marks),
+        *(() if chart.lanes else (_NO_CONSUMER_TEXT,)),
+    ):
         if lines[-1] and len(lines[-1]) + 2 + len(text) > width:
             lines.append("")
         lines[-1] += ("  " if lines[-1] else "") + text
     return lines
 
 
-def _axis(picture: Picture, cell: int) -> str:
+def _draw_axis(chart: TimelineChart, column_width: int) -> str:
     """Numbers, each ending where it is."""
-    row = _strip(picture, cell)
-    for n in picture.ticks((len(str(picture.head)) + 2) / cell):
-        text, end = str(n), (n - picture.start) * cell + 1
+    row = _blank_row(chart, column_width)
+    for n in chart.axis_numbers((len(str(chart.head)) + 2) / column_width):
+        text, end = str(n), (n - chart.start) * column_width + 1
         if end >= len(text):
             row[end - len(text) : end] = text
     return "".join(row)
 
 
-def _blocks(picture: Picture, cell: int) -> Iterator[tuple[str, str, str]]:
+def _draw_block_rows(chart: TimelineChart, column_width: int) -> Iterator[tuple[str, str, str]]:
     """The lines of what there is: bases, deltas, and chained deltas, those that overlap below each other."""
-    bases, deltas = _strip(picture, cell), _strip(picture, cell)
-    for mark, numbers in (("×", picture.dropped), ("□", picture.compacted), ("■", picture.bases)):
+    bases, deltas = _blank_row(chart, column_width), _blank_row(chart, column_width)
+    for mark, numbers in (("×", chart.dropped), ("□", chart.compacted), ("■", chart.bases)):
         for n in numbers:
-            bases[(n - picture.start) * cell] = mark
-    for n in picture.collected:
-        deltas[(n - picture.start) * cell] = "·"
-    for n in picture.deltas:
-        _arrow(deltas, n - 1, n, "─", picture, cell)
+            bases[(n - chart.start) * column_width] = mark
+    for n in chart.collected:
+        deltas[(n - chart.start) * column_width] = "·"
+    for n in chart.deltas:
+        _draw_arrow(deltas, n - 1, n, "─", chart, column_width)
     for label, row in (("bases", bases), ("deltas", deltas)):
         if "".join(row).strip():
             yield label, "".join(row), ""
-    yield from _chained(picture, cell)
+    yield from _draw_chained_rows(chart, column_width)
 
 
-def _chained(picture: Picture, cell: int) -> Iterator[tuple[str, str, str]]:
+def _draw_chained_rows(chart: TimelineChart, column_width: int) -> Iterator[tuple[str, str, str]]:
     rows: list[list[str]] = []
     left_out = 0
-    for lo, hi in picture.chained:
-        begin = max(lo - picture.start, 0) * cell + 1
+    for lo, hi in chart.chained:
+        begin = max(lo - chart.start, 0) * column_width + 1
         row = next((r for r in rows if not "".join(r[begin:]).strip()), None)
-        if row is None and len(rows) == _CHAINED:
+        if row is None and len(rows) == _MAX_CHAINED_ROWS:
             left_out += 1
             continue
         if row is None:
-            rows.append(row := _strip(picture, cell))
-        _arrow(row, lo, hi, "═", picture, cell)
+            rows.append(row := _blank_row(chart, column_width))
+        _draw_arrow(row, lo, hi, "═", chart, column_width)
     for n, row in enumerate(rows, 1):
         yield "chained", "".join(row), f"and {left_out} more" if left_out and n == len(rows) else ""
 
 
-def _arrow(row: list[str], lo: int, hi: int, line: str, picture: Picture, cell: int) -> None:
-    begin, end = max(lo - picture.start, 0) * cell + 1, (hi - picture.start) * cell
-    row[begin : end + 1] = line * (end - begin) + "▶"
+def _draw_arrow(row: list[str], lo: int, hi: int, line_character: str, chart: TimelineChart, column_width: int) -> None:
+    begin, end = max(lo - chart.start, 0) * column_width + 1, (hi - chart.start) * column_width
+    row[begin : end + 1] = line_character * (end - begin) + "▶"
 
 
-def _lane(lane: Lane, picture: Picture, cell: int) -> str:
+def _draw_consumer_row(lane: ConsumerLane, chart: TimelineChart, column_width: int) -> str:
     """What a consumer has read, up to its cursor; one that lies further left is told at the edge."""
-    row = ["┄"] * (picture.numbers * cell + 1)
-    fastest, at = ((n - picture.start) * cell for n in (lane.fastest, lane.at))
+    row = ["┄"] * (chart.numbers * column_width + 1)
+    fastest, at = ((n - chart.start) * column_width for n in (lane.fastest, lane.at))
     if fastest > max(at, 0):
         row[: fastest + 1] = "╍" * fastest + "○"
     if at >= 0:
@@ -130,9 +141,9 @@ def _lane(lane: Lane, picture: Picture, cell: int) -> str:
     return "".join(row)
 
 
-def _strip(picture: Picture, cell: int) -> list[str]:
-    return [" "] * (picture.numbers * cell + 1)
+def _blank_row(chart: TimelineChart, column_width: int) -> list[str]:
+    return [" "] * (chart.numbers * column_width + 1)
 
 
-def _cut(text: str, longest: int | None) -> str:
-    return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+def _shorten_text(text: str, max_length: int | None) -> str:
+    return text if max_length is None or len(text) <= max_length else text[: max_length - 1] + "…"

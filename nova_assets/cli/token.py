@@ -9,12 +9,19 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from nova_assets.cli.command import Answer, NovaCommand, remark
+from nova_assets.cli.command import CommandResult, NovaCommand, print_to_stderr
 from nova_assets.cli.deployment import Deployment
-from nova_assets.cli.rendering import Grid, in_one_line, iso, moment
+from nova_assets.cli.rendering import TableGrid, escape_unprintable, format_iso_time, format_time
 from nova_assets.errors import DefinitionError
-from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.token import RIGHTS, Grants, Token, mint, name_taken, names_unknown
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.token import (
+    RIGHTS,
+    Grants,
+    Token,
+    mint_token,
+    token_name_taken_error,
+    unknown_channels_in_grants,
+)
 from nova_assets.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,15 +42,17 @@ def token() -> None:
     """
 
 
-def _granting(right: str, what: str) -> Callable[[F], F]:
-    return click.option(f"--{right}", multiple=True, metavar="PATTERN", help=f"{what}; may be given several times.")
+def _right_option(right: str, help_text: str) -> Callable[[F], F]:
+    return click.option(
+        f"--{right}", multiple=True, metavar="PATTERN", help=f"{help_text}; may be given several times."
+    )
 
 
 @token.command(cls=NovaCommand)
 @click.argument("name")
-@_granting("read", "Channels that may be read")
-@_granting("write", "Channels onto which data may be put")
-@_granting("operate", "Channels that may be compacted, collected, dropped from, restored")
+@_right_option("read", "Channels that may be read")
+@_right_option("write", "Channels onto which data may be put")
+@_right_option("operate", "Channels that may be compacted, collected, dropped from, restored")
 @click.option("--expires", metavar="PERIOD", help='From when on it allows nothing, such as "90d"; otherwise never.')
 @click.option("--dry-run", is_flag=True, help="Say what the token would allow; make none.")
 @click.pass_obj
@@ -55,7 +64,7 @@ def add(
     operate: tuple[str, ...],
     expires: str | None,
     dry_run: bool,
-) -> Answer:
+) -> CommandResult:
     """Make a token called NAME, and show its text. It is not shown again: of its secret, only a digest is kept.
 
     A PATTERN is a channel's name, or has wildcards: '*' is every channel, 'sales_*' those that begin so, also ones that
@@ -66,133 +75,140 @@ def add(
            "created_at", "expires_at", "revoked_at", "state", "unknown": [names that are no channel's yet]}
     """
     grants: Grants = {"read": read, "write": write, "operate": operate}
-    with deployment.look() if dry_run else deployment.open(with_project=False) as store:
+    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
         now = store.catalog.now()
-        text, made = mint(name, grants, now, _expiry(expires, now))
+        token_text, new_token = mint_token(name, grants, now, _expiry_time(expires, now))
         channels = [s.channel.name for s in store.channels()]
-        unknown = names_unknown(made.grants, channels)
+        unknown = unknown_channels_in_grants(new_token.grants, channels)
         if dry_run:
-            _refuse_taken(store, name)
+            _check_name_is_free(store, name)
         else:
-            store.catalog.add_token(made)
+            store.catalog.add_token(new_token)
     if unknown:
         known = f"; there are {', '.join(channels)}" if channels else ""
-        remark(f"(no channel is called {', '.join(unknown)} yet{known})")
-    told = _json(made, now)
-    data = {"dry_run": dry_run, "token": None if dry_run else text, **told, "unknown": unknown}
+        print_to_stderr(f"(no channel is called {', '.join(unknown)} yet{known})")
+    token_fields = _token_json(new_token, now)
+    data = {"dry_run": dry_run, "token": None if dry_run else token_text, **token_fields, "unknown": unknown}
     if dry_run:
         data["id"] = None
-    return Answer(data, lambda console: _show_added(console, None if dry_run else text, made))
+    return CommandResult(data, lambda console: _show_new_token(console, None if dry_run else token_text, new_token))
 
 
 @token.command(cls=NovaCommand, name="list")
 @click.pass_obj
-def list_(deployment: Deployment) -> Answer:
+def list_(deployment: Deployment) -> CommandResult:
     """Who has a token, what it allows, and until when; also those that allow nothing any more.
 
     \b
     JSON: {"tokens": [{"id", "name", "read": [PATTERN], "write": [PATTERN], "operate": [PATTERN],
            "created_at", "expires_at", "revoked_at", "state": "valid"|"expired"|"revoked"}]}
     """
-    with deployment.look() as store:
+    with deployment.open_read_only() as store:
         now, found = store.catalog.now(), store.catalog.tokens()
-    return Answer({"tokens": [_json(t, now) for t in found]}, lambda console: _show(console, found, now))
+    return CommandResult(
+        {"tokens": [_token_json(t, now) for t in found]}, lambda console: _show_tokens(console, found, now)
+    )
 
 
 @token.command(cls=NovaCommand)
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Say which token would be revoked; change nothing.")
 @click.pass_obj
-def revoke(deployment: Deployment, name: str, dry_run: bool) -> Answer:
+def revoke(deployment: Deployment, name: str, dry_run: bool) -> CommandResult:
     """Have the token called NAME allow nothing any more. A service that runs knows of it within five seconds.
 
     \b
     JSON: {"dry_run", "name", "revoked": whether it is by this, "state": "valid"|"expired"|"revoked"}
     """
-    with deployment.look() if dry_run else deployment.open(with_project=False) as store:
-        known = _token_named(store, name)
+    with deployment.open_read_only() if dry_run else deployment.open(with_project=False) as store:
+        token_before = _get_token(store, name)
         revoked = not dry_run and store.catalog.revoke_token(name)
-        state = _state(known if dry_run else _token_named(store, name), store.catalog.now())
+        state = _token_state(token_before if dry_run else _get_token(store, name), store.catalog.now())
     data = {"dry_run": dry_run, "name": name, "revoked": revoked, "state": state}
-    return Answer(data, lambda console: console.print(_revoked(name, dry_run, revoked, known)))
+    return CommandResult(data, lambda console: console.print(_format_revocation(name, dry_run, revoked, token_before)))
 
 
-def _revoked(name: str, dry_run: bool, revoked: bool, before: Token) -> str:
-    if before.revoked_at is not None:
-        return f"The token {name} was revoked already, at {moment(before.revoked_at)}."
+def _format_revocation(name: str, dry_run: bool, revoked: bool, token_before: Token) -> str:
+    if token_before.revoked_at is not None:
+        return f"The token {name} was revoked already, at {format_time(token_before.revoked_at)}."
     if dry_run:
-        return f"The token {name} would be revoked; it gives {_granted(before)}."
+        return f"The token {name} would be revoked; it gives {_format_grants(token_before)}."
     return f"The token {name} allows nothing any more." if revoked else f"The token {name} was revoked meanwhile."
 
 
-def _token_named(store: Store, name: str) -> Token:
-    found = store.catalog.tokens()
-    known = next((t for t in found if t.name == name), None)
-    if known is None:
+def _get_token(store: Store, name: str) -> Token:
+    all_tokens = store.catalog.tokens()
+    matching_token = next((t for t in all_tokens if t.name == name), None)
+    if matching_token is None:
         raise DefinitionError(
             f"there is no token {name!r}",
-            expected=", ".join(t.name for t in found) or "one that was made by nova token add",
+            expected=", ".join(t.name for t in all_tokens) or "one that was made by nova token add",
             next="nova token list",
         )
-    return known
+    return matching_token
 
 
-def _refuse_taken(store: Store, name: str) -> None:
-    known = next((t for t in store.catalog.tokens() if t.name == name), None)
-    if known is not None:
-        raise name_taken(name, known, store.catalog.now())
+def _check_name_is_free(store: Store, name: str) -> None:
+    existing_token = next((t for t in store.catalog.tokens() if t.name == name), None)
+    if existing_token is not None:
+        raise token_name_taken_error(name, existing_token, store.catalog.now())
 
 
-def _expiry(period: str | None, now: datetime) -> datetime | None:
+def _expiry_time(period: str | None, now: datetime) -> datetime | None:
     if period is None:
         return None
-    seconds = seconds_of(period)
+    seconds = period_seconds(period)
     try:
-        return now + timedelta(seconds=seconds or 0) if seconds else _no_period(period)
+        return now + timedelta(seconds=seconds or 0) if seconds else _raise_invalid_period(period)
     except OverflowError:
-        return _no_period(period)
+        return _raise_invalid_period(period)
 
 
-def _no_period(period: str) -> datetime:
-    raise DefinitionError("--expires is no period", found=repr(period), expected=EXPECTED)
+def _raise_invalid_period(period: str) -> datetime:
+    raise DefinitionError("--expires is no period", found=repr(period), expected=EXPECTED_PERIOD)
 
 
-def _state(t: Token, now: datetime) -> str:
+def _token_state(t: Token, now: datetime) -> str:
     if t.revoked_at is not None:
         return "revoked"
     return "valid" if t.is_valid(now) else "expired"
 
 
-def _json(t: Token, now: datetime) -> dict[str, Any]:
+def _token_json(t: Token, now: datetime) -> dict[str, Any]:
     return {
         "id": t.id,
         "name": t.name,
         **{right: list(t.grants.get(right, ())) for right in RIGHTS},
-        "created_at": iso(t.created_at),
-        "expires_at": iso(t.expires_at),
-        "revoked_at": iso(t.revoked_at),
-        "state": _state(t, now),
+        "created_at": format_iso_time(t.created_at),
+        "expires_at": format_iso_time(t.expires_at),
+        "revoked_at": format_iso_time(t.revoked_at),
+        "state": _token_state(t, now),
     }
 
 
-def _granted(t: Token) -> str:
+def _format_grants(t: Token) -> str:
     return "; ".join(f"{right} {' '.join(t.grants[right])}" for right in RIGHTS if right in t.grants)
 
 
-def _show_added(console: Console, text: str | None, made: Token) -> None:
-    until = "" if made.expires_at is None else f", until {moment(made.expires_at)}"
-    said = f"The token {made.name} {'would give' if text is None else 'gives'} {_granted(made)}{until}."
-    console.print(in_one_line(said))
-    if text is not None:
+def _show_new_token(console: Console, token_text: str | None, new_token: Token) -> None:
+    until = "" if new_token.expires_at is None else f", until {format_time(new_token.expires_at)}"
+    summary = (
+        f"The token {new_token.name} {'would give' if token_text is None else 'gives'} "
+        f"{_format_grants(new_token)}{until}."
+    )
+    console.print(escape_unprintable(summary))
+    if token_text is not None:
         console.print("Keep this: it is not shown again, and cannot be found out from what is kept.")
-        console.print(f"\n  {text}", soft_wrap=True)
+        console.print(f"\n  {token_text}", soft_wrap=True)
 
 
-def _show(console: Console, found: list[Token], now: datetime) -> None:
-    if not found:
+def _show_tokens(console: Console, tokens: list[Token], now: datetime) -> None:
+    if not tokens:
         console.print("There is no token. nova token add NAME --read '*' makes one.")
         return
-    grid = Grid("name", "id", "gives", "state", "made", "expires", shorten=("gives",))
-    for t in found:
-        grid.add(t.name, t.id, _granted(t), _state(t, now), moment(t.created_at), moment(t.expires_at))
+    grid = TableGrid("name", "id", "gives", "state", "made", "expires", shorten=("gives",))
+    for t in tokens:
+        grid.add(
+            t.name, t.id, _format_grants(t), _token_state(t, now), format_time(t.created_at), format_time(t.expires_at)
+        )
     console.print(grid)

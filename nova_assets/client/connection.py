@@ -19,9 +19,9 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from nova_assets.client.failures import good, is_distrusted, unreachable
-from nova_assets.client.rows import RemoteSelection, Source, cut_off
-from nova_assets.engine.inputs.inputs import take
+from nova_assets.client.failures import check_response, is_untrusted_certificate, unreachable_error
+from nova_assets.client.rows import ByteStreamFile, RemoteSelection, truncated_stream_error
+from nova_assets.engine.inputs.inputs import convert_insert_data
 from nova_assets.errors import (
     ChannelNotFound,
     CommitOutcomeUnknown,
@@ -30,7 +30,7 @@ from nova_assets.errors import (
     ServiceBusy,
     ServiceUnavailable,
 )
-from nova_assets.file_views.trusted_certificates import trusted
+from nova_assets.file_views.trusted_certificates import trusted_ssl_context
 from nova_assets.masking import mask_address, remember_secrets
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
@@ -39,7 +39,7 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
 from nova_assets.model.maintenance import Collection
-from nova_assets.model.partitions import value_as_text
+from nova_assets.model.partitions import value_to_text
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import Instant
 from nova_assets.operations.insert import InsertCheck
@@ -49,14 +49,14 @@ from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.channels import ChannelShape, PartitionShape, SchemaShape
 from nova_assets.service.shapes.executions import CursorShape, ExecutionShape, FiringShape
 from nova_assets.service.shapes.maintenance import CollectedShape, CompactedShape
-from nova_assets.service.shapes.shape import schema_of
+from nova_assets.service.shapes.shape import schema_of_columns
 from nova_assets.service.shapes.timeline import InstantShape
-from nova_assets.settings import address
+from nova_assets.settings import check_http_address
 
-_AS_THEY_ARE = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES}
+_MEDIA_TYPE_BY_SUFFIX = {".parquet": PARQUET, ".jsonl": LINES, ".ndjson": LINES}
 
-TRIES = 8
-_AGAIN = (429, 503, 504)
+MAX_ATTEMPTS = 8
+_RETRYABLE_STATUSES = (429, 503, 504)
 """Statuses after which one asks again what may be asked twice."""
 
 
@@ -84,11 +84,11 @@ class Connection:
         remember_secrets(url, values={"token": token or ""})
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http = httpx.Client(
-            base_url=address("url", self.url),
+            base_url=check_http_address("url", self.url),
             headers=headers,
             timeout=httpx.Timeout(timeout, connect=10.0),
             trust_env=False,
-            verify=trusted(),
+            verify=trusted_ssl_context(),
         )
 
     def __enter__(self) -> Connection:
@@ -125,13 +125,13 @@ class Connection:
         """
         key = idempotency_key or f"connection-{uuid.uuid4().hex}"
         try:
-            found = self._inserted(channel, data, {"kind": kind, "partition": _named(partition)}, key)
+            found = self._post_block(channel, data, {"kind": kind, "partition": _partition_as_text(partition)}, key)
         except (ServiceUnavailable, ServiceBusy, RequestTimedOut, CommitOutcomeUnknown) as error:
             if error.fields.get("unsent"):
                 raise
             next = f"insert it again with idempotency_key={key!r}: it may have come about, and is there once then"
             raise type(error)(error.what, found=error.found, next=next, **error.fields, idempotency_key=key) from error
-        return CommitShape.model_validate(found).back()
+        return CommitShape.model_validate(found).to_commit()
 
     def check_insert(
         self,
@@ -141,9 +141,9 @@ class Connection:
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
         """What an insert would check, without changing anything."""
-        asked = {"kind": kind, "partition": _named(partition), "dry_run": "true"}
-        found = CheckedShape.model_validate(self._inserted(channel, data, asked, None))
-        return InsertCheck(found.channel, found.kind, found.head, schema_of(found.columns) or Schema(()))
+        asked = {"kind": kind, "partition": _partition_as_text(partition), "dry_run": "true"}
+        found = CheckedShape.model_validate(self._post_block(channel, data, asked, None))
+        return InsertCheck(found.channel, found.kind, found.head, schema_of_columns(found.columns) or Schema(()))
 
     def read(
         self,
@@ -164,12 +164,14 @@ class Connection:
         wanted = {
             "at": at,
             "since": since,
-            "partition": _named(partition),
+            "partition": _partition_as_text(partition),
             "columns": None if columns is None else list(columns),
-            "keys": None if keys is None else _plain(take(keys, None) if keys != [] else pa.table({})),
+            "keys": None
+            if keys is None
+            else _keys_as_json(convert_insert_data(keys, None) if keys != [] else pa.table({})),
         }
         return RemoteSelection(
-            self._streamed, f"{_path(channel)}/read", {k: v for k, v in wanted.items() if v is not None}
+            self._stream_rows, f"{_channel_path(channel)}/read", {k: v for k, v in wanted.items() if v is not None}
         )
 
     # upkeep
@@ -183,8 +185,8 @@ class Connection:
         partitions: Sequence[str] | None = None,
     ) -> Commit | None:
         """Add a base at the newest number of each partition that has deltas (R14)."""
-        done = self._compacted(channel, force, chained, partitions, False).commit
-        return None if done is None else done.back()
+        done = self._request_compaction(channel, force, chained, partitions, False).commit
+        return None if done is None else done.to_commit()
 
     def compactable(
         self,
@@ -195,182 +197,187 @@ class Connection:
         partitions: Sequence[str] | None = None,
     ) -> tuple[Compact, ...]:
         """What ``compact`` would add, and why."""
-        return tuple(c.back() for c in self._compacted(channel, force, chained, partitions, True).wanted)
+        return tuple(c.to_compact() for c in self._request_compaction(channel, force, chained, partitions, True).wanted)
 
-    def _compacted(
+    def _request_compaction(
         self, channel: Channel | str, force: bool, chained: bool, partitions: Sequence[str] | None, dry_run: bool
     ) -> CompactedShape:
         wanted: dict[str, Any] = {"force": force, "chained": chained, "dry_run": dry_run}
         wanted |= {} if partitions is None else {"partitions": list(partitions)}
-        return CompactedShape.model_validate(self._post(f"{_path(channel)}/compact", wanted))
+        return CompactedShape.model_validate(self._post(f"{_channel_path(channel)}/compact", wanted))
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Take the blocks of a channel that nobody needs any more (R15)."""
         wanted = {} if retain is None else {"retain": retain}
-        return CollectedShape.model_validate(self._post(f"{_path(channel)}/collect", wanted)).back()
+        return CollectedShape.model_validate(self._post(f"{_channel_path(channel)}/collect", wanted)).to_collection()
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
         """Drop a partition, or all that agree with some dimensions (R19)."""
-        found = self._post(f"{_path(channel)}/drop", {"partition": _named(partition)})
-        return None if found is None else CommitShape.model_validate(found).back()
+        found = self._post(f"{_channel_path(channel)}/drop", {"partition": _partition_as_text(partition)})
+        return None if found is None else CommitShape.model_validate(found).to_commit()
 
     def restore(self, channel: Channel | str, at: int) -> Commit:
         """Make a channel what it was at a number (R19)."""
-        return CommitShape.model_validate(self._post(f"{_path(channel)}/restore", {"at": at})).back()
+        return CommitShape.model_validate(self._post(f"{_channel_path(channel)}/restore", {"at": at})).to_commit()
 
     # looking
 
     def channels(self) -> list[ChannelState]:
         """Every channel that may be read, with its head, rows and bytes."""
-        return [ChannelShape.model_validate(s).back() for s in self._get("/v1/channels")]
+        return [ChannelShape.model_validate(s).to_channel_state() for s in self._get("/v1/channels")]
 
     def channel(self, name: str) -> ChannelState:
         """One channel."""
-        return ChannelShape.model_validate(self._get(_path(name))).back()
+        return ChannelShape.model_validate(self._get(_channel_path(name))).to_channel_state()
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
     ) -> list[PartitionState]:
         """The partitions of a channel that hold anything, by name."""
-        found = self._get(f"{_path(channel)}/partitions", partition=_named(partition))
-        return [PartitionShape.model_validate(p).back() for p in found]
+        found = self._get(f"{_channel_path(channel)}/partitions", partition=_partition_as_text(partition))
+        return [PartitionShape.model_validate(p).to_partition_state() for p in found]
 
     def timeline(self, channel: Channel | str, limit: int = 10_000) -> list[Instant]:
         """What happened to a channel, oldest first: the latest instants, ten thousand at most."""
-        found = self._get(f"{_path(channel)}/timeline", limit=limit)
-        return [InstantShape.model_validate(i).back() for i in found]
+        found = self._get(f"{_channel_path(channel)}/timeline", limit=limit)
+        return [InstantShape.model_validate(i).to_instant() for i in found]
 
     def cursors(self, binding: str | None = None) -> list[Cursor]:
         """How far each binding has read."""
-        return [CursorShape.model_validate(c).back() for c in self._get("/v1/cursors", binding=binding)]
+        return [CursorShape.model_validate(c).to_cursor() for c in self._get("/v1/cursors", binding=binding)]
 
     def executions(self, binding: str | None = None, limit: int = 100) -> list[Execution]:
         """Executions, latest first."""
         found = self._get("/v1/executions", binding=binding, limit=limit)
-        return [ExecutionShape.model_validate(e).back() for e in found]
+        return [ExecutionShape.model_validate(e).to_execution() for e in found]
 
     def firings(self, binding: str | None = None, limit: int = 100) -> list[Firing]:
         """What triggers have fired, latest first."""
         found = self._get("/v1/firings", binding=binding, limit=limit)
-        return [FiringShape.model_validate(f).back() for f in found]
+        return [FiringShape.model_validate(f).to_firing() for f in found]
 
     # inside
 
     def _get(self, path: str, **parameters: Any) -> Any:
         given = {name: value for name, value in parameters.items() if value is not None}
-        return self._asked(lambda: self._http.get(path, params=given)).json()
+        return self._send_with_retries(lambda: self._http.get(path, params=given)).json()
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Of what changes something, only what did not reach the service is sent again."""
-        return self._asked(lambda: self._http.post(path, json=body), again=False).json()
+        return self._send_with_retries(lambda: self._http.post(path, json=body), is_repeatable=False).json()
 
-    def _inserted(
-        self, channel: Channel | str, data: Any, parameters: Mapping[str, Any], key: str | None
+    def _post_block(
+        self, channel: Channel | str, data: Any, query_parameters: Mapping[str, Any], idempotency_key: str | None
     ) -> Mapping[str, Any]:
-        given = {name: value for name, value in parameters.items() if value is not None}
+        given = {name: value for name, value in query_parameters.items() if value is not None}
         name = channel.name if isinstance(channel, Channel) else channel
-        with self._body(name, data) as (file, kind):
-            headers = {"Content-Type": kind, **({} if key is None else {"Idempotency-Key": key})}
+        with self._open_request_body(name, data) as (file, kind):
+            headers = {
+                "Content-Type": kind,
+                **({} if idempotency_key is None else {"Idempotency-Key": idempotency_key}),
+            }
 
             def send() -> httpx.Response:
                 file.seek(0)
                 size = str(file.seek(0, io.SEEK_END))
                 file.seek(0)
                 return self._http.post(
-                    f"{_path(name)}/blocks",
+                    f"{_channel_path(name)}/blocks",
                     params=given,
                     headers={**headers, "Content-Length": size},
                     content=iter(lambda: file.read(1 << 20), b""),
                 )
 
-            found: Mapping[str, Any] = self._asked(send).json()
+            found: Mapping[str, Any] = self._send_with_retries(send).json()
             return found
 
     @contextmanager
-    def _body(self, channel: str, data: Any) -> Iterator[tuple[Any, str]]:
+    def _open_request_body(self, channel: str, data: Any) -> Iterator[tuple[Any, str]]:
         """What is sent, and what it is."""
-        if isinstance(data, str | Path) and Path(data).suffix in _AS_THEY_ARE and Path(data).is_file():
+        if isinstance(data, str | Path) and Path(data).suffix in _MEDIA_TYPE_BY_SUFFIX and Path(data).is_file():
             with Path(data).open("rb") as file:
-                yield file, _AS_THEY_ARE[Path(data).suffix]
+                yield file, _MEDIA_TYPE_BY_SUFFIX[Path(data).suffix]
             return
         try:
-            schema = self._schema(channel) if _is_text(data) else None
+            schema = self._fetch_schema(channel) if _needs_channel_schema(data) else None
         except (NotAllowed, ChannelNotFound):  # the service may know what we are not told, or find it in its project
             if not isinstance(data, str | Path):
-                yield io.BytesIO("".join(map(_line, data)).encode()), LINES
+                yield io.BytesIO("".join(map(_json_line, data)).encode()), LINES
                 return
             schema = None
-        table = take(data, schema)
+        table = convert_insert_data(data, schema)
         with tempfile.TemporaryFile() as file:
             with pa.ipc.new_stream(file, table.schema) as writer:
                 writer.write_table(table)
             yield file, ARROW
 
-    def _schema(self, channel: str) -> Schema | None:
+    def _fetch_schema(self, channel: str) -> Schema | None:
         """What rows and lines are parsed by. Raises NotAllowed: who may only write is told no columns."""
-        return schema_of(SchemaShape.model_validate(self._get(f"{_path(channel)}/schema")).columns)
+        return schema_of_columns(SchemaShape.model_validate(self._get(f"{_channel_path(channel)}/schema")).columns)
 
-    def _asked(self, send: Any, again: bool = True) -> httpx.Response:
+    def _send_with_retries(self, send_request: Any, is_repeatable: bool = True) -> httpx.Response:
         """The answer. What did not come through is tried again, after ever longer pauses."""
-        through = False
-        for attempt in range(1, TRIES + 1):
+        reached_service = False
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                response: httpx.Response = send()
+                response: httpx.Response = send_request()
             except httpx.TransportError as error:
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                through = through or not unsent
-                if attempt == TRIES or is_distrusted(error) or not (again or unsent):
-                    raise unreachable(self.url, error, not through) from error
+                reached_service = reached_service or not unsent
+                if attempt == MAX_ATTEMPTS or is_untrusted_certificate(error) or not (is_repeatable or unsent):
+                    raise unreachable_error(self.url, error, not reached_service) from error
             else:
-                through = True
+                reached_service = True
                 # Of what may not be done twice, only what was turned away at the door is sent again.
-                if attempt == TRIES or response.status_code not in (_AGAIN if again else (429,)):
-                    return good(response)
+                if attempt == MAX_ATTEMPTS or response.status_code not in (
+                    _RETRYABLE_STATUSES if is_repeatable else (429,)
+                ):
+                    return check_response(response)
             time.sleep(min(0.1 * 2**attempt, 3.0) * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _streamed(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
+    def _stream_rows(self, path: str, body: Mapping[str, Any]) -> Iterator[pa.RecordBatchReader]:
         """Rows, as they come. Raises ServiceUnavailable where they end too early."""
 
-        def sent() -> httpx.Response:
+        def send_request() -> httpx.Response:
             response = self._http.send(self._http.build_request("POST", path, json=body), stream=True)
             if response.status_code != 200:
                 response.read()
             return response
 
         try:
-            with contextlib.closing(self._asked(sent)) as response:
-                source = Source(response.iter_bytes())
+            with contextlib.closing(self._send_with_retries(send_request)) as response:
+                source = ByteStreamFile(response.iter_bytes())
                 try:
                     with pa.ipc.open_stream(pa.PythonFile(source, mode="r")) as reader:
                         yield reader
-                        source.see_its_end()
+                        source.check_complete()
                 except (pa.ArrowException, OSError) as error:
-                    if source.is_cut_off:
-                        raise cut_off() from error
+                    if source.is_truncated:
+                        raise truncated_stream_error() from error
                     raise
         except httpx.TransportError as error:
-            raise unreachable(self.url, error) from error
+            raise unreachable_error(self.url, error) from error
 
 
-def _path(channel: Channel | str) -> str:
+def _channel_path(channel: Channel | str) -> str:
     name = channel.name if isinstance(channel, Channel) else channel
     return f"/v1/channels/{quote(name, safe='')}"
 
 
-def _named(partition: str | Mapping[str, object] | None) -> str | None:
+def _partition_as_text(partition: str | Mapping[str, object] | None) -> str | None:
     if partition is None or isinstance(partition, str):
         return partition
-    return "/".join(f"{c}={value_as_text(None if v is None else str(v))}" for c, v in partition.items())
+    return "/".join(f"{c}={value_to_text(None if v is None else str(v))}" for c, v in partition.items())
 
 
-def _is_text(data: Any) -> bool:
+def _needs_channel_schema(data: Any) -> bool:
     """Whether types are told by the channel alone."""
     return isinstance(data, str | Path) or (isinstance(data, Sequence) and not isinstance(data, pa.Table))
 
 
-def _plain(keys: pa.Table) -> list[dict[str, Any]]:
+def _keys_as_json(keys: pa.Table) -> list[dict[str, Any]]:
     """Keys as JSON has them: the service gives them the channel's types."""
 
     def plain(value: Any) -> Any:
@@ -379,7 +386,7 @@ def _plain(keys: pa.Table) -> list[dict[str, Any]]:
     return [{column: plain(value) for column, value in row.items()} for row in keys.to_pylist()]
 
 
-def _line(row: Any) -> str:
+def _json_line(row: Any) -> str:
     """A row as JSON has it: what that does not know is said in words, which the service parses by the channel's
     schema."""
     return json.dumps(row, default=str) + "\n"

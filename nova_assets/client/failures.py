@@ -5,10 +5,10 @@ from __future__ import annotations
 import httpx
 
 from nova_assets.errors import NovaError, ServiceUnavailable
-from nova_assets.service.http.problems import error_of
+from nova_assets.service.http.problems import error_from_problem
 
 
-def good(response: httpx.Response) -> httpx.Response:
+def check_response(response: httpx.Response) -> httpx.Response:
     """The answer; or the error that it tells of is raised."""
     if response.status_code == 200:
         return response
@@ -16,18 +16,18 @@ def good(response: httpx.Response) -> httpx.Response:
         body = response.json()
     except ValueError:
         body = {"detail": f"the service answered with status {response.status_code}", "status": response.status_code}
-    raise error_of(body if isinstance(body, dict) else {"detail": str(body)})
+    raise error_from_problem(body if isinstance(body, dict) else {"detail": str(body)})
 
 
-def unreachable(url: str, error: Exception, unsent: bool = False) -> NovaError:
+def unreachable_error(url: str, error: Exception, request_unsent: bool = False) -> NovaError:
     """The error that tells of no answer.
 
     Args:
-        unsent: nothing of the request has ever come through: so nothing can have come about.
+        request_unsent: nothing of the request has ever come through: so nothing can have come about.
     """
-    facts = {"unsent": True} if unsent else {}
+    facts = {"unsent": True} if request_unsent else {}
     found = f"{type(error).__name__}: {error}".strip(": ")
-    if is_distrusted(error):
+    if is_untrusted_certificate(error):
         return ServiceUnavailable(
             f"the certificate of the service {url} is not trusted",
             found=found,
@@ -39,6 +39,6 @@ def unreachable(url: str, error: Exception, unsent: bool = False) -> NovaError:
     return ServiceUnavailable(what, found=found, next=f"see that it runs: nova serve{tls}", **facts)
 
 
-def is_distrusted(error: Exception) -> bool:
+def is_untrusted_certificate(error: Exception) -> bool:
     """Whether nobody vouches for who answered."""
     return isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in str(error)

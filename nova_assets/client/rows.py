@@ -15,7 +15,7 @@ from nova_assets.errors import ServiceUnavailable
 if TYPE_CHECKING:
     import pandas as pd
 
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_ARROW_END_MARKER = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """With this an Arrow stream ends; one that ends without was cut off."""
 
 
@@ -27,7 +27,7 @@ class RemoteSelection:
     """What ``Connection.read`` selected; nothing is asked until it is turned into a frame."""
 
     def __init__(self, streamed: Streamed, path: str, body: Mapping[str, Any]) -> None:
-        self._streamed = streamed
+        self._open_stream = streamed
         self._path = path
         self._body = body
 
@@ -43,7 +43,7 @@ class RemoteSelection:
 
         What ends before the block does was all of it; otherwise ServiceUnavailable is raised.
         """
-        with self._streamed(self._path, self._body) as reader:
+        with self._open_stream(self._path, self._body) as reader:
             yield reader
 
     def to_arrow(self) -> pa.Table:
@@ -57,20 +57,20 @@ class RemoteSelection:
         return frame
 
 
-class Source(io.RawIOBase):
+class ByteStreamFile(io.RawIOBase):
     """Bytes that come, as a file."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
-        self._rest = b""
-        self._last = b""
+        self._unread_bytes = b""
+        self._last_bytes = b""
         self._ended = False
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        parts, length = [self._rest], len(self._rest)
+        parts, length = [self._unread_bytes], len(self._unread_bytes)
         while size < 0 or length < size:
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -78,23 +78,23 @@ class Source(io.RawIOBase):
                 break
             parts.append(chunk)
             length += len(chunk)
-            self._last = (self._last + chunk)[-len(_END) :]
+            self._last_bytes = (self._last_bytes + chunk)[-len(_ARROW_END_MARKER) :]
         joined = b"".join(parts)
-        found, self._rest = (joined, b"") if size < 0 else (joined[:size], joined[size:])
+        found, self._unread_bytes = (joined, b"") if size < 0 else (joined[:size], joined[size:])
         return found
 
     @property
-    def is_cut_off(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether nothing more comes, and what has come is not all."""
-        return self._ended and self._last != _END
+        return self._ended and self._last_bytes != _ARROW_END_MARKER
 
-    def see_its_end(self) -> None:
+    def check_complete(self) -> None:
         """Raises ServiceUnavailable where the stream was cut off. One that is not read to its end is of no interest."""
-        if self._rest == b"" and next(self._chunks, None) is None:
+        if self._unread_bytes == b"" and next(self._chunks, None) is None:
             self._ended = True
-        if self.is_cut_off:
-            raise cut_off()
+        if self.is_truncated:
+            raise truncated_stream_error()
 
 
-def cut_off() -> ServiceUnavailable:
+def truncated_stream_error() -> ServiceUnavailable:
     return ServiceUnavailable("the rows ended too early", next="read them again: they are not all there")

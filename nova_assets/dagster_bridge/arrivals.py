@@ -23,28 +23,28 @@ from dagster import (
     op,
 )
 
-from nova_assets.dagster_bridge.maintenance_runs import is_busy, saying
-from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
+from nova_assets.dagster_bridge.maintenance_runs import is_job_busy_or_paused, log_periodically
+from nova_assets.dagster_bridge.resources import RESOURCE_KEY, NovaResource
 from nova_assets.errors import NovaError
 from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
-from nova_assets.model.quarantine import quarantine_of
+from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.sources.inbox import Inbox
 from nova_assets.sources.open_inbox import open_inbox
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.receiving")
 
-JOB = "nova_receive"
-INTERVAL = 10  # seconds
-AFTER_FAILURE = 60  # seconds
+JOB_NAME = "nova_receive"
+SENSOR_INTERVAL = 10  # seconds
+PAUSE_AFTER_FAILURE = 60  # seconds
 LOOK_EVERY = 600.0  # seconds
 
-_NOTED = 10_000
+_MAX_NOTICES_PER_TICK = 10_000
 """So many files are noted by one tick."""
 
 
-def receiving_job() -> JobDefinition:
+def build_receive_job() -> JobDefinition:
     """The job ``nova_receive``: takes the files that have arrived, for the channels that its configuration names, or
     for all that have a source; and seals what is complete."""
     config = {
@@ -52,15 +52,15 @@ def receiving_job() -> JobDefinition:
         "look": Field(bool, default_value=True, description="Also for files that were never announced."),
     }
 
-    @op(name="receive", config_schema=config, required_resource_keys={RESOURCE})
+    @op(name="receive", config_schema=config, required_resource_keys={RESOURCE_KEY})
     def receive(context: OpExecutionContext) -> Output[dict[str, Any]]:
         store: Store = context.resources.nova.store()
         done: dict[str, Any] = {}
         failed: dict[str, NovaError] = {}
-        for name in context.op_config["channels"] or [c.name for c in looked_after(store)]:
+        for name in context.op_config["channels"] or [c.name for c in channels_to_receive_or_seal(store)]:
             try:
-                with saying(context.log.info, f"{name} is still being received"):
-                    done[name] = _receive(context, store, store.project.channel(name))
+                with log_periodically(context.log.info, f"{name} is still being received"):
+                    done[name] = _receive_and_seal(context, store, store.project.channel(name))
             except NovaError as error:  # one source that does not answer keeps no other waiting
                 context.log.error(f"{name}: {error}")
                 failed[name] = error
@@ -68,120 +68,125 @@ def receiving_job() -> JobDefinition:
             raise Failure("\n".join(f"{name}: {error}" for name, error in failed.items()), allow_retries=False)
         return Output(done, metadata={name: MetadataValue.json(counts) for name, counts in done.items()})
 
-    @job(name=JOB, description="Takes files that have arrived. Requested by the sensor nova_receive_sensor.")
+    @job(name=JOB_NAME, description="Takes files that have arrived. Requested by the sensor nova_receive_sensor.")
     def nova_receive() -> None:
         receive()
 
     return nova_receive
 
 
-def _receive(context: OpExecutionContext, store: Store, channel: Channel) -> dict[str, Any]:
+def _receive_and_seal(context: OpExecutionContext, store: Store, channel: Channel) -> dict[str, Any]:
     """Receive what has arrived for a channel, and seal what is complete then."""
-    done: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if channel.source is not None:
-        found = store.receive(channel.name, look=context.op_config["look"])
-        done |= {
-            "files": found.files,
-            "rows": found.rows,
-            "bad": found.bad,
-            "why": dict(found.why),
-            "waiting": found.waiting,
+        received = store.receive(channel.name, look=context.op_config["look"])
+        result |= {
+            "files": received.files,
+            "rows": received.rows,
+            "bad": received.bad,
+            "why": dict(received.why),
+            "waiting": received.waiting,
         }
-        context.log.info(f"{channel.name}: {found.rows} rows of {found.files} files; {found.bad} set aside")
-        for reason, count in found.why.items():
+        context.log.info(f"{channel.name}: {received.rows} rows of {received.files} files; {received.bad} set aside")
+        for reason, count in received.why.items():
             context.log.warning(f"{channel.name}: {count} set aside, such as: {reason}")
     if channel.seal is not None:
-        done["sealed"] = [s.group for s in store.seal(channel.name)]
-        for group in done["sealed"]:
+        result["sealed"] = [s.group for s in store.seal(channel.name)]
+        for group in result["sealed"]:
             context.log.info(f"{channel.name}: {channel.seal.by}={group} is sealed")
-    return done
+    return result
 
 
-def receiving_sensor(nova: NovaResource, receives: JobDefinition) -> SensorDefinition:
+def build_receive_sensor(nova: NovaResource, receive_job: JobDefinition) -> SensorDefinition:
     """The sensor ``nova_receive_sensor``: watches folders and queues, and now and then has all looked through."""
-    inboxes = Inboxes()
+    inboxes = WatchedInboxes()
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
-        return due(nova.store(), inboxes, is_busy(context, JOB, AFTER_FAILURE))
+        return request_receive_runs(
+            nova.store(), inboxes, is_job_busy_or_paused(context, JOB_NAME, PAUSE_AFTER_FAILURE)
+        )
 
     return SensorDefinition(
-        name=f"{JOB}_sensor",
-        job=receives,
+        name=f"{JOB_NAME}_sensor",
+        job=receive_job,
         evaluation_fn=on_tick,
-        minimum_interval_seconds=INTERVAL,
+        minimum_interval_seconds=SENSOR_INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
         description="Has files received that have arrived for channels with a source.",
     )
 
 
-class Inboxes:
+class WatchedInboxes:
     """The inboxes of this process: a folder is watched for as long as it lives."""
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[Any, Inbox]] = {}
+        self._inbox_by_channel: dict[str, tuple[Any, Inbox]] = {}
         self._lock = Lock()
 
-    def of(self, store: Store, channel: Channel) -> Inbox:
+    def get_inbox(self, store: Store, channel: Channel) -> Inbox:
         """The inbox of a channel's source. Raises SourceUnavailable."""
         assert channel.source is not None
         with self._lock:
-            source, inbox = self._open.get(channel.name, (None, None))
+            source, inbox = self._inbox_by_channel.get(channel.name, (None, None))
             if inbox is None or source != channel.source:
                 if inbox is not None:
                     inbox.close()
                 inbox = open_inbox(channel.source, store.settings.root, watch=True)
-                self._open[channel.name] = (channel.source, inbox)
+                self._inbox_by_channel[channel.name] = (channel.source, inbox)
             return inbox
 
 
-def due(store: Store, inboxes: Inboxes, busy: bool) -> SensorResult:
+def request_receive_runs(store: Store, watched_inboxes: WatchedInboxes, is_run_active: bool) -> SensorResult:
     """One tick.
 
     Args:
-        busy: a run is under way; what comes meanwhile is seen by the next tick.
+        is_run_active: a run is under way; what comes meanwhile is seen by the next tick.
     """
-    if busy:
+    if is_run_active:
         return SensorResult(skip_reason="a run is under way, or failed a moment ago")
-    to_look, waiting, said = [], [], []
-    for channel in looked_after(store):
+    channels_to_list, channels_with_arrivals, errors = [], [], []
+    for channel in channels_to_receive_or_seal(store):
         try:
-            complete, unlooked = _sealable(store, channel)
-            if channel.source is not None and (unlooked or _is_long_ago(store, channel)):
-                to_look.append(channel.name)
-            elif complete or (channel.source is not None and _has_news(store, channel, inboxes.of(store, channel))):
-                waiting.append(channel.name)
+            has_sealable, needs_listing = _can_seal_or_needs_listing(store, channel)
+            if channel.source is not None and (needs_listing or _is_full_listing_due(store, channel)):
+                channels_to_list.append(channel.name)
+            elif has_sealable or (
+                channel.source is not None
+                and _has_waiting_arrivals(store, channel, watched_inboxes.get_inbox(store, channel))
+            ):
+                channels_with_arrivals.append(channel.name)
         except Exception as error:  # one that cannot be looked after keeps no other waiting
             log.error("%s: %s", channel.name, error)
-            said.append(f"{channel.name}: {error}")
+            errors.append(f"{channel.name}: {error}")
     requests = [
         RunRequest(run_config={"ops": {"receive": {"config": {"channels": names, "look": look}}}})
-        for names, look in ((to_look, True), (waiting, False))
+        for names, look in ((channels_to_list, True), (channels_with_arrivals, False))
         if names
     ]
-    nothing = None if requests else "\n".join(said) or "nothing has arrived, and nothing is to be sealed"
-    return SensorResult(run_requests=requests[:1], skip_reason=nothing)
+    skip_reason = None if requests else "\n".join(errors) or "nothing has arrived, and nothing is to be sealed"
+    return SensorResult(run_requests=requests[:1], skip_reason=skip_reason)
 
 
-def _is_long_ago(store: Store, channel: Channel) -> bool:
+def _is_full_listing_due(store: Store, channel: Channel) -> bool:
     """Whether all is to be looked through again for what was never announced."""
     assert channel.source is not None
-    store.register([channel, quarantine_of(channel)])
-    looked = store.catalog.channel(channel.name).looked
-    return looked is None or store.catalog.now() - looked > timedelta(seconds=LOOK_EVERY)
+    store.register([channel, quarantine_channel(channel)])
+    last_listing = store.catalog.channel(channel.name).looked
+    return last_listing is None or store.catalog.now() - last_listing > timedelta(seconds=LOOK_EVERY)
 
 
-def _sealable(store: Store, channel: Channel) -> tuple[bool, bool]:
+def _can_seal_or_needs_listing(store: Store, channel: Channel) -> tuple[bool, bool]:
     """Whether something can be sealed, and whether only a look for what was never announced is missing for that."""
     if channel.seal is None:
         return False, False
-    due, still = store.sealable(channel.name)
-    return bool(due), any(o.unlooked for o in still)
+    due_groups, open_groups = store.sealable(channel.name)
+    return bool(due_groups), any(o.unlooked for o in open_groups)
 
 
-def _has_news(store: Store, channel: Channel, inbox: Inbox) -> bool:
+def _has_waiting_arrivals(store: Store, channel: Channel, inbox: Inbox) -> bool:
     """Whether there is something to receive. What only this process is told of is made known to the run that will."""
     if inbox.is_local:
-        notices = inbox.poll(_NOTED)
+        notices = inbox.poll(_MAX_NOTICES_PER_TICK)
         store.catalog.announce(channel.name, [a for n in notices for a in n.arrivals])
         inbox.acknowledge(notices)
     elif inbox.has_news():
@@ -189,6 +194,6 @@ def _has_news(store: Store, channel: Channel, inbox: Inbox) -> bool:
     return store.catalog.arrival_counts(channel.name).waiting > 0
 
 
-def looked_after(store: Store) -> list[Channel]:
+def channels_to_receive_or_seal(store: Store) -> list[Channel]:
     """The channels of the project that have a source, or a seal."""
     return [c for c in store.project.channels if c.source is not None or c.seal is not None]

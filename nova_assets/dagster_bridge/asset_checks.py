@@ -10,14 +10,14 @@ from typing import Any
 
 from dagster import AssetCheckEvaluation, AssetCheckResult, AssetCheckSeverity, AssetCheckSpec, AssetKey
 
-from nova_assets.dagster_bridge.partitions import partitions_def
+from nova_assets.dagster_bridge.partitions import build_partitions_definition
 from nova_assets.errors import DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import CheckReport
-from nova_assets.model.function_parameters import twice
+from nova_assets.model.function_parameters import find_duplicates
 
 
-def check_specs(binding: Binding) -> list[AssetCheckSpec]:
+def build_asset_check_specs(binding: Binding) -> list[AssetCheckSpec]:
     """What Dagster is told of a binding's checks.
 
     Raises:
@@ -29,29 +29,29 @@ def check_specs(binding: Binding) -> list[AssetCheckSpec]:
             asset=AssetKey(binding.channels[c.port].name),
             description=c.description,
             blocking=c.blocking,
-            partitions_def=partitions_def(binding.dimensions),
+            partitions_def=build_partitions_definition(binding.dimensions),
         )
         for c in binding.checks
     ]
-    same = twice(s.get_python_identifier() for s in specs)
-    if same:
+    duplicate_names = find_duplicates(s.get_python_identifier() for s in specs)
+    if duplicate_names:
         raise DefinitionError(
-            f"binding {binding.name!r}: Dagster calls two checks {same[0]!r}", next="rename one of them"
+            f"binding {binding.name!r}: Dagster calls two checks {duplicate_names[0]!r}", next="rename one of them"
         )
     return specs
 
 
-def result_of(report: CheckReport) -> AssetCheckResult:
+def to_check_result(report: CheckReport) -> AssetCheckResult:
     """What a check found, as an output of its step."""
-    return AssetCheckResult(**_facts(report))
+    return AssetCheckResult(**_check_event_fields(report))
 
 
-def evaluation_of(report: CheckReport) -> AssetCheckEvaluation:
+def to_check_evaluation(report: CheckReport) -> AssetCheckEvaluation:
     """The same as an event of its own, of a step that has no such output."""
-    return AssetCheckEvaluation(**{**_facts(report), "blocking": report.blocking})
+    return AssetCheckEvaluation(**{**_check_event_fields(report), "blocking": report.blocking})
 
 
-def _facts(report: CheckReport) -> dict[str, Any]:
+def _check_event_fields(report: CheckReport) -> dict[str, Any]:
     found = {} if report.found is None else {"found": report.found}
     return {
         "asset_key": AssetKey(report.channel),

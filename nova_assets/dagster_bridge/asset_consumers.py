@@ -22,203 +22,223 @@ from dagster import (
     OpDefinition,
 )
 
-from nova_assets.dagster_bridge.partitions import dimensions_shown, partition_of
-from nova_assets.dagster_bridge.run_liveness import instance_of, is_gone, is_under_way, owner_of
+from nova_assets.dagster_bridge.partitions import dimensions_in_dagster, parse_dagster_key
+from nova_assets.dagster_bridge.run_liveness import (
+    execution_owner_of_run,
+    instance_of_owner,
+    is_dagster_owner_dead,
+    is_ephemeral_run_active,
+)
 from nova_assets.errors import ChannelNotFound, CommitConflict, DefinitionError, NotSupported
-from nova_assets.execution.lease import keep_alive
+from nova_assets.execution.lease import keep_lease_alive
 from nova_assets.model.commit import CommitRequest, MoveCursor
-from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.modes_view import View
 from nova_assets.model.partitions import WHOLE
 from nova_assets.store.store import Store
 
-MODE = "nova/mode"
+MODE_METADATA_KEY = "nova/mode"
 """The metadata of an input that says how its channel is read."""
 
-MODES = ("all", "new", "old", "changes")
+READ_MODES = ("all", "new", "old", "changes")
 
-_PREFIX = "asset:"
-_LEASE = 30 * 24 * 3600.0  # it is evidence that ends it, not time
+_CONSUMER_PREFIX = "asset:"
+_LEASE_SECONDS = 30 * 24 * 3600.0  # it is evidence that ends it, not time
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class AssetConsumer:
     """A user's asset, as it reads.
 
     Args:
         name: ``asset:<key>``, with all keys of a multi-asset.
         partition: of the asset.
-        modes: channel -> mode, for all of its inputs that are channels.
-        scopes: channel -> the partitions of it that are read, where that is not all.
+        mode_by_channel: channel -> mode, for all of its inputs that are channels.
+        scope_by_channel: channel -> the partitions of it that are read, where that is not all.
     """
 
     name: str
     partition: str
-    modes: Mapping[str, str]
-    scopes: Mapping[str, str] = field(default_factory=dict)
+    mode_by_channel: Mapping[str, str]
+    scope_by_channel: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def cursors(self) -> tuple[str, ...]:
-        return tuple(c for c, mode in self.modes.items() if mode != "all")
+    def channels_with_cursor(self) -> tuple[str, ...]:
+        return tuple(c for c, mode in self.mode_by_channel.items() if mode != "all")
 
 
-def mode_of(name: str, metadata: Mapping[str, object] | None, wanted: object) -> str:
+def input_mode(input_name: str, metadata: Mapping[str, object] | None, annotation: object) -> str:
     """The mode that an input's metadata asks for; an input annotated as a ``View`` has all of them.
 
     Raises:
         DefinitionError: there is no such mode.
     """
-    mode = (metadata or {}).get(MODE, "all" if wanted is not View else "changes")
+    mode = (metadata or {}).get(MODE_METADATA_KEY, "all" if annotation is not View else "changes")
     mode = getattr(mode, "value", mode)
-    if mode not in MODES:
+    if mode not in READ_MODES:
         raise DefinitionError(
-            f"input {name!r} has an unknown mode", found=mode, expected=", ".join(MODES), next=f'{{"{MODE}": "new"}}'
+            f"input {input_name!r} has an unknown mode",
+            found=mode,
+            expected=", ".join(READ_MODES),
+            next=f'{{"{MODE_METADATA_KEY}": "new"}}',
         )
-    return "changes" if wanted is View else str(mode)
+    return "changes" if annotation is View else str(mode)
 
 
-def channel_of(key: AssetKey) -> str:
-    return key.path[-1]
+def channel_of_asset(asset_key: AssetKey) -> str:
+    return asset_key.path[-1]
 
 
-def consumer_of(context: InputContext, store: Store) -> Consumer:
+def build_consumer(context: InputContext, store: Store) -> AssetConsumer:
     """The asset that is about to read, with all its inputs."""
     step = context.step_context
     asset = step.assets_def
     if asset is None:
         raise NotSupported(
-            f"step {step.step.key!r} reads channel {channel_of(context.asset_key)!r}, but makes no asset",
+            f"step {step.step.key!r} reads channel {channel_of_asset(context.asset_key)!r}, but makes no asset",
             expected="an asset: its key is the name under which a cursor is kept",
             next='read it with mode "all", or in an @dg.asset',
         )
-    wanted = context.dagster_type.typing_type
-    modes = {channel_of(context.asset_key): mode_of(context.name, context.definition_metadata, wanted)}
-    inputs = {channel_of(context.asset_key): context.name}
+    annotation = context.dagster_type.typing_type
+    modes = {channel_of_asset(context.asset_key): input_mode(context.name, context.definition_metadata, annotation)}
+    input_name_by_channel = {channel_of_asset(context.asset_key): context.name}
     if isinstance(asset.node_def, OpDefinition):  # a graph's inputs say nothing about the modes of its steps
         for name, key in asset.keys_by_input_name.items():
-            given = asset.node_def.input_def_named(name)
-            if not given.dagster_type.is_nothing and _is_channel(store, channel_of(key)):
-                modes[channel_of(key)] = mode_of(name, given.metadata, given.dagster_type.typing_type)
-                inputs[channel_of(key)] = name
+            input_definition = asset.node_def.input_def_named(name)
+            if not input_definition.dagster_type.is_nothing and _channel_exists(store, channel_of_asset(key)):
+                modes[channel_of_asset(key)] = input_mode(
+                    name, input_definition.metadata, input_definition.dagster_type.typing_type
+                )
+                input_name_by_channel[channel_of_asset(key)] = name
     keys = "+".join(sorted(k.to_user_string() for k in asset.keys))
-    scopes = {channel: scope_of_input(context, store, channel, name) for channel, name in inputs.items()}
-    return Consumer(_PREFIX + keys, step.partition_key if step.has_partition_key else WHOLE, modes, scopes)
+    scopes = {
+        channel: input_partition_scope(context, store, channel, name) for channel, name in input_name_by_channel.items()
+    }
+    return AssetConsumer(
+        _CONSUMER_PREFIX + keys, step.partition_key if step.has_partition_key else WHOLE, modes, scopes
+    )
 
 
-def scope_of_input(context: InputContext, store: Store, channel: str, name: str) -> str:
+def input_partition_scope(context: InputContext, store: Store, channel: str, input_name: str) -> str:
     """The partitions of a channel that an input is about: one, or all of them.
 
     Raises:
         NotSupported: several, and not all.
     """
     step = context.step_context
-    if not step.has_partition_key or not step.has_asset_partitions_for_input(name):
+    if not step.has_partition_key or not step.has_asset_partitions_for_input(input_name):
         return WHOLE
-    keys = list(step.asset_partitions_subset_for_input(name).get_partition_keys())
+    keys = list(step.asset_partitions_subset_for_input(input_name).get_partition_keys())
     if len(keys) == 1:
-        dimensions = dimensions_shown(store.project, store.catalog.channel(channel).channel)
-        return partition_of(dimensions, keys[0])
+        dimensions = dimensions_in_dagster(store.project, store.catalog.channel(channel).channel)
+        return parse_dagster_key(dimensions, keys[0])
     asset = step.assets_def
     if asset is not None and isinstance(asset.get_partition_mapping(AssetKey(channel)), AllPartitionMapping):
         return WHOLE
     raise NotSupported(
-        f"input {name!r} is mapped to {len(keys)} partitions of channel {channel!r}",
+        f"input {input_name!r} is mapped to {len(keys)} partitions of channel {channel!r}",
         found=", ".join(keys[:3]) + (" ..." if len(keys) > 3 else ""),
         expected="one partition, or all of them: an input has one cursor for each channel",
         next="partition the asset as the channel is, or map it with dg.AllPartitionMapping()",
     )
 
 
-def pinned(store: Store, consumer: Consumer, run_id: str, instance: DagsterInstance) -> Execution:
+def pin_consumer_inputs(store: Store, consumer: AssetConsumer, run_id: str, instance: DagsterInstance) -> Execution:
     """What the consumer reads in this run, the same for all its inputs and retries.
 
     Raises:
         ExecutionInProgress: another run of the asset is under way.
     """
-    dead = set()
+    dead_owners = set()
     for earlier in store.catalog.executions(consumer.name):
         if earlier.state != "running" or earlier.partition != consumer.partition:
             continue
         if earlier.run_id == run_id:
             return earlier
-        if not settle(store, earlier, instance_of(earlier.owner, instance)) and is_gone(earlier.owner, instance):
-            dead.add(earlier.owner)
-    lease = store.settings.lease if instance.is_ephemeral else _LEASE
+        if not commit_cursors_if_succeeded(
+            store, earlier, instance_of_owner(earlier.owner, instance)
+        ) and is_dagster_owner_dead(earlier.owner, instance):
+            dead_owners.add(earlier.owner)
+    lease = store.settings.lease if instance.is_ephemeral else _LEASE_SECONDS
     execution = store.catalog.begin(
-        Begin(
+        BeginRequest(
             uuid.uuid4().hex,
             binding=consumer.name,
-            heads=tuple(consumer.modes),
-            cursors=consumer.cursors,
+            pinned_channels=tuple(consumer.mode_by_channel),
+            cursor_channels=consumer.channels_with_cursor,
             partition=consumer.partition,
-            owner=owner_of(run_id, instance),
+            owner=execution_owner_of_run(run_id, instance),
             lease=lease,
             run_id=run_id,
-            dead=frozenset(dead),
-            scopes=consumer.scopes,
+            dead=frozenset(dead_owners),
+            scope_by_channel=consumer.scope_by_channel,
             purpose="read",
         )
     )
     if instance.is_ephemeral:  # its evidence ends with this process, and so does the lease
-        keep_alive(store.catalog, execution, lease, lambda: is_under_way(run_id))
+        keep_lease_alive(store.catalog, execution, lease, lambda: is_ephemeral_run_active(run_id))
     return execution
 
 
-def settle(store: Store, execution: Execution, instance: DagsterInstance) -> bool:
+def commit_cursors_if_succeeded(store: Store, reader_execution: Execution, instance: DagsterInstance) -> bool:
     """Move the consumer's cursors if its step has succeeded in the run that pinned them. Says whether it has."""
-    if not _has_succeeded(execution, instance):
+    if not _has_materialized_asset(reader_execution, instance):
         return False
-    name, partition = execution.binding or "", execution.partition
-    pins = [p for p in execution.pins.values() if p.cursor is not None]
+    name, partition = reader_execution.binding or "", reader_execution.partition
+    pins = [p for p in reader_execution.pins.values() if p.cursor is not None]
     request = CommitRequest(
         id=uuid.uuid4().hex,
-        execution_id=execution.id,
-        epoch=execution.epoch,
+        execution_id=reader_execution.id,
+        epoch=reader_execution.epoch,
         binding=name,
         publish=(),
         cursors=tuple(
             MoveCursor(name, p.channel, p.cursor or 0, p.head, partition=partition, channel_partition=p.partition)
             for p in pins
         ),
-        consumed={p.channel: (p.cursor, p.head) for p in execution.pins.values()},
+        consumed={p.channel: (p.cursor, p.head) for p in reader_execution.pins.values()},
     )
     with suppress(CommitConflict):  # another process has settled it
-        store.runtime.settled_commit(request)
+        store.runtime.commit_resolving_outcome(request)
     return True
 
 
-def is_consumer(binding: str | None) -> bool:
+def is_asset_consumer(execution_binding: str | None) -> bool:
     """Whether it is a user's asset that pins under this name, rather than a binding that is executed."""
-    return (binding or "").startswith(_PREFIX)
+    return (execution_binding or "").startswith(_CONSUMER_PREFIX)
 
 
-def settle_all(store: Store, instance: DagsterInstance) -> None:
+def commit_or_abort_consumers(store: Store, instance: DagsterInstance) -> None:
     """Settle every consumer whose run has ended; pins that came to nothing are let go."""
     for execution in store.catalog.executions():
-        consumes = is_consumer(execution.binding) and execution.state == "running"
-        if consumes and not settle(store, execution, instance) and is_gone(execution.owner, instance):
+        is_running_consumer = is_asset_consumer(execution.binding) and execution.state == "running"
+        if (
+            is_running_consumer
+            and not commit_cursors_if_succeeded(store, execution, instance)
+            and is_dagster_owner_dead(execution.owner, instance)
+        ):
             store.catalog.abort(execution.id, "its run ended and the asset was not materialized")
 
 
-def _has_succeeded(execution: Execution, instance: DagsterInstance) -> bool:
+def _has_materialized_asset(execution: Execution, instance: DagsterInstance) -> bool:
     """Evidence: a materialization of the asset in that run, by a step that succeeded."""
     if execution.run_id is None or not instance.has_run(execution.run_id):
         return False
     succeeded = {e.step_key for e in instance.all_logs(execution.run_id, of_type=DagsterEventType.STEP_SUCCESS)}
-    names = (execution.binding or "").removeprefix(_PREFIX).split("+")
-    return any(_made_by(instance, AssetKey.from_user_string(n), execution) in succeeded for n in names)
+    names = (execution.binding or "").removeprefix(_CONSUMER_PREFIX).split("+")
+    return any(_materializing_step_key(instance, AssetKey.from_user_string(n), execution) in succeeded for n in names)
 
 
-def _made_by(instance: DagsterInstance, key: AssetKey, execution: Execution) -> str | None:
+def _materializing_step_key(instance: DagsterInstance, asset_key: AssetKey, execution: Execution) -> str | None:
     """The step that materialized an asset in the run that pinned; an asset is materialized once in a run."""
-    records = AssetRecordsFilter(key, after_timestamp=execution.started_at.timestamp() - 3600)
+    records = AssetRecordsFilter(asset_key, after_timestamp=execution.started_at.timestamp() - 3600)
     for record in instance.fetch_materializations(records, limit=1000).records:
         if record.run_id == execution.run_id:
             return record.event_log_entry.step_key
     return ""
 
 
-def _is_channel(store: Store, name: str) -> bool:
+def _channel_exists(store: Store, name: str) -> bool:
     try:
         store.catalog.channel(name)
     except ChannelNotFound:

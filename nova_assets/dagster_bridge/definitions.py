@@ -16,17 +16,17 @@ from dagster import (
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from nova_assets.dagster_bridge.arrivals import receiving_job, receiving_sensor
-from nova_assets.dagster_bridge.assets import bound_asset, external_assets, sink_job
+from nova_assets.dagster_bridge.arrivals import build_receive_job, build_receive_sensor
+from nova_assets.dagster_bridge.assets import build_binding_asset, build_sink_job, external_asset_specs
 from nova_assets.dagster_bridge.io_manager import NovaIOManager
-from nova_assets.dagster_bridge.janitor import janitor
-from nova_assets.dagster_bridge.jobs import binding_job
-from nova_assets.dagster_bridge.maintenance import upkeep_job, upkeep_sensor
-from nova_assets.dagster_bridge.published_tables import tables_job, tables_sensor
-from nova_assets.dagster_bridge.publisher import publisher
-from nova_assets.dagster_bridge.resources import IO_MANAGER, RESOURCE, NovaResource, remember
-from nova_assets.dagster_bridge.scheduler import tick_job, tick_sensor
-from nova_assets.dagster_bridge.triggers import trigger_of
+from nova_assets.dagster_bridge.janitor import build_janitor_sensor
+from nova_assets.dagster_bridge.jobs import build_binding_job
+from nova_assets.dagster_bridge.maintenance import build_maintenance_job, build_maintenance_sensor
+from nova_assets.dagster_bridge.published_tables import build_publish_tables_job, build_publish_tables_sensor
+from nova_assets.dagster_bridge.publisher import build_publisher_sensor
+from nova_assets.dagster_bridge.resources import IO_MANAGER_KEY, RESOURCE_KEY, NovaResource, register_project
+from nova_assets.dagster_bridge.scheduler import build_tick_job, build_tick_sensor
+from nova_assets.dagster_bridge.triggers import build_trigger_sensor
 from nova_assets.model.binding import Binding
 from nova_assets.model.partitions import partition_values
 from nova_assets.model.project import Project
@@ -55,40 +55,50 @@ def build_definitions(
     nova = NovaResource(
         catalog=catalog,
         warehouse=warehouse,
-        project=remember(project),
+        project=register_project(project),
         spark=spark,
         spark_config=spark_config or {},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BetaWarning)  # parts of from_graph and of asset specs that we use knowingly
         warnings.simplefilter("ignore", PreviewWarning)
-        has_data = partial(_has_data, nova, project)
-        assets = [bound_asset(b, project, has_data) for b in project.bindings if b.writes]
-        jobs = {b.name: _job(b) for b in project.bindings}
-        compaction, receives, publishes = upkeep_job(), receiving_job(), tables_job()
-        fed = any(c.source is not None or c.seal is not None for c in project.channels)
-        shown = any(c.publish for c in project.channels)
-        looked_at = any(c.external for c in project.channels)
-        ticks = [tick_job()] if looked_at or any(b.is_scoped for b in project.bindings) else []
-        triggers = [trigger_of(b, jobs[b.name], nova) for b in project.bindings]
+        has_data = partial(_scope_has_data, nova, project)
+        assets = [build_binding_asset(b, project, has_data) for b in project.bindings if b.writes]
+        jobs = {b.name: _build_binding_job(b) for b in project.bindings}
+        compaction_job, receive_job, publish_job = (
+            build_maintenance_job(),
+            build_receive_job(),
+            build_publish_tables_job(),
+        )
+        has_receiving_channels = any(c.source is not None or c.seal is not None for c in project.channels)
+        has_published_channels = any(c.publish for c in project.channels)
+        has_external_channels = any(c.external for c in project.channels)
+        tick_jobs = [build_tick_job()] if has_external_channels or any(b.is_scoped for b in project.bindings) else []
+        trigger_sensors = [build_trigger_sensor(b, jobs[b.name], nova) for b in project.bindings]
         return Definitions(
-            assets=[*assets, *external_assets(project)],
-            jobs=[*jobs.values(), compaction, *([receives] if fed else []), *([publishes] if shown else []), *ticks],
-            sensors=[
-                *(t for t in triggers if t is not None),
-                publisher(nova),
-                janitor(nova),
-                upkeep_sensor(nova, compaction),
-                *([receiving_sensor(nova, receives)] if fed else []),
-                *([tables_sensor(nova, publishes)] if shown else []),
-                *(tick_sensor(nova, job) for job in ticks),
+            assets=[*assets, *external_asset_specs(project)],
+            jobs=[
+                *jobs.values(),
+                compaction_job,
+                *([receive_job] if has_receiving_channels else []),
+                *([publish_job] if has_published_channels else []),
+                *tick_jobs,
             ],
-            resources={RESOURCE: nova, IO_MANAGER: NovaIOManager(nova=nova)},
+            sensors=[
+                *(t for t in trigger_sensors if t is not None),
+                build_publisher_sensor(nova),
+                build_janitor_sensor(nova),
+                build_maintenance_sensor(nova, compaction_job),
+                *([build_receive_sensor(nova, receive_job)] if has_receiving_channels else []),
+                *([build_publish_tables_sensor(nova, publish_job)] if has_published_channels else []),
+                *(build_tick_sensor(nova, job) for job in tick_jobs),
+            ],
+            resources={RESOURCE_KEY: nova, IO_MANAGER_KEY: NovaIOManager(nova=nova)},
             executor=executor,
         )
 
 
-def _has_data(nova: NovaResource, project: Project, scope: str) -> bool:
+def _scope_has_data(nova: NovaResource, project: Project, scope: str) -> bool:
     """Whether some channel of the project has data in a partition, or in a scope of partitions."""
     catalog, columns = nova.store().catalog, set(partition_values(scope))
     heads = catalog.heads()
@@ -96,6 +106,6 @@ def _has_data(nova: NovaResource, project: Project, scope: str) -> bool:
     return any(catalog.partitions(channel, scope) for channel in channels)
 
 
-def _job(binding: Binding) -> JobDefinition | UnresolvedAssetJobDefinition:
+def _build_binding_job(binding: Binding) -> JobDefinition | UnresolvedAssetJobDefinition:
     """The job that runs a binding whole; it has the binding's name."""
-    return binding_job(binding) if binding.writes else sink_job(binding)
+    return build_binding_job(binding) if binding.writes else build_sink_job(binding)

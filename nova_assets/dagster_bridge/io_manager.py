@@ -12,14 +12,20 @@ from typing import Any
 
 from dagster import ConfigurableIOManager, InputContext, OutputContext
 
-from nova_assets.dagster_bridge.asset_consumers import channel_of, consumer_of, mode_of, pinned, scope_of_input
+from nova_assets.dagster_bridge.asset_consumers import (
+    build_consumer,
+    channel_of_asset,
+    input_mode,
+    input_partition_scope,
+    pin_consumer_inputs,
+)
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import DefinitionError, NotSupported
 from nova_assets.model.execution import Pin
 from nova_assets.model.modes_view import View
 from nova_assets.model.reads import Read
 from nova_assets.plan import modes
-from nova_assets.plan.run import oldest_needed
+from nova_assets.plan.run import oldest_snapshot_needed
 from nova_assets.store.store import Store
 
 
@@ -58,30 +64,38 @@ class NovaIOManager(ConfigurableIOManager):
             ExecutionInProgress: another run of the asset is reading.
         """
         store = self.nova.store()
-        channel = channel_of(context.asset_key)
-        mode = mode_of(context.name, context.definition_metadata, context.dagster_type.typing_type)
+        channel = channel_of_asset(context.asset_key)
+        mode = input_mode(context.name, context.definition_metadata, context.dagster_type.typing_type)
         head = store.catalog.channel(channel).head
         if mode != "all":
             store.catalog.channel(channel).channel.refuse_changes()
-        if mode == "all" and not self._pins_others(store, context):
-            scope = scope_of_input(context, store, channel, context.name)
-            return _shaped(store, _read(store, Pin(channel, head, partition=scope), "all"), context)
-        execution = pinned(store, consumer_of(context, store), context.step_context.run_id, context.instance)
+        if mode == "all" and not self._consumer_has_cursor(store, context):
+            scope = input_partition_scope(context, store, channel, context.name)
+            return _load_as_annotated_type(
+                store, _plan_read(store, Pin(channel, head, partition=scope), "all"), context
+            )
+        execution = pin_consumer_inputs(
+            store, build_consumer(context, store), context.step_context.run_id, context.instance
+        )
         pin = execution.pins.get(channel)
         if pin is None:
             raise NotSupported(
                 f"input {context.name!r} reads channel {channel!r}, which this run has not pinned with the others",
                 next="read several channels in one @dg.asset, or make each step of the graph an asset",
             )
-        return _view(store, pin) if mode == "changes" else _shaped(store, _read(store, pin, mode), context)
+        return (
+            _build_modes_view(store, pin)
+            if mode == "changes"
+            else _load_as_annotated_type(store, _plan_read(store, pin, mode), context)
+        )
 
-    def _pins_others(self, store: Store, context: InputContext) -> bool:
+    def _consumer_has_cursor(self, store: Store, context: InputContext) -> bool:
         """Whether the asset has a cursor for another input, so that all its inputs are read under one pin."""
-        return context.step_context.assets_def is not None and bool(consumer_of(context, store).cursors)
+        return context.step_context.assets_def is not None and bool(build_consumer(context, store).channels_with_cursor)
 
 
-def _read(store: Store, pin: Pin, mode: str) -> Read:
-    back_to = pin.head if mode == "all" else oldest_needed(pin)
+def _plan_read(store: Store, pin: Pin, mode: str) -> Read:
+    back_to = pin.head if mode == "all" else oldest_snapshot_needed(pin)
     history = store.catalog.history(pin.channel, pin.head, pin.partition, back_to=back_to)
     if mode == "all":
         return modes.snapshot(history, pin.head)
@@ -90,28 +104,28 @@ def _read(store: Store, pin: Pin, mode: str) -> Read:
     return modes.changes(history, pin.cursor or 0, pin.head, has_run=pin.has_run)
 
 
-def _view(store: Store, pin: Pin) -> View:
+def _build_modes_view(store: Store, pin: Pin) -> View:
     engine = store.engine
     return View(
-        all=lambda: engine.read(_read(store, pin, "all")),
-        new=lambda: engine.read(_read(store, pin, "new")),
-        old=lambda: engine.read(_read(store, pin, "old")),
+        all=lambda: engine.read(_plan_read(store, pin, "all")),
+        new=lambda: engine.read(_plan_read(store, pin, "new")),
+        old=lambda: engine.read(_plan_read(store, pin, "old")),
     )
 
 
-def _shaped(store: Store, read: Read, context: InputContext) -> Any:
+def _load_as_annotated_type(store: Store, read: Read, context: InputContext) -> Any:
     """The read as what the parameter is annotated with."""
-    wanted = context.dagster_type.typing_type
-    name = f"{getattr(wanted, '__module__', '')}.{getattr(wanted, '__qualname__', '')}"
+    annotation = context.dagster_type.typing_type
+    type_name = f"{getattr(annotation, '__module__', '')}.{getattr(annotation, '__qualname__', '')}"
     frame = store.engine.read(read)
-    if name.startswith("pyarrow.") and name.endswith(".Table"):
+    if type_name.startswith("pyarrow.") and type_name.endswith(".Table"):
         return store.engine.to_arrow(frame)
-    if name.startswith("pandas.") and name.endswith(".DataFrame"):
+    if type_name.startswith("pandas.") and type_name.endswith(".DataFrame"):
         return store.engine.to_arrow(frame).to_pandas()
-    if wanted is Any or not isinstance(wanted, type) or isinstance(frame, wanted):
+    if annotation is Any or not isinstance(annotation, type) or isinstance(frame, annotation):
         return frame
     raise DefinitionError(
         f"input {context.name!r} is annotated with something that a channel cannot be given as",
-        found=name,
+        found=type_name,
         expected="pyspark.sql.DataFrame, pyarrow.Table, pandas.DataFrame or nova.View",
     )

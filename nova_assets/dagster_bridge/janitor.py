@@ -28,10 +28,10 @@ from dagster import (
 from dagster._core.events.log import EventLogEntry
 from dagster._core.launcher.base import WorkerStatus
 
-from nova_assets.dagster_bridge.asset_consumers import is_consumer
-from nova_assets.dagster_bridge.maintenance import JOB as UPKEEP
+from nova_assets.dagster_bridge.asset_consumers import is_asset_consumer
+from nova_assets.dagster_bridge.maintenance import JOB_NAME as UPKEEP
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
-from nova_assets.dagster_bridge.publisher import location_of
+from nova_assets.dagster_bridge.publisher import code_location_of_sensor
 from nova_assets.dagster_bridge.resources import NovaResource
 from nova_assets.errors import ExecutionNotLive
 from nova_assets.masking import get_logger
@@ -41,26 +41,26 @@ from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.janitor")
 
-SILENT = timedelta(minutes=15)
+SILENCE_LIMIT = timedelta(minutes=15)
 """For how long a run may say nothing while no lease speaks for it: it waits for a machine, or tidies up at its end."""
 
-INTERVAL = 10  # seconds
+SENSOR_INTERVAL = 10  # seconds
 
-_LATEST = 5
+_RECENT_EVENT_LIMIT = 5
 """Events that are looked at: a word of the executor may follow that of a step."""
 
-Suspected = dict[str, tuple[str, str]]
+SuspectedRuns = dict[str, tuple[str, str]]
 """Run -> why, and since when, it is taken for lost."""
 
-_UNSTARTED = (
+_UNSTARTED_STATUSES = (
     DagsterRunStatus.NOT_STARTED,  # created, and nobody lived to launch it
     DagsterRunStatus.STARTING,
 )
-_STATUSES = [*_UNSTARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+_UNFINISHED_STATUSES = [*_UNSTARTED_STATUSES, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class SilenceTimeouts:
     """How long a run may say nothing before it is reported as lost.
 
     Args:
@@ -72,67 +72,67 @@ class Patience:
     confirmation: timedelta
 
 
-def janitor(nova: NovaResource) -> SensorDefinition:
+def build_janitor_sensor(nova: NovaResource) -> SensorDefinition:
     """The sensor ``nova_janitor``."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
-        suspected: Suspected = json.loads(context.cursor) if context.cursor else {}
-        lost, suspected = report_lost(nova.store(), context.instance, suspected, location_of(context))
+        suspected: SuspectedRuns = json.loads(context.cursor) if context.cursor else {}
+        lost, suspected = report_lost_runs(nova.store(), context.instance, suspected, code_location_of_sensor(context))
         said = "\n".join(lost) or "every run under way is alive"
         return SensorResult(skip_reason=said, cursor=json.dumps(suspected))
 
     return SensorDefinition(
         name="nova_janitor",
         evaluation_fn=on_tick,
-        minimum_interval_seconds=INTERVAL,
+        minimum_interval_seconds=SENSOR_INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
         description="Reports runs as failed whose process is gone, and frees what they held.",
     )
 
 
-def report_lost(
-    store: Store, instance: DagsterInstance, suspected: Suspected, location: str | None = None
-) -> tuple[list[str], Suspected]:
+def report_lost_runs(
+    store: Store, instance: DagsterInstance, suspected_before: SuspectedRuns, code_location: str | None = None
+) -> tuple[list[str], SuspectedRuns]:
     """Report lost runs of this project as failed, or canceled where that was asked for.
 
     A machine that slept, or a catalog that was away, makes all leases lapse at once, and their processes need a moment
     to renew them. So a run is only suspected at first, and reported when nothing has changed since (``Patience``).
 
     Args:
-        suspected: by the ticks before.
-        location: the code location that is looked after; another may have the same names, and another catalog.
+        suspected_before: by the ticks before.
+        code_location: the code location that is looked after; another may have the same names, and another catalog.
 
     Their executions are aborted, so that the next need not wait for a lease, and what they staged is swept later.
 
     Returns:
         What was done, for people; and who is suspected now.
     """
-    done: list[str] = []
-    still: Suspected = {}
+    reported: list[str] = []
+    still_suspected: SuspectedRuns = {}
     now = store.catalog.now()
-    for record in instance.get_run_records(RunsFilter(statuses=_STATUSES)):
+    for record in instance.get_run_records(RunsFilter(statuses=_UNFINISHED_STATUSES)):
         run = record.dagster_run
         origin = run.remote_job_origin
-        if location is not None and origin is not None and origin.location_name != location:
+        if code_location is not None and origin is not None and origin.location_name != code_location:
             continue
-        executions = [e for e in store.catalog.executions(run_id=run.run_id) if not is_consumer(e.binding)]
-        if not executions and not _is_ours(run, store.project):
+        executions = [e for e in store.catalog.executions(run_id=run.run_id) if not is_asset_consumer(e.binding)]
+        if not executions and not _is_run_of_project(run, store.project):
             continue
-        patience = _patience(store, instance, run, executions)
-        why = None if patience is None else _lost(store, instance, record, executions, patience.silence)
-        if patience is None or why is None:
+        timeouts = _silence_timeouts(store, instance, run, executions)
+        reason = None if timeouts is None else _lost_run_reason(store, instance, record, executions, timeouts.silence)
+        if timeouts is None or reason is None:
             continue
-        before, since = suspected.get(run.run_id, ("", ""))
-        if before != why:
-            still[run.run_id] = (why, now.isoformat())
-        elif now - datetime.fromisoformat(since) < patience.confirmation:
-            still[run.run_id] = (why, since)
+        earlier_reason, since = suspected_before.get(run.run_id, ("", ""))
+        if earlier_reason != reason:
+            still_suspected[run.run_id] = (reason, now.isoformat())
+        elif now - datetime.fromisoformat(since) < timeouts.confirmation:
+            still_suspected[run.run_id] = (reason, since)
         else:
-            done.append(_report(store, instance, run, executions, why))
-    return done, still
+            reported.append(_report_lost_run(store, instance, run, executions, reason))
+    return reported, still_suspected
 
 
-def starting_patience(start_timeout: float, attempt: int) -> Patience:
+def timeouts_before_start(start_timeout: float, attempt: int) -> SilenceTimeouts:
     """Patience with a run that has not begun, so that it is reported ``start_timeout`` seconds after its last event.
 
     The timeout doubles with each attempt of a firing, up to that of a silent run: where all processes take long to
@@ -141,11 +141,13 @@ def starting_patience(start_timeout: float, attempt: int) -> Patience:
     Args:
         attempt: of the run's firing, from 1.
     """
-    timeout = min(timedelta(seconds=start_timeout * 2 ** min(attempt - 1, 20)), SILENT)
-    return Patience(timeout / 2, max(timeout / 2 - timedelta(seconds=2 * INTERVAL), timeout / 4))
+    timeout = min(timedelta(seconds=start_timeout * 2 ** min(attempt - 1, 20)), SILENCE_LIMIT)
+    return SilenceTimeouts(timeout / 2, max(timeout / 2 - timedelta(seconds=2 * SENSOR_INTERVAL), timeout / 4))
 
 
-def running_patience(executions: Sequence[Execution], lease: float, grace: float, now: datetime) -> Patience | None:
+def timeouts_while_running(
+    executions: Sequence[Execution], lease: float, grace: float, now: datetime
+) -> SilenceTimeouts | None:
     """Patience with a run that has begun; None while a lease speaks for it.
 
     Args:
@@ -153,58 +155,62 @@ def running_patience(executions: Sequence[Execution], lease: float, grace: float
     """
     if any(e.state == "running" and e.lease_until >= now for e in executions):
         return None
-    lapse = timedelta(seconds=lease + grace)
-    lapsed = any(e.state in ("running", "aborted") and e.lease_until + lapse < now for e in executions)
-    return Patience(lapse if lapsed else max(SILENT, lapse), timedelta(seconds=lease))
+    lapse_period = timedelta(seconds=lease + grace)
+    lapsed = any(e.state in ("running", "aborted") and e.lease_until + lapse_period < now for e in executions)
+    return SilenceTimeouts(lapse_period if lapsed else max(SILENCE_LIMIT, lapse_period), timedelta(seconds=lease))
 
 
-def _patience(
+def _silence_timeouts(
     store: Store, instance: DagsterInstance, run: DagsterRun, executions: Sequence[Execution]
-) -> Patience | None:
+) -> SilenceTimeouts | None:
     """Patience with a run; None if the run is known to be alive."""
     settings = store.settings
-    if run.status not in _UNSTARTED or executions:
-        return running_patience(executions, settings.lease, settings.grace, store.catalog.now())
+    if run.status not in _UNSTARTED_STATUSES or executions:
+        return timeouts_while_running(executions, settings.lease, settings.grace, store.catalog.now())
     launcher = instance.run_launcher
     is_launched = run.status == DagsterRunStatus.STARTING and launcher.supports_check_run_worker_health
     if is_launched and launcher.check_run_worker_health(run).status == WorkerStatus.RUNNING:
         return None
-    return starting_patience(settings.start_timeout, int(run.tags.get(ATTEMPT_TAG, "1")))
+    return timeouts_before_start(settings.start_timeout, int(run.tags.get(ATTEMPT_TAG, "1")))
 
 
-def _lost(
+def _lost_run_reason(
     store: Store, instance: DagsterInstance, record: RunRecord, executions: Sequence[Execution], silence: timedelta
 ) -> str | None:
     """Why a run is lost; None for a run that said something within ``silence``, or may be at work for its user."""
     now, run = store.catalog.now(), record.dagster_run
-    events = instance.event_log_storage.get_logs_for_run(run.run_id, limit=_LATEST, ascending=False)
+    events = instance.event_log_storage.get_logs_for_run(run.run_id, limit=_RECENT_EVENT_LIMIT, ascending=False)
     last = max((e.timestamp for e in events), default=None)
-    said = record.create_timestamp if last is None else datetime.fromtimestamp(last, UTC)
-    if now - said - _waits(events) < silence or _others_work(instance, run, store.project):
+    last_heard_at = record.create_timestamp if last is None else datetime.fromtimestamp(last, UTC)
+    if now - last_heard_at - _announced_retry_wait(events) < silence or _has_active_foreign_step(
+        instance, run, store.project
+    ):
         return None
-    if run.status in _UNSTARTED:
-        return f"its process never began: nothing was heard of it since {said:%Y-%m-%d %H:%M:%S} UTC"
-    held = "".join(f"; execution {e.id} of {e.binding} is {e.state}" for e in executions)
-    return f"its process is gone: nothing was heard of it since {said:%Y-%m-%d %H:%M:%S} UTC{held}"
+    if run.status in _UNSTARTED_STATUSES:
+        return f"its process never began: nothing was heard of it since {last_heard_at:%Y-%m-%d %H:%M:%S} UTC"
+    executions_text = "".join(f"; execution {e.id} of {e.binding} is {e.state}" for e in executions)
+    return f"its process is gone: nothing was heard of it since {last_heard_at:%Y-%m-%d %H:%M:%S} UTC{executions_text}"
 
 
-def _report(store: Store, instance: DagsterInstance, run: DagsterRun, executions: Sequence[Execution], why: str) -> str:
+def _report_lost_run(
+    store: Store, instance: DagsterInstance, run: DagsterRun, executions: Sequence[Execution], reason: str
+) -> str:
     for execution in executions:
         if execution.state in ("running", "failed"):
             with suppress(ExecutionNotLive):  # it has come to life, or committed, this very moment
                 store.catalog.abort(execution.id, f"its run {run.run_id} was lost", execution.epoch)
     if run.status == DagsterRunStatus.CANCELING:
-        instance.report_run_canceled(run, why)
+        instance.report_run_canceled(run, reason)
     else:
-        instance.report_run_failed(run, why)
+        instance.report_run_failed(run, reason)
     storage = instance.event_log_storage
     if storage.supports_global_concurrency_limits:
         storage.free_concurrency_slots_for_run(run.run_id)
-    log.warning("run %s was lost: %s", run.run_id, why)
-    return f"run {run.run_id} was lost: {why}"
+    log.warning("run %s was lost: %s", run.run_id, reason)
+    return f"run {run.run_id} was lost: {reason}"
 
 
-def _is_ours(run: DagsterRun, project: Project) -> bool:
+def _is_run_of_project(run: DagsterRun, project: Project) -> bool:
     """Whether a run that has not begun an execution yet will do nothing else."""
     if FIRING_TAG in run.tags or run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
         return True
@@ -213,22 +219,24 @@ def _is_ours(run: DagsterRun, project: Project) -> bool:
     return bool(selected) and selected <= written
 
 
-def _others_work(instance: DagsterInstance, run: DagsterRun, project: Project) -> bool:
+def _has_active_foreign_step(instance: DagsterInstance, run: DagsterRun, project: Project) -> bool:
     """Whether a step is under way that is none of a binding's: it may work for hours and say nothing."""
     if run.job_name in {UPKEEP, *(b.name for b in project.bindings)}:
         return False
-    started = _steps(instance, run, DagsterEventType.STEP_START)
-    over = _steps(instance, run, DagsterEventType.STEP_SUCCESS) | _steps(instance, run, DagsterEventType.STEP_FAILURE)
-    ours = tuple(f"{b.name}__" for b in project.bindings)
-    return any(not step.startswith(ours) for step in started - over)
+    started_steps = _step_keys_with_event(instance, run, DagsterEventType.STEP_START)
+    ended_steps = _step_keys_with_event(instance, run, DagsterEventType.STEP_SUCCESS) | _step_keys_with_event(
+        instance, run, DagsterEventType.STEP_FAILURE
+    )
+    binding_step_prefixes = tuple(f"{b.name}__" for b in project.bindings)
+    return any(not step.startswith(binding_step_prefixes) for step in started_steps - ended_steps)
 
 
-def _steps(instance: DagsterInstance, run: DagsterRun, type: DagsterEventType) -> set[str]:
-    return {e.step_key for e in instance.all_logs(run.run_id, of_type=type) if e.step_key}
+def _step_keys_with_event(instance: DagsterInstance, run: DagsterRun, event_type: DagsterEventType) -> set[str]:
+    return {e.step_key for e in instance.all_logs(run.run_id, of_type=event_type) if e.step_key}
 
 
-def _waits(events: Iterable[EventLogEntry]) -> timedelta:
+def _announced_retry_wait(events: Iterable[EventLogEntry]) -> timedelta:
     """How long the run has said that it would say nothing: a step that waits to be tried again."""
-    found = [e.dagster_event for e in events if e.dagster_event is not None]
-    retries = [e.step_retry_data for e in found if e.event_type == DagsterEventType.STEP_UP_FOR_RETRY]
+    dagster_events = [e.dagster_event for e in events if e.dagster_event is not None]
+    retries = [e.step_retry_data for e in dagster_events if e.event_type == DagsterEventType.STEP_UP_FOR_RETRY]
     return max((timedelta(seconds=r.seconds_to_wait or 0) for r in retries), default=timedelta())

@@ -24,16 +24,16 @@ class BindingJob(UnresolvedAssetJobDefinition):
         default_executor_def: ExecutorDefinition | None = None,
         resource_defs: Mapping[str, ResourceDefinition] | None = None,
     ) -> JobDefinition:
-        return super().resolve(_neighbourhood(asset_graph, self.selection), default_executor_def, resource_defs)
+        return super().resolve(_subgraph_with_parents(asset_graph, self.selection), default_executor_def, resource_defs)
 
 
-def binding_job(binding: Binding) -> BindingJob:
+def build_binding_job(binding: Binding) -> BindingJob:
     """The job of a binding that writes channels; it has the binding's name."""
     selection = AssetSelection.assets(*(c.name for c in binding.writes))
     return BindingJob(binding.name, selection, description=binding.description)
 
 
-def _neighbourhood(asset_graph: AssetGraph, selection: AssetSelection) -> AssetGraph:
+def _subgraph_with_parents(asset_graph: AssetGraph, selection: AssetSelection) -> AssetGraph:
     """The selected assets, the assets that they are made from, and the checks of them."""
     selected = [asset_graph.get(key) for key in selection.resolve(asset_graph)]
     parents = [asset_graph.get(key) for node in selected for key in node.parent_keys]

@@ -17,8 +17,8 @@ from dagster._core.errors import DagsterHomeNotSetError
 from dagster._core.scheduler.instigation import InstigatorStatus
 from dagster._core.storage.tags import RUN_KEY_TAG, SENSOR_NAME_TAG
 
-from nova_assets.dagster_bridge.partitions import partitions_def
-from nova_assets.dagster_bridge.triggers import evaluate, sensor_name
+from nova_assets.dagster_bridge.partitions import build_partitions_definition
+from nova_assets.dagster_bridge.triggers import evaluate_trigger, sensor_name
 from nova_assets.errors import DagsterUnavailable
 from nova_assets.model.binding import Binding
 from nova_assets.model.trigger import OnData
@@ -47,21 +47,25 @@ def launch_due(
         DagsterUnavailable: the webserver does not answer, or knows no such job. What fired is kept, and requested by
             the daemon.
     """
-    wanted = None if channels is None else set(channels)
-    instance, url = instance or _instance(), url or store.settings.dagster_url
-    off = _switched_off(instance)
-    launched: dict[str, list[str]] = {}
+    channel_filter = None if channels is None else set(channels)
+    instance, url = instance or _default_dagster_instance(), url or store.settings.dagster_url
+    stopped_sensors = _stopped_sensor_names(instance)
+    run_ids_by_binding: dict[str, list[str]] = {}
     for binding in store.project.bindings:
-        if binding.when is None or sensor_name(binding) in off or not _concerns(binding, wanted):
+        if (
+            binding.when is None
+            or sensor_name(binding) in stopped_sensors
+            or not _is_triggered_by_channels(binding, channel_filter)
+        ):
             continue
-        answer = evaluate(binding, binding.when, store, instance)
+        answer = evaluate_trigger(binding, binding.when, store, instance)
         requests = [answer] if isinstance(answer, RunRequest) else answer if isinstance(answer, list) else []
         for request in requests:
-            launched.setdefault(binding.name, []).append(_launch(binding, request, url))
-    return launched
+            run_ids_by_binding.setdefault(binding.name, []).append(_submit_run(binding, request, url))
+    return run_ids_by_binding
 
 
-def _instance() -> DagsterInstance:
+def _default_dagster_instance() -> DagsterInstance:
     try:
         return DagsterInstance.get()
     except DagsterHomeNotSetError as error:
@@ -72,39 +76,39 @@ def _instance() -> DagsterInstance:
         ) from error
 
 
-def _concerns(binding: Binding, channels: set[str] | None) -> bool:
+def _is_triggered_by_channels(binding: Binding, channels: set[str] | None) -> bool:
     return channels is None or any(channels & set(t.channels) for t in binding.triggers if isinstance(t, OnData))
 
 
-def _switched_off(instance: DagsterInstance) -> set[str]:
+def _stopped_sensor_names(instance: DagsterInstance) -> set[str]:
     states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
     return {s.instigator_name for s in states if s.status == InstigatorStatus.STOPPED}
 
 
-def _launch(binding: Binding, request: RunRequest, url: str) -> str:
+def _submit_run(binding: Binding, request: RunRequest, webserver_url: str) -> str:
     try:
         from dagster_graphql import DagsterGraphQLClient, DagsterGraphQLClientError
     except ImportError as error:  # it comes with the webserver
-        raise _unavailable(binding, url, error) from error
+        raise _webserver_unavailable_error(binding, webserver_url, error) from error
     tags = {**request.tags, RUN_KEY_TAG: str(request.run_key), SENSOR_NAME_TAG: sensor_name(binding)}
-    partitions = partitions_def(binding.dimensions) if request.partition_key else None
+    partitions = build_partitions_definition(binding.dimensions) if request.partition_key else None
     if partitions is not None:
         tags |= partitions.get_tags_for_partition_key(str(request.partition_key))
-    at = urlsplit(url)
+    at = urlsplit(webserver_url)
     try:
-        client = DagsterGraphQLClient(at.hostname or url, at.port, use_https=at.scheme == "https")
+        client = DagsterGraphQLClient(at.hostname or webserver_url, at.port, use_https=at.scheme == "https")
         run_id: str = client.submit_job_execution(binding.name, tags=tags)
     except (DagsterGraphQLClientError, OSError) as error:
-        raise _unavailable(binding, url, error) from error
+        raise _webserver_unavailable_error(binding, webserver_url, error) from error
     return run_id
 
 
-def _unavailable(binding: Binding, url: str, error: Any) -> DagsterUnavailable:
+def _webserver_unavailable_error(binding: Binding, webserver_url: str, error: Any) -> DagsterUnavailable:
     return DagsterUnavailable(
         f"Dagster's webserver did not launch the run of {binding.name}",
         found=" ".join(str(error).split())[:500],
-        expected=f"dagster dev, or dagster-webserver, at {url}",
+        expected=f"dagster dev, or dagster-webserver, at {webserver_url}",
         next="nothing: the daemon requests the run; or name the webserver with NOVA_DAGSTER_URL",
         binding=binding.name,
-        url=url,
+        url=webserver_url,
     )

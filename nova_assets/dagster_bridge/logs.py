@@ -6,23 +6,23 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_LOGGER = "nova_assets"
+_LOGGER_NAME = "nova_assets"
 
 
-class _ToDagster(logging.Handler):
-    def __init__(self, log: logging.Logger) -> None:
+class _DagsterLogHandler(logging.Handler):
+    def __init__(self, dagster_log: logging.Logger) -> None:
         super().__init__(logging.INFO)
-        self.log = log
+        self.dagster_log = dagster_log
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.log.log(record.levelno, record.getMessage())
+        self.dagster_log.log(record.levelno, record.getMessage())
 
 
 @contextmanager
-def forwarded(log: logging.Logger) -> Iterator[None]:
-    """Lines of ``ctx.log`` and of the runtime go to ``log``, too, while the body runs."""
-    logger, handler = logging.getLogger(_LOGGER), _ToDagster(log)
-    before = logger.level
+def forward_logs_to_dagster(dagster_log: logging.Logger) -> Iterator[None]:
+    """Lines of ``ctx.log`` and of the runtime go to ``dagster_log``, too, while the body runs."""
+    logger, handler = logging.getLogger(_LOGGER_NAME), _DagsterLogHandler(dagster_log)
+    previous_level = logger.level
     logger.addHandler(handler)
     if not logger.isEnabledFor(logging.INFO):
         logger.setLevel(logging.INFO)
@@ -30,4 +30,4 @@ def forwarded(log: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(before)
+        logger.setLevel(previous_level)

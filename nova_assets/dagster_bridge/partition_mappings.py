@@ -17,140 +17,172 @@ from dagster import (
     TimeWindowPartitionMapping,
 )
 
-from nova_assets.dagster_bridge.partitions import partitions_def, value_key
+from nova_assets.dagster_bridge.partitions import build_partitions_definition, to_dagster_value_key
 from nova_assets.errors import NovaError
 from nova_assets.masking import get_logger
 from nova_assets.model.partitions import Dimension
-from nova_assets.sql.datasets.task import InScope
+from nova_assets.sql.datasets.task import DatasetQuery
 from nova_assets.sql.pruning.partition_mapping import (
-    ByValue,
-    Equal,
-    Every,
-    Relation,
-    Shifted,
-    These,
-    Within,
-    relation,
-    samples,
+    AllValues,
+    ColumnRelation,
+    FixedValues,
+    HoursOfDay,
+    MappedValues,
+    SameValue,
+    ShiftedPeriods,
+    infer_column_relations,
+    sample_tasks,
 )
 
 log = get_logger("nova_assets.datasets")
 
 
-def told_mapping(
-    query: InScope, read: str, upstream: Sequence[Dimension], downstream: Sequence[Dimension]
+def infer_partition_mapping(
+    query: DatasetQuery, upstream_dataset: str, upstream: Sequence[Dimension], downstream: Sequence[Dimension]
 ) -> PartitionMapping:
     """Which partitions of something a dataset's need. All of them, where Dagster has no words for which."""
-    told = _told(query, read, upstream, downstream)
-    found = None if told is None else _mapping(upstream, downstream, told)
-    if found is None:
-        log.info("%s reads partitions of %s by a rule that Dagster cannot be told: it is shown all", query.name, read)
-    return AllPartitionMapping() if found is None else found
+    relation_by_column = _infer_relations(query, upstream_dataset, upstream, downstream)
+    partition_mapping = (
+        None if relation_by_column is None else _relations_to_mapping(upstream, downstream, relation_by_column)
+    )
+    if partition_mapping is None:
+        log.info(
+            "%s reads partitions of %s by a rule that Dagster cannot be told: it is shown all",
+            query.name,
+            upstream_dataset,
+        )
+    return AllPartitionMapping() if partition_mapping is None else partition_mapping
 
 
-def _told(
-    query: InScope, read: str, upstream: Sequence[Dimension], downstream: Sequence[Dimension]
-) -> Mapping[str, Relation] | None:
+def _infer_relations(
+    query: DatasetQuery, upstream_dataset: str, upstream: Sequence[Dimension], downstream: Sequence[Dimension]
+) -> Mapping[str, ColumnRelation] | None:
     if any(d.kind == "dynamic" for d in (*upstream, *downstream)):
         return None
     now = datetime.now(UTC)
     try:
-        some = samples(downstream, query.graph.tasks(query.name, now))
-        seen = {
+        sample_partitions = sample_tasks(downstream, query.graph.scopes_by_partition(query.name, now))
+        upstream_by_sample = {
             task: list(
                 dict.fromkeys(
-                    p for n in query.needs(task, now, lambda channel: ()) if n.dataset == read for p in n.partitions
+                    p
+                    for n in query.required_reads(task, now, lambda channel: ())
+                    if n.dataset == upstream_dataset
+                    for p in n.partitions
                 )
             )
-            for task in some
+            for task in sample_partitions
         }
-        return relation(upstream, downstream, query.graph.partitions(read, now).names, seen)
+        return infer_column_relations(
+            upstream, downstream, query.graph.expected_partitions(upstream_dataset, now).names, upstream_by_sample
+        )
     except NovaError as error:  # said when it is run
         log.warning("%s: %s", query.name, error)
         return None
 
 
-def _mapping(
-    upstream: Sequence[Dimension], downstream: Sequence[Dimension], told: Mapping[str, Relation]
+def _relations_to_mapping(
+    upstream: Sequence[Dimension], downstream: Sequence[Dimension], relation_by_column: Mapping[str, ColumnRelation]
 ) -> PartitionMapping | None:
     sizes = (len(upstream), len(downstream))
-    if all(isinstance(r, Every) for r in told.values()):
+    if all(isinstance(r, AllValues) for r in relation_by_column.values()):
         return AllPartitionMapping()
     if sizes == (1, 1):
-        return _of_one(upstream[0], downstream[0], told[upstream[0].column])
+        return _map_one_dimension(upstream[0], downstream[0], relation_by_column[upstream[0].column])
     if sizes == (2, 2):
-        return _of_two(upstream, downstream, told)
+        return _map_two_dimensions(upstream, downstream, relation_by_column)
     if sizes == (2, 1):
-        return _of_two_by_one(upstream, downstream, told)
-    if sizes == (1, 2) and isinstance(told[upstream[0].column], Equal | Shifted):
-        found = told[upstream[0].column]
-        return _single(upstream, downstream, found.of) if _is_same(found) else None  # type: ignore[union-attr]
+        return _map_two_to_one_dimension(upstream, downstream, relation_by_column)
+    relation = relation_by_column[upstream[0].column]
+    if sizes == (1, 2) and isinstance(relation, SameValue | ShiftedPeriods) and _is_identity_relation(relation):
+        return _multi_to_single_mapping(upstream, downstream, relation.task_column)
     return None
 
 
-def _is_same(told: Relation) -> bool:
-    return isinstance(told, Equal) or (isinstance(told, Shifted) and told.first == told.last == 0)
+def _is_identity_relation(column_relation: ColumnRelation) -> bool:
+    return isinstance(column_relation, SameValue) or (
+        isinstance(column_relation, ShiftedPeriods) and column_relation.first_offset == column_relation.last_offset == 0
+    )
 
 
-def _of_one(up: Dimension, down: Dimension, told: Relation) -> PartitionMapping | None:
+def _map_one_dimension(
+    upstream: Dimension, downstream: Dimension, column_relation: ColumnRelation
+) -> PartitionMapping | None:
     """One column from one column."""
     makers: Mapping[type, Callable[[], PartitionMapping | None]] = {
-        Every: AllPartitionMapping,
-        Equal: IdentityPartitionMapping,
-        Shifted: lambda: _window(told.first, told.last),  # type: ignore[union-attr]
-        Within: lambda: _window(0, 0),
-        These: lambda: SpecificPartitionsPartitionMapping([value_key(up, v) for v in told.values]),  # type: ignore[union-attr]
-        ByValue: lambda: _by_value(up, down, told),  # type: ignore[arg-type]
+        AllValues: AllPartitionMapping,
+        SameValue: IdentityPartitionMapping,
+        ShiftedPeriods: lambda: _time_window_mapping(column_relation.first_offset, column_relation.last_offset),  # type: ignore[union-attr]
+        HoursOfDay: lambda: _time_window_mapping(0, 0),
+        FixedValues: lambda: SpecificPartitionsPartitionMapping(
+            [to_dagster_value_key(upstream, v) for v in column_relation.values]  # type: ignore[union-attr]
+        ),
+        MappedValues: lambda: _static_value_mapping(upstream, downstream, column_relation),  # type: ignore[arg-type]
     }
-    return makers[type(told)]()
+    return makers[type(column_relation)]()
 
 
-def _window(first: int, last: int) -> PartitionMapping:
-    return TimeWindowPartitionMapping(start_offset=first, end_offset=last, allow_nonexistent_upstream_partitions=True)
+def _time_window_mapping(first_offset: int, last_offset: int) -> PartitionMapping:
+    return TimeWindowPartitionMapping(
+        start_offset=first_offset, end_offset=last_offset, allow_nonexistent_upstream_partitions=True
+    )
 
 
-def _by_value(up: Dimension, down: Dimension, told: ByValue) -> PartitionMapping:
-    found: dict[str, set[str]] = {}
-    for value, read in told.values.items():
+def _static_value_mapping(upstream: Dimension, downstream: Dimension, value_relation: MappedValues) -> PartitionMapping:
+    downstream_keys_by_upstream: dict[str, set[str]] = {}
+    for value, read in value_relation.values_by_task_value.items():
         for one in read:
-            found.setdefault(value_key(up, one), set()).add(value_key(down, value))
-    return StaticPartitionMapping(found)
+            downstream_keys_by_upstream.setdefault(to_dagster_value_key(upstream, one), set()).add(
+                to_dagster_value_key(downstream, value)
+            )
+    return StaticPartitionMapping(downstream_keys_by_upstream)
 
 
-def _of_two(
-    upstream: Sequence[Dimension], downstream: Sequence[Dimension], told: Mapping[str, Relation]
+def _map_two_dimensions(
+    upstream: Sequence[Dimension], downstream: Sequence[Dimension], relation_by_column: Mapping[str, ColumnRelation]
 ) -> PartitionMapping | None:
     """Two columns, each of which follows from another one, or has all values."""
     by_name = {d.column: d for d in downstream}
-    found: dict[str, DimensionPartitionMapping] = {}
+    mapping_by_dimension: dict[str, DimensionPartitionMapping] = {}
     for up in upstream:
-        one = told[up.column]
-        if isinstance(one, Every):
+        one = relation_by_column[up.column]
+        if isinstance(one, AllValues):
             continue
-        if isinstance(one, These) or any(f.dimension_name == one.of for f in found.values()):
+        if isinstance(one, FixedValues) or any(
+            f.dimension_name == one.task_column for f in mapping_by_dimension.values()
+        ):
             return None
-        mapping = _of_one(up, by_name[one.of], one)
+        mapping = _map_one_dimension(up, by_name[one.task_column], one)
         if mapping is None:
             return None
-        found[up.column] = DimensionPartitionMapping(one.of, mapping)
-    return MultiPartitionMapping(found)
+        mapping_by_dimension[up.column] = DimensionPartitionMapping(one.task_column, mapping)
+    return MultiPartitionMapping(mapping_by_dimension)
 
 
-def _of_two_by_one(
-    upstream: Sequence[Dimension], downstream: Sequence[Dimension], told: Mapping[str, Relation]
+def _map_two_to_one_dimension(
+    upstream: Sequence[Dimension], downstream: Sequence[Dimension], relation_by_column: Mapping[str, ColumnRelation]
 ) -> PartitionMapping | None:
     """Of two columns one is the task's, and of the other all is read."""
-    same = [d for d in upstream if _is_same(told[d.column])]
-    others = [d for d in upstream if isinstance(told[d.column], Every)]
-    return _single(upstream, downstream, same[0].column) if len(same) == len(others) == 1 else None
+    identity_dimensions = [d for d in upstream if _is_identity_relation(relation_by_column[d.column])]
+    unconstrained_dimensions = [d for d in upstream if isinstance(relation_by_column[d.column], AllValues)]
+    return (
+        _multi_to_single_mapping(upstream, downstream, identity_dimensions[0].column)
+        if len(identity_dimensions) == len(unconstrained_dimensions) == 1
+        else None
+    )
 
 
-def _single(upstream: Sequence[Dimension], downstream: Sequence[Dimension], column: str) -> PartitionMapping | None:
-    found = MultiToSingleDimensionPartitionMapping(column)
-    above, below = partitions_def(upstream), partitions_def(downstream)
-    assert above is not None and below is not None
+def _multi_to_single_mapping(
+    upstream: Sequence[Dimension], downstream: Sequence[Dimension], shared_column: str
+) -> PartitionMapping | None:
+    candidate = MultiToSingleDimensionPartitionMapping(shared_column)
+    upstream_definition, downstream_definition = (
+        build_partitions_definition(upstream),
+        build_partitions_definition(downstream),
+    )
+    assert upstream_definition is not None and downstream_definition is not None
     try:
-        found.validate_partition_mapping(above, below)
+        candidate.validate_partition_mapping(upstream_definition, downstream_definition)
     except Exception:  # it takes two that are alike for each other
         return None
-    return found
+    return candidate

@@ -33,12 +33,12 @@ from nova_assets.model.partitions import (
     Dimension,
     parse_partition,
     partition_values,
-    text_as_value,
-    value_as_text,
+    text_to_value,
+    value_to_text,
 )
 from nova_assets.model.project import Project
 
-_EMPTY = "%00"  # Dagster takes no empty key, and no value is written so
+_EMPTY_KEY = "%00"  # Dagster takes no empty key, and no value is written so
 
 HasData = Callable[[str], bool]
 """Whether the catalog has data in a partition, or in a scope of partitions."""
@@ -61,26 +61,30 @@ class CatalogPartitions(DynamicPartitionsDefinition):
         dynamic_partitions_store: DynamicPartitionsStore | None = None,
     ) -> bool:
         with partition_loading_context(current_time, dynamic_partitions_store) as context:
-            self._announce({partition_key}, context.dynamic_partitions_store)
+            self._add_keys_with_data({partition_key}, context.dynamic_partitions_store)
             return super().has_partition_key(partition_key)
 
     def filter_valid_partition_keys(self, partition_keys: set[str]) -> AbstractSet[str]:
         with partition_loading_context() as context:
-            self._announce(partition_keys, context.dynamic_partitions_store)
+            self._add_keys_with_data(partition_keys, context.dynamic_partitions_store)
             return super().filter_valid_partition_keys(partition_keys)
 
-    def _announce(self, keys: AbstractSet[str], store: DynamicPartitionsStore | None) -> None:
+    def _add_keys_with_data(
+        self, partition_keys: AbstractSet[str], dynamic_partitions_store: DynamicPartitionsStore | None
+    ) -> None:
         name = str(self.name)
-        if not isinstance(store, DagsterInstance):
+        if not isinstance(dynamic_partitions_store, DagsterInstance):
             return
-        unknown = sorted(k for k in keys if not store.has_dynamic_partition(name, k))
-        new = [k for k in unknown if self._exists(k)]
+        keys_not_in_dagster = sorted(
+            k for k in partition_keys if not dynamic_partitions_store.has_dynamic_partition(name, k)
+        )
+        new = [k for k in keys_not_in_dagster if self._has_data_for_key(k)]
         if new:
-            store.add_dynamic_partitions(name, new)
+            dynamic_partitions_store.add_dynamic_partitions(name, new)
 
-    def _exists(self, key: str) -> bool:
+    def _has_data_for_key(self, partition_key: str) -> bool:
         try:
-            return self.has_data(partition_of(self.dimensions, key))
+            return self.has_data(parse_dagster_key(self.dimensions, partition_key))
         except NovaError:  # no value of the dimension, or no catalog: then Dagster says what it knows
             return False
 
@@ -90,7 +94,7 @@ class CatalogPartitions(DynamicPartitionsDefinition):
     __hash__ = DynamicPartitionsDefinition.__hash__
 
 
-def partitions_def(
+def build_partitions_definition(
     dimensions: Sequence[Dimension], has_data: HasData | None = None
 ) -> PartitionsDefinition[Any] | None:
     """Dagster's definition of these dimensions; None where there are none.
@@ -103,167 +107,189 @@ def partitions_def(
     if not dimensions:
         return None
     if len(dimensions) == 1:
-        return _one(dimensions[0], has_data)
+        return _build_dimension_definition(dimensions[0], has_data)
     if len(dimensions) == 2:
-        return MultiPartitionsDefinition({d.column: _one(d, has_data) for d in dimensions})
-    return _dynamic(_shared_name(dimensions), dimensions, has_data)
+        return MultiPartitionsDefinition({d.column: _build_dimension_definition(d, has_data) for d in dimensions})
+    return _build_dynamic_definition(_joined_column_names(dimensions), dimensions, has_data)
 
 
-def _dynamic(name: str, dimensions: Sequence[Dimension], has_data: HasData | None) -> DynamicPartitionsDefinition:
+def _build_dynamic_definition(
+    name: str, dimensions: Sequence[Dimension], has_data: HasData | None
+) -> DynamicPartitionsDefinition:
     if has_data is None:
         return DynamicPartitionsDefinition(name=name)
-    made = CatalogPartitions(name=name)
-    made.dimensions, made.has_data = tuple(dimensions), has_data
-    return made
+    definition = CatalogPartitions(name=name)
+    definition.dimensions, definition.has_data = tuple(dimensions), has_data
+    return definition
 
 
-def paired_columns(project: Project) -> frozenset[str]:
+def find_paired_columns(project: Project) -> frozenset[str]:
     """Columns that are one of two dimensions of some channel or binding: in Dagster's keys, ``|`` parts the two."""
     partitioned = [*(c.partitions for c in project.channels), *(b.dimensions for b in project.bindings)]
     return frozenset(d.column for dimensions in partitioned if len(dimensions) == 2 for d in dimensions)
 
 
-def key_of(dimensions: Sequence[Dimension], partition: str, paired: Collection[str] | None = None) -> str:
+def to_dagster_key(
+    dimensions: Sequence[Dimension], partition: str, paired_columns: Collection[str] | None = None
+) -> str:
     """Dagster's key of a partition.
 
     Args:
-        paired: the ``paired_columns`` of the project. A value of any other column is shown with its ``|``.
+        paired_columns: the ``paired_columns`` of the project. A value of any other column is shown with its ``|``.
     """
     values = partition_values(partition)
     if len(dimensions) == 1:
-        return value_key(dimensions[0], values[dimensions[0].column], paired)
+        return to_dagster_value_key(dimensions[0], values[dimensions[0].column], paired_columns)
     if len(dimensions) == 2:
-        return MultiPartitionKey({d.column: value_key(d, values[d.column]) for d in dimensions})
-    return _plain(partition)
+        return MultiPartitionKey({d.column: to_dagster_value_key(d, values[d.column]) for d in dimensions})
+    return _escape_dots_and_pipes(partition)
 
 
-def partition_of(dimensions: Sequence[Dimension], key: str) -> str:
+def parse_dagster_key(dimensions: Sequence[Dimension], dagster_key: str) -> str:
     """The partition that a key of Dagster's means.
 
     Raises:
         PartitionError: there is none.
     """
     if len(dimensions) >= 3:
-        return parse_partition(dimensions, key.replace("%2E", "."))
+        return parse_partition(dimensions, dagster_key.replace("%2E", "."))
     keys: Mapping[str, str]
     if len(dimensions) == 1:
-        keys = {dimensions[0].column: key}
-    elif isinstance(key, MultiPartitionKey):
-        keys = key.keys_by_dimension
+        keys = {dimensions[0].column: dagster_key}
+    elif isinstance(dagster_key, MultiPartitionKey):
+        keys = dagster_key.keys_by_dimension
     else:  # in the order of the dimensions' names
-        keys = dict(zip(sorted(d.column for d in dimensions), key.split("|"), strict=True))
-    return parse_partition(dimensions, {d.column: _value(d, keys[d.column]) for d in dimensions})
+        keys = dict(zip(sorted(d.column for d in dimensions), dagster_key.split("|"), strict=True))
+    return parse_partition(dimensions, {d.column: _parse_value_key(d, keys[d.column]) for d in dimensions})
 
 
-def dimensions_shown(project: Project, channel: Channel) -> tuple[Dimension, ...]:
+def dimensions_in_dagster(project: Project, channel: Channel) -> tuple[Dimension, ...]:
     """The dimensions by which Dagster sees a channel: those of the executions that write it.
 
     A run makes one partition of each of its assets, or none, so what an execution finds in its data is told in the
     metadata of one materialization.
     """
-    writer = project.writer(channel.name)
-    return channel.partitions if writer is None else writer.dimensions
+    writing_binding = project.writer(channel.name)
+    return channel.partitions if writing_binding is None else writing_binding.dimensions
 
 
-def mapping(upstream: Sequence[Dimension], downstream: Sequence[Dimension]) -> PartitionMapping | None:
+def default_partition_mapping(
+    upstream: Sequence[Dimension], downstream: Sequence[Dimension]
+) -> PartitionMapping | None:
     """Which partitions of an input a partition needs, where Dagster would not find it out by itself."""
     shared = {d.column for d in upstream} & {d.column for d in downstream}
-    alike = len(upstream) == len(downstream) == len(shared)
+    same_columns = len(upstream) == len(downstream) == len(shared)
     one_of_two = shared and sorted((len(upstream), len(downstream))) == [1, 2]
-    return None if not upstream or alike or one_of_two else AllPartitionMapping()
+    return None if not upstream or same_columns or one_of_two else AllPartitionMapping()
 
 
-def announce(
+def add_partitions_of_blocks(
     instance: DagsterInstance,
-    channels: Mapping[str, Channel],
-    blocks: Iterable[tuple[str, str]],
-    paired: Collection[str] | None = None,
+    channels_by_name: Mapping[str, Channel],
+    channel_partition_pairs: Iterable[tuple[str, str]],
+    paired_columns: Collection[str] | None = None,
 ) -> None:
     """Make partitions known to Dagster that it cannot work out.
 
     Args:
-        blocks: (channel, partition) of each.
-        paired: as for ``key_of``.
+        channel_partition_pairs: (channel, partition) of each.
+        paired_columns: as for ``key_of``.
     """
-    dimensions = {name: channel.partitions for name, channel in channels.items()}
-    announce_partitions(instance, ((dimensions.get(channel, ()), partition) for channel, partition in blocks), paired)
+    dimensions = {name: channel.partitions for name, channel in channels_by_name.items()}
+    add_partitions_to_dagster(
+        instance,
+        ((dimensions.get(channel, ()), partition) for channel, partition in channel_partition_pairs),
+        paired_columns,
+    )
 
 
-def announce_partitions(
+def add_partitions_to_dagster(
     instance: DagsterInstance,
-    partitions: Iterable[tuple[Sequence[Dimension], str]],
-    paired: Collection[str] | None = None,
+    dimensions_and_partitions: Iterable[tuple[Sequence[Dimension], str]],
+    paired_columns: Collection[str] | None = None,
 ) -> None:
     """As ``announce``, for partitions with their dimensions."""
-    found: dict[str, set[str]] = {}
-    for dimensions, partition in partitions:
+    keys_by_definition: dict[str, set[str]] = {}
+    for dimensions, partition in dimensions_and_partitions:
         if not partition or {d.column for d in dimensions} != set(partition_values(partition)):
             continue
         if len(dimensions) >= 3:
-            found.setdefault(_shared_name(dimensions), set()).add(key_of(dimensions, partition))
+            keys_by_definition.setdefault(_joined_column_names(dimensions), set()).add(
+                to_dagster_key(dimensions, partition)
+            )
         for d in dimensions:
             if d.kind == "dynamic":
-                found.setdefault(d.column, set()).add(value_key(d, partition_values(partition)[d.column], paired))
-    for name, keys in found.items():
+                keys_by_definition.setdefault(d.column, set()).add(
+                    to_dagster_value_key(d, partition_values(partition)[d.column], paired_columns)
+                )
+    for name, keys in keys_by_definition.items():
         new = sorted(keys - set(instance.get_dynamic_partitions(name)))
         if new:
             instance.add_dynamic_partitions(name, new)
 
 
-def _one(d: Dimension, has_data: HasData | None = None) -> PartitionsDefinition[Any]:
+def _build_dimension_definition(dimension: Dimension, has_data: HasData | None = None) -> PartitionsDefinition[Any]:
     # The current day and hour are partitions already: data comes while they last.
-    if d.kind == "daily":
-        until = None if d.end is None else (date.fromisoformat(d.end) + timedelta(days=1)).isoformat()
-        return DailyPartitionsDefinition(_begins(d)[:10], end_date=until, timezone=d.tz, end_offset=1 - d.lag)
-    if d.kind == "hourly":
-        begins, until = _hour(_begins(d)), None
-        if d.end is not None:
-            until = _hour((datetime.fromisoformat(d.end) + timedelta(hours=1)).isoformat())
-        return HourlyPartitionsDefinition(begins, end_date=until, timezone=d.tz, end_offset=1 - d.lag)
-    if d.kind == "static":
-        return StaticPartitionsDefinition([value_key(d, v) for v in d.values])
-    return _dynamic(d.column, (d,), has_data)
+    if dimension.kind == "daily":
+        end_date = (
+            None if dimension.end is None else (date.fromisoformat(dimension.end) + timedelta(days=1)).isoformat()
+        )
+        return DailyPartitionsDefinition(
+            _first_partition_key(dimension)[:10], end_date=end_date, timezone=dimension.tz, end_offset=1 - dimension.lag
+        )
+    if dimension.kind == "hourly":
+        start_hour, end_date = _format_hour_key(_first_partition_key(dimension)), None
+        if dimension.end is not None:
+            end_date = _format_hour_key((datetime.fromisoformat(dimension.end) + timedelta(hours=1)).isoformat())
+        return HourlyPartitionsDefinition(
+            start_hour, end_date=end_date, timezone=dimension.tz, end_offset=1 - dimension.lag
+        )
+    if dimension.kind == "static":
+        return StaticPartitionsDefinition([to_dagster_value_key(dimension, v) for v in dimension.values])
+    return _build_dynamic_definition(dimension.column, (dimension,), has_data)
 
 
-def _begins(d: Dimension) -> str:
+def _first_partition_key(dimension: Dimension) -> str:
     """The first partition; of one that goes on with time, as of the moment at which definitions are loaded."""
-    start = str(d.start)
-    if d.last is None:
+    start = str(dimension.start)
+    if dimension.last is None:
         return start
-    step = timedelta(days=1) if d.kind == "daily" else timedelta(hours=1)
-    now = datetime.now(ZoneInfo(d.tz or "UTC")).replace(tzinfo=None) - d.lag * step
-    newest = now if d.end is None else min(now, datetime.fromisoformat(d.end[:16]))
-    first = newest - (d.last - 1) * step
+    step = timedelta(days=1) if dimension.kind == "daily" else timedelta(hours=1)
+    now = datetime.now(ZoneInfo(dimension.tz or "UTC")).replace(tzinfo=None) - dimension.lag * step
+    newest = now if dimension.end is None else min(now, datetime.fromisoformat(dimension.end[:16]))
+    first = newest - (dimension.last - 1) * step
     return max(first, datetime.fromisoformat(start[:16])).strftime("%Y-%m-%dT%H:00")
 
 
-def _hour(text: str) -> str:
-    return f"{text[:10]}-{text[11:16] or '00:00'}"
+def _format_hour_key(iso_time: str) -> str:
+    return f"{iso_time[:10]}-{iso_time[11:16] or '00:00'}"
 
 
-def value_key(d: Dimension, value: str | None, paired: Collection[str] | None = None) -> str:
-    """Dagster's key of one value of a dimension; ``paired`` as for ``key_of``."""
-    if d.kind == "hourly":
+def to_dagster_value_key(dimension: Dimension, value: str | None, paired_columns: Collection[str] | None = None) -> str:
+    """Dagster's key of one value of a dimension; ``paired_columns`` as for ``key_of``."""
+    if dimension.kind == "hourly":
         return str(value).replace("T", "-")
-    text = value_as_text(value)
-    is_alone = d.kind == "dynamic" and paired is not None and d.column not in paired
-    return (_without_dots(text) if is_alone else _plain(text)) or _EMPTY
+    text = value_to_text(value)
+    is_never_paired = (
+        dimension.kind == "dynamic" and paired_columns is not None and dimension.column not in paired_columns
+    )
+    return (_escape_dots(text) if is_never_paired else _escape_dots_and_pipes(text)) or _EMPTY_KEY
 
 
-def _value(d: Dimension, key: str) -> str | None:
-    if d.kind == "hourly":
-        return f"{key[:10]}T{key[11:]}"
-    return "" if key == _EMPTY else text_as_value(key)
+def _parse_value_key(dimension: Dimension, dagster_key: str) -> str | None:
+    if dimension.kind == "hourly":
+        return f"{dagster_key[:10]}T{dagster_key[11:]}"
+    return "" if dagster_key == _EMPTY_KEY else text_to_value(dagster_key)
 
 
-def _plain(text: str) -> str:
+def _escape_dots_and_pipes(text: str) -> str:
     """Without what Dagster takes for syntax of its own."""
-    return _without_dots(text).replace("|", "%7C")
+    return _escape_dots(text).replace("|", "%7C")
 
 
-def _without_dots(text: str) -> str:
+def _escape_dots(text: str) -> str:
     return text.replace("...", "%2E%2E%2E")
 
 
-def _shared_name(dimensions: Sequence[Dimension]) -> str:
+def _joined_column_names(dimensions: Sequence[Dimension]) -> str:
     return "/".join(d.column for d in dimensions)

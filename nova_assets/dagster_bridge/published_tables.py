@@ -23,8 +23,8 @@ from dagster import (
     op,
 )
 
-from nova_assets.dagster_bridge.maintenance_runs import is_busy, saying
-from nova_assets.dagster_bridge.resources import RESOURCE, NovaResource
+from nova_assets.dagster_bridge.maintenance_runs import is_job_busy_or_paused, log_periodically
+from nova_assets.dagster_bridge.resources import RESOURCE_KEY, NovaResource
 from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
 from nova_assets.model.published_version import Edition
@@ -32,24 +32,24 @@ from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.tables")
 
-JOB = "nova_tables"
-INTERVAL = 30  # seconds
-AFTER_FAILURE = 300  # seconds
+JOB_NAME = "nova_tables"
+SENSOR_INTERVAL = 30  # seconds
+PAUSE_AFTER_FAILURE = 300  # seconds
 
 
-def tables_job() -> JobDefinition:
+def build_publish_tables_job() -> JobDefinition:
     """The job ``nova_tables``: shows the channels that its configuration names, or all that are published, in their
     tables."""
     channels = Field([str], default_value=[], description="Names of channels; by default all with publish=.")
 
-    @op(name="publish", config_schema={"channels": channels}, required_resource_keys={RESOURCE})
+    @op(name="publish", config_schema={"channels": channels}, required_resource_keys={RESOURCE_KEY})
     def publish(context: OpExecutionContext) -> Output[dict[str, Any]]:
         store: Store = context.resources.nova.store()
         done: dict[str, Any] = {}
         failed: dict[str, Exception] = {}
-        for name in context.op_config["channels"] or [c.name for c in published(store)]:
+        for name in context.op_config["channels"] or [c.name for c in published_channels(store)]:
             try:
-                with saying(context.log.info, f"{name} is still being published"):
+                with log_periodically(context.log.info, f"{name} is still being published"):
                     made = store.publish(name)
             except Exception as error:  # one channel that cannot be published keeps no other from it
                 context.log.error(f"{name}: {error}")
@@ -58,66 +58,72 @@ def tables_job() -> JobDefinition:
             done[name] = [f"{e.table} shows {e.seq}, edition {e.number}" for e in made]
             for e in made:
                 context.log.info(f"{e.table} shows {name} at {e.seq}: {e.rows} rows in {e.files} files")
-                context.log_event(_observed(e))
+                context.log_event(_build_publish_observation(e))
         if failed:
             raise Failure("\n".join(f"{name}: {error}" for name, error in failed.items()), allow_retries=False)
         return Output(done, metadata={name: MetadataValue.json(said) for name, said in done.items()})
 
-    @job(name=JOB, description="Shows channels in the tables that others read. Requested by nova_tables_sensor.")
+    @job(name=JOB_NAME, description="Shows channels in the tables that others read. Requested by nova_tables_sensor.")
     def nova_tables() -> None:
         publish()
 
     return nova_tables
 
 
-def tables_sensor(nova: NovaResource, publishes: JobDefinition) -> SensorDefinition:
+def build_publish_tables_sensor(nova: NovaResource, publish_job: JobDefinition) -> SensorDefinition:
     """The sensor ``nova_tables_sensor``."""
 
     def on_tick(context: SensorEvaluationContext) -> SensorResult:
-        return due(nova.store(), is_busy(context, JOB, AFTER_FAILURE))
+        return request_publish_run(nova.store(), is_job_busy_or_paused(context, JOB_NAME, PAUSE_AFTER_FAILURE))
 
     return SensorDefinition(
-        name=f"{JOB}_sensor",
-        job=publishes,
+        name=f"{JOB_NAME}_sensor",
+        job=publish_job,
         evaluation_fn=on_tick,
-        minimum_interval_seconds=INTERVAL,
+        minimum_interval_seconds=SENSOR_INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
         description="Has channels published whose tables show something older.",
     )
 
 
-def due(store: Store, busy: bool) -> SensorResult:
+def request_publish_run(store: Store, is_run_active: bool) -> SensorResult:
     """One tick.
 
     Args:
-        busy: a run is under way; what comes meanwhile is seen by the next tick.
+        is_run_active: a run is under way; what comes meanwhile is seen by the next tick.
     """
-    if busy:
+    if is_run_active:
         return SensorResult(skip_reason="a run is under way, or failed a moment ago")
-    wanted, said = [], []
-    for channel in published(store):
+    channels_to_publish, errors = [], []
+    for channel in published_channels(store):
         try:
-            wanted += [channel.name] if store.to_publish(channel.name) else []
+            channels_to_publish += [channel.name] if store.to_publish(channel.name) else []
         except Exception as error:  # one that cannot be looked at keeps no other waiting
             log.error("%s: %s", channel.name, error)
-            said.append(f"{channel.name}: {error}")
-    if not wanted:
-        return SensorResult(skip_reason="\n".join(said) or "every table shows the newest")
-    return SensorResult(run_requests=[RunRequest(run_config={"ops": {"publish": {"config": {"channels": wanted}}}})])
+            errors.append(f"{channel.name}: {error}")
+    if not channels_to_publish:
+        return SensorResult(skip_reason="\n".join(errors) or "every table shows the newest")
+    return SensorResult(
+        run_requests=[RunRequest(run_config={"ops": {"publish": {"config": {"channels": channels_to_publish}}}})]
+    )
 
 
-def published(store: Store) -> list[Channel]:
+def published_channels(store: Store) -> list[Channel]:
     """The channels of the project that are published, as far as the catalog knows them."""
-    known = {s.channel.name for s in store.catalog.channels()}
-    return [c for c in store.project.channels if c.publish and c.name in known]
+    registered_channels = {s.channel.name for s in store.catalog.channels()}
+    return [c for c in store.project.channels if c.publish and c.name in registered_channels]
 
 
-def _observed(e: Edition) -> AssetObservation:
+def _build_publish_observation(published_version: Edition) -> AssetObservation:
     metadata: dict[str, Any] = {
-        "nova/table": e.table,
-        "nova/edition": e.number,
-        "nova/seq": e.seq,
-        "nova/rows": e.rows,
-        "nova/files": e.files,
+        "nova/table": published_version.table,
+        "nova/edition": published_version.number,
+        "nova/seq": published_version.seq,
+        "nova/rows": published_version.rows,
+        "nova/files": published_version.files,
     }
-    return AssetObservation(AssetKey(e.channel), description=f"{e.table} shows {e.seq}", metadata=metadata)
+    return AssetObservation(
+        AssetKey(published_version.channel),
+        description=f"{published_version.table} shows {published_version.seq}",
+        metadata=metadata,
+    )

@@ -7,31 +7,31 @@ from typing import TypeAlias
 
 from dagster import AssetKey, AssetMaterialization, AssetObservation, AssetRecordsFilter, DagsterInstance
 
-Event: TypeAlias = AssetMaterialization | AssetObservation
+AssetEvent: TypeAlias = AssetMaterialization | AssetObservation
 
-COMMIT = "nova/commit"
+COMMIT_METADATA_KEY = "nova/commit"
 
-_PAGE = 500
+_PAGE_SIZE = 500
 
 
-def told(
-    instance: DagsterInstance, of: AssetKey | AssetRecordsFilter, kinds: tuple[type[Event], ...]
-) -> Iterator[Event]:
+def iterate_commit_events(
+    instance: DagsterInstance, asset_filter: AssetKey | AssetRecordsFilter, event_types: tuple[type[AssetEvent], ...]
+) -> Iterator[AssetEvent]:
     """Events that name a commit, latest first of each kind."""
-    for kind in kinds:
+    for kind in event_types:
         fetch = instance.fetch_materializations if kind is AssetMaterialization else instance.fetch_observations
         cursor: str | None = None
         while True:
-            page = fetch(of, limit=_PAGE, cursor=cursor)
+            page = fetch(asset_filter, limit=_PAGE_SIZE, cursor=cursor)
             for record in page.records:
                 event = record.asset_event
-                if isinstance(event, AssetMaterialization | AssetObservation) and COMMIT in event.metadata:
+                if isinstance(event, AssetMaterialization | AssetObservation) and COMMIT_METADATA_KEY in event.metadata:
                     yield event
             if not page.has_more:
                 break
             cursor = page.cursor
 
 
-def commit_of(event: Event) -> str:
+def commit_id_of_event(event: AssetEvent) -> str:
     """The id of the commit that an event tells of."""
-    return str(event.metadata[COMMIT].value)
+    return str(event.metadata[COMMIT_METADATA_KEY].value)

@@ -9,16 +9,16 @@ from typing import Any
 
 from dagster import ConfigurableResource
 
-from nova_assets.model.channel import fingerprint
+from nova_assets.model.channel import definition_fingerprint
 from nova_assets.model.project import Project
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
 from nova_assets.wiring.open_store import open as open_store
 
-RESOURCE = "nova"
+RESOURCE_KEY = "nova"
 """The key of the ``NovaResource`` in the definitions."""
 
-IO_MANAGER = "nova_io_manager"
+IO_MANAGER_KEY = "nova_io_manager"
 """The key of the IO manager that channels are read by."""
 
 _projects: dict[str, Project] = {}
@@ -26,7 +26,7 @@ _stores: dict[tuple[str, str, str], Store] = {}
 _lock = threading.Lock()
 
 
-def remember(project: Project) -> str:
+def register_project(project: Project) -> str:
     """A name under which a resource finds the project again: resources carry configuration, not objects.
 
     It comes from the definitions alone, so that each process that loads them gives the same one.
@@ -35,7 +35,7 @@ def remember(project: Project) -> str:
         "bindings": [b.as_json() for b in project.bindings],
         "channels": sorted((c.as_json() for c in project.channels), key=lambda c: str(c["name"])),
     }
-    name = f"project-{fingerprint(content)}"
+    name = f"project-{definition_fingerprint(content)}"
     _projects[name] = project
     return name
 
@@ -60,22 +60,26 @@ class NovaResource(ConfigurableResource):  # type: ignore[type-arg]
 
     def store(self) -> Store:
         """The open store of this process. Opening one starts no Spark."""
-        known = _projects.get(self.project or "")
-        named = None if known is not None else self.project
-        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=named, spark=self.spark)
+        registered_project = _projects.get(self.project or "")
+        project_name = None if registered_project is not None else self.project
+        settings = load_settings(catalog=self.catalog, warehouse=self.warehouse, project=project_name, spark=self.spark)
         key = (settings.catalog, settings.warehouse, self.project or "")
         with _lock:
             store = _stores.get(key)
-            if store is None or (known is not None and store.project is not known):  # definitions were loaded again
-                store = _stores[key] = open_store(known, spark=partial(self._session, settings), settings=settings)
+            if store is None or (
+                registered_project is not None and store.project is not registered_project
+            ):  # definitions were loaded again
+                store = _stores[key] = open_store(
+                    registered_project, spark=partial(self._get_spark_session, settings), settings=settings
+                )
             return store
 
-    def _session(self, settings: Settings) -> Any:
+    def _get_spark_session(self, settings: Settings) -> Any:
         from dagster_pyspark import LazyPySparkResource
 
-        from nova_assets.engine.session.session import made
+        from nova_assets.engine.session.session import create_session
 
         def make(config: Mapping[str, str]) -> Any:
             return LazyPySparkResource(spark_config=dict(config)).spark_session
 
-        return made(make, settings.spark, settings.home, {**settings.spark_config, **self.spark_config})
+        return create_session(make, settings.spark, settings.home, {**settings.spark_config, **self.spark_config})

@@ -6,68 +6,68 @@ from weakref import WeakValueDictionary
 
 from dagster import DagsterInstance, DagsterRun
 
-from nova_assets.execution.lease import is_dead, this_process
+from nova_assets.execution.lease import is_owner_dead, this_process
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE
 
-_PREFIX = "dagster:"
+_OWNER_PREFIX = "dagster:"
 
-_EPHEMERAL: WeakValueDictionary[str, DagsterInstance] = WeakValueDictionary()
+_EPHEMERAL_INSTANCES: WeakValueDictionary[str, DagsterInstance] = WeakValueDictionary()
 """Run -> its instance, for runs of this process under instances that nobody else can ask."""
 
 
-def owner_of(run_id: str, instance: DagsterInstance) -> str:
+def execution_owner_of_run(run_id: str, instance: DagsterInstance) -> str:
     """How a run signs its executions; its steps may be several processes.
 
     A run under an ephemeral instance lives in this process alone, and signs with it.
     """
     if not instance.is_ephemeral:
-        return f"{_PREFIX}{run_id}"
-    _EPHEMERAL[run_id] = instance
-    return f"{_PREFIX}{run_id}@{this_process()}"
+        return f"{_OWNER_PREFIX}{run_id}"
+    _EPHEMERAL_INSTANCES[run_id] = instance
+    return f"{_OWNER_PREFIX}{run_id}@{this_process()}"
 
 
-def instance_of(owner: str, instance: DagsterInstance) -> DagsterInstance:
+def instance_of_owner(owner: str, default_instance: DagsterInstance) -> DagsterInstance:
     """The instance that knows an owner's run: that of the run, where it is an ephemeral one of this process."""
-    run_id = owner.removeprefix(_PREFIX).partition("@")[0]
-    return instance if _ephemeral_run(run_id) is None else _EPHEMERAL[run_id]
+    run_id = owner.removeprefix(_OWNER_PREFIX).partition("@")[0]
+    return default_instance if _find_ephemeral_run(run_id) is None else _EPHEMERAL_INSTANCES[run_id]
 
 
-def is_gone(owner: str, instance: DagsterInstance) -> bool:
+def is_dagster_owner_dead(owner: str, instance: DagsterInstance) -> bool:
     """Whether an owner is known to be gone. A run that this instance has never seen may live in another one."""
-    if not owner.startswith(_PREFIX):
-        return is_dead(owner)
-    run_id, _, process = owner.removeprefix(_PREFIX).partition("@")
+    if not owner.startswith(_OWNER_PREFIX):
+        return is_owner_dead(owner)
+    run_id, _, process = owner.removeprefix(_OWNER_PREFIX).partition("@")
     if process == this_process():
-        return not is_under_way(run_id)
+        return not is_ephemeral_run_active(run_id)
     if process:
-        return is_dead(process)
+        return is_owner_dead(process)
     run = instance.get_run_by_id(run_id)
     return run is not None and run.is_finished
 
 
-def is_under_way(run_id: str) -> bool:
+def is_ephemeral_run_active(run_id: str) -> bool:
     """Whether a run under an ephemeral instance of this process goes on."""
-    run = _ephemeral_run(run_id)
+    run = _find_ephemeral_run(run_id)
     return run is not None and not run.is_finished
 
 
-def _ephemeral_run(run_id: str) -> DagsterRun | None:
+def _find_ephemeral_run(run_id: str) -> DagsterRun | None:
     """A run of this process, as its ephemeral instance knows it; None where that is gone."""
-    instance = _EPHEMERAL.get(run_id)
+    instance = _EPHEMERAL_INSTANCES.get(run_id)
     try:
         return None if instance is None else instance.get_run_by_id(run_id)
     except Exception:  # an instance that was closed forgets its tables
         return None
 
 
-def live_execution(
+def find_live_execution(
     catalog: Catalog, binding: str, instance: DagsterInstance, partition: str = WHOLE
 ) -> Execution | None:
     """The execution that a new run of the binding, in that partition, would have to wait for."""
     for latest in catalog.executions(binding, 1, partition):
-        held = latest.state == "running" and latest.lease_until >= catalog.now()
-        if held and not is_gone(latest.owner, instance):
+        is_leased = latest.state == "running" and latest.lease_until >= catalog.now()
+        if is_leased and not is_dagster_owner_dead(latest.owner, instance):
             return latest
     return None

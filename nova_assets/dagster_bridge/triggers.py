@@ -28,10 +28,15 @@ from dagster._core.storage.tags import MAX_RETRIES_TAG, RUN_KEY_TAG
 
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge.ops import ATTEMPT_TAG, FIRING_TAG
-from nova_assets.dagster_bridge.partitions import announce_partitions, key_of, paired_columns, partitions_def
+from nova_assets.dagster_bridge.partitions import (
+    add_partitions_to_dagster,
+    build_partitions_definition,
+    find_paired_columns,
+    to_dagster_key,
+)
 from nova_assets.dagster_bridge.resources import NovaResource
-from nova_assets.dagster_bridge.run_liveness import live_execution
-from nova_assets.execution.trigger_state import facts_of, partition_facts, runs_whole
+from nova_assets.dagster_bridge.run_liveness import find_live_execution
+from nova_assets.execution.trigger_state import load_trigger_state, runs_unpartitioned, trigger_state_by_partition
 from nova_assets.masking import get_logger
 from nova_assets.model.binding import Binding
 from nova_assets.model.execution import Execution
@@ -39,20 +44,20 @@ from nova_assets.model.firing import Firing
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
 from nova_assets.model.trigger import Trigger
-from nova_assets.plan.due import Facts, decide, retry_at
+from nova_assets.plan.due import TriggerState, decide_trigger, next_retry_time
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.triggers")
 
-WHY_TAG = "nova/why"
+REASON_TAG = "nova/why"
 
-AT_ONCE = 25
+MAX_RUNS_PER_TICK = 25
 """Runs requested by one tick, of as many partitions."""
 
-ON_ITS_WAY = timedelta(seconds=10)
+RUN_APPEARANCE_DELAY = timedelta(seconds=10)
 """So long a firing's run may take until Dagster has it, whoever requested it."""
 
-INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
+SENSOR_INTERVAL = 5  # seconds; Dagster's sensor loop is no faster
 
 
 def sensor_name(binding: Binding) -> str:
@@ -60,29 +65,29 @@ def sensor_name(binding: Binding) -> str:
     return f"{binding.name}_sensor"
 
 
-def trigger_of(
+def build_trigger_sensor(
     binding: Binding, job: JobDefinition | UnresolvedAssetJobDefinition, nova: NovaResource
 ) -> SensorDefinition | None:
     """The sensor of a binding; None when it runs by hand alone."""
-    when = binding.when
-    if when is None:
+    trigger = binding.when
+    if trigger is None:
         return None
 
     def on_tick(context: SensorEvaluationContext) -> RunRequest | list[RunRequest] | SkipReason:
-        return evaluate(binding, when, nova.store(), context.instance)
+        return evaluate_trigger(binding, trigger, nova.store(), context.instance)
 
     return SensorDefinition(
         name=sensor_name(binding),
         job=job,
         evaluation_fn=on_tick,
-        minimum_interval_seconds=INTERVAL,
+        minimum_interval_seconds=SENSOR_INTERVAL,
         default_status=DefaultSensorStatus.RUNNING,
-        description=str(when),
+        description=str(trigger),
     )
 
 
-def evaluate(
-    binding: Binding, when: Trigger, store: Store, instance: DagsterInstance, now: datetime | None = None
+def evaluate_trigger(
+    binding: Binding, trigger: Trigger, store: Store, instance: DagsterInstance, now: datetime | None = None
 ) -> RunRequest | list[RunRequest] | SkipReason:
     """One tick: go on with the firing under way, or see whether the next is due; in each partition by itself.
 
@@ -90,61 +95,73 @@ def evaluate(
         now: what time it is; the catalog's clock by default.
     """
     now = now or store.catalog.now()
-    store.runtime.register(binding)
+    store.runtime.register_binding(binding)
     if not binding.dimensions:
-        return _evaluate(binding, when, store, instance, WHOLE, facts_of(binding, store.catalog, now))
-    if runs_whole(binding, store.catalog):
+        return _evaluate_partition(
+            binding, trigger, store, instance, WHOLE, load_trigger_state(binding, store.catalog, now)
+        )
+    if runs_unpartitioned(binding, store.catalog):
         return SkipReason(
             f"it has been executed whole; nova switch {binding.name} --to partitions lets it run per partition, "
             "and partitions=[] in its definition triggers it whole"
         )
     requests: list[RunRequest] = []
-    facts_by_partition, paired = partition_facts(binding, store.catalog, now), paired_columns(store.project)
-    announce_partitions(instance, ((binding.dimensions, p) for p in facts_by_partition), paired)
+    facts_by_partition, paired = (
+        trigger_state_by_partition(binding, store.catalog, now),
+        find_paired_columns(store.project),
+    )
+    add_partitions_to_dagster(instance, ((binding.dimensions, p) for p in facts_by_partition), paired)
     for partition, facts in facts_by_partition.items():
-        if not _is_known(binding, key_of(binding.dimensions, partition, paired), instance):
+        if not _has_partition_key(binding, to_dagster_key(binding.dimensions, partition, paired), instance):
             continue  # Dagster would refuse all the others with it: such as a day to come
-        answer = _evaluate(binding, when, store, instance, partition, facts)
+        answer = _evaluate_partition(binding, trigger, store, instance, partition, facts)
         if isinstance(answer, RunRequest):
             requests.append(answer)
-        if len(requests) == AT_ONCE:
+        if len(requests) == MAX_RUNS_PER_TICK:
             break
     return requests or SkipReason("nothing is due in any partition")
 
 
-def _is_known(binding: Binding, key: str, instance: DagsterInstance) -> bool:
+def _has_partition_key(binding: Binding, partition_key: str, instance: DagsterInstance) -> bool:
     """Whether Dagster has a partition of the binding under this key."""
-    partitions = partitions_def(binding.dimensions)
+    partitions = build_partitions_definition(binding.dimensions)
     with partition_loading_context(dynamic_partitions_store=instance):
-        return partitions is not None and partitions.has_partition_key(key)
+        return partitions is not None and partitions.has_partition_key(partition_key)
 
 
-def _evaluate(
-    binding: Binding, when: Trigger, store: Store, instance: DagsterInstance, partition: str, facts: Facts
+def _evaluate_partition(
+    binding: Binding,
+    trigger: Trigger,
+    store: Store,
+    instance: DagsterInstance,
+    partition: str,
+    trigger_state: TriggerState,
 ) -> RunRequest | SkipReason:
     catalog = store.catalog
-    last, ended = catalog.last_firing(binding.name, partition), ""
-    if last is not None and last.state == "requested":
-        answer = _under_way(binding, last, store, instance, facts.now)
+    last_firing, ended_text = catalog.last_firing(binding.name, partition), ""
+    if last_firing is not None and last_firing.state == "requested":
+        answer = _evaluate_requested_firing(binding, last_firing, store, instance, trigger_state.now)
         if not isinstance(answer, str):
             return answer
-        ended = f"{answer}; "
-    busy = live_execution(catalog, binding.name, instance, partition)
+        ended_text = f"{answer}; "
+    busy = find_live_execution(catalog, binding.name, instance, partition)
     if busy is not None:
-        return SkipReason(ended + _wait(busy))
-    decision = decide(when, last.positions if last is not None else {}, facts)
+        return SkipReason(ended_text + _format_busy_execution(busy))
+    decision = decide_trigger(trigger, last_firing.positions if last_firing is not None else {}, trigger_state)
     if not decision.due:
-        return SkipReason(ended + decision.why)
+        return SkipReason(ended_text + decision.why)
     crash_point("fire.before")
-    firing = catalog.fire(binding.name, last.n if last is not None else 0, decision.positions, partition, decision.why)
+    firing = catalog.fire(
+        binding.name, last_firing.n if last_firing is not None else 0, decision.positions, partition, decision.why
+    )
     if firing is None:
         return SkipReason("another process has fired it")
     crash_point("fire.after")
     log.info("%s fires: %s", binding.name, decision.why)
-    return _request(binding, firing, store.project)
+    return _build_run_request(binding, firing, store.project)
 
 
-def _under_way(
+def _evaluate_requested_firing(
     binding: Binding, firing: Firing, store: Store, instance: DagsterInstance, now: datetime
 ) -> RunRequest | SkipReason | str:
     """What a requested firing needs; or how it has ended, and then the next may be judged.
@@ -153,39 +170,49 @@ def _under_way(
     under the next, some time later, once the execution of that run is out of the way.
     """
     records = instance.get_run_records(RunsFilter(tags={FIRING_TAG: firing.id}))  # latest first
-    active = next((r.dagster_run for r in records if not r.dagster_run.is_finished), None)
-    if active is not None:
-        return SkipReason(f"run {active.run_id} of firing {firing.n} is under way")
+    active_run = next((r.dagster_run for r in records if not r.dagster_run.is_finished), None)
+    if active_run is not None:
+        return SkipReason(f"run {active_run.run_id} of firing {firing.n} is under way")
     if any(r.dagster_run.status == DagsterRunStatus.SUCCESS for r in records):
         store.catalog.end_firing(firing.id, "committed")
         return f"firing {firing.n} is done"
     if not any(r.dagster_run.tags.get(RUN_KEY_TAG) == firing.run_key for r in records):
-        if now - firing.at < ON_ITS_WAY:
+        if now - firing.at < RUN_APPEARANCE_DELAY:
             return SkipReason(f"the run of firing {firing.n} has just been requested")
-        return _request(binding, firing, store.project)
+        return _build_run_request(binding, firing, store.project)
     run = records[0].dagster_run
     if run.status == DagsterRunStatus.CANCELED:  # by a person, who would not have it begin again
-        what = f"firing {firing.n} of {firing.binding} is abandoned: run {run.run_id} was canceled"
-        log.warning("%s; to run it by hand: nova run %s", what, firing.binding)
+        outcome = f"firing {firing.n} of {firing.binding} is abandoned: run {run.run_id} was canceled"
+        log.warning("%s; to run it by hand: nova run %s", outcome, firing.binding)
         store.catalog.end_firing(firing.id, "abandoned", f"run {run.run_id} was canceled")
-        return what
-    failed = sum(_is_attempt(r.dagster_run.run_id, store, instance) for r in records)
-    if failed >= binding.attempts:
-        what = f"firing {firing.n} of {firing.binding} is abandoned after {failed} failed runs"
-        log.error("%s, the last of them %s; once mended, run it by hand: nova run %s", what, run.run_id, firing.binding)
-        store.catalog.end_firing(firing.id, "abandoned", f"{failed} runs failed, the last of them {run.run_id}")
-        return f"{what}, the last of them {run.run_id}; once mended, run it by hand"
-    again_at = retry_at(binding, firing, _ended(records[0]))
-    if now < again_at:
-        return SkipReason(f"run {run.run_id} of firing {firing.n} failed; the next comes at {again_at:%H:%M:%S} UTC")
-    busy = live_execution(store.catalog, firing.binding, instance, firing.partition)
+        return outcome
+    failed_attempts = sum(_counts_as_failed_attempt(r.dagster_run.run_id, store, instance) for r in records)
+    if failed_attempts >= binding.attempts:
+        outcome = f"firing {firing.n} of {firing.binding} is abandoned after {failed_attempts} failed runs"
+        log.error(
+            "%s, the last of them %s; once mended, run it by hand: nova run %s", outcome, run.run_id, firing.binding
+        )
+        store.catalog.end_firing(
+            firing.id, "abandoned", f"{failed_attempts} runs failed, the last of them {run.run_id}"
+        )
+        return f"{outcome}, the last of them {run.run_id}; once mended, run it by hand"
+    next_attempt_at = next_retry_time(binding, firing, _run_end_time(records[0]))
+    if now < next_attempt_at:
+        return SkipReason(
+            f"run {run.run_id} of firing {firing.n} failed; the next comes at {next_attempt_at:%H:%M:%S} UTC"
+        )
+    busy = find_live_execution(store.catalog, firing.binding, instance, firing.partition)
     if busy is not None:
-        return SkipReason(_wait(busy))
+        return SkipReason(_format_busy_execution(busy))
     again = store.catalog.retry_firing(firing.id, firing.attempt)
-    return SkipReason("another process tries it again") if again is None else _request(binding, again, store.project)
+    return (
+        SkipReason("another process tries it again")
+        if again is None
+        else _build_run_request(binding, again, store.project)
+    )
 
 
-def _is_attempt(run_id: str, store: Store, instance: DagsterInstance) -> bool:
+def _counts_as_failed_attempt(run_id: str, store: Store, instance: DagsterInstance) -> bool:
     """Whether a failed run counts: it began its execution, or an error kept it from that. A process that was killed
     before tells nothing about the binding."""
     if store.catalog.executions(run_id=run_id, limit=1):
@@ -195,24 +222,29 @@ def _is_attempt(run_id: str, store: Store, instance: DagsterInstance) -> bool:
     return any(getattr(e.event_specific_data, "error", None) is not None for e in events)
 
 
-def _ended(record: RunRecord) -> datetime:
+def _run_end_time(record: RunRecord) -> datetime:
     return record.update_timestamp if record.end_time is None else datetime.fromtimestamp(record.end_time, UTC)
 
 
-def _wait(busy: Execution) -> str:
-    return f"execution {busy.id} of {busy.owner} is alive, until {busy.lease_until:%H:%M:%S} UTC if it says no more"
+def _format_busy_execution(blocking_execution: Execution) -> str:
+    return (
+        f"execution {blocking_execution.id} of {blocking_execution.owner} is alive, "
+        f"until {blocking_execution.lease_until:%H:%M:%S} UTC if it says no more"
+    )
 
 
-def _request(binding: Binding, firing: Firing, project: Project) -> RunRequest:
+def _build_run_request(binding: Binding, firing: Firing, project: Project) -> RunRequest:
     """The run of a firing. The firing requests its further attempts itself, so Dagster's own retries are off."""
     tags = {
         FIRING_TAG: firing.id,
         ATTEMPT_TAG: str(firing.attempt),
         MAX_RETRIES_TAG: "0",
         "nova/binding": firing.binding,
-        **({WHY_TAG: firing.why} if firing.why else {}),
+        **({REASON_TAG: firing.why} if firing.why else {}),
     }
-    key = key_of(binding.dimensions, firing.partition, paired_columns(project)) if firing.partition else None
+    key = (
+        to_dagster_key(binding.dimensions, firing.partition, find_paired_columns(project)) if firing.partition else None
+    )
     return RunRequest(
         run_key=firing.run_key,
         tags=tags,

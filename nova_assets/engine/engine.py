@@ -10,36 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.partitioning import derived, value_of
-from nova_assets.engine.inputs.inputs import take
+from nova_assets.engine.buckets.partitioning import add_derived_columns, parse_partition_value
+from nova_assets.engine.inputs.inputs import convert_insert_data
 from nova_assets.engine.inputs.large_parquet import LargeParquet
-from nova_assets.engine.read.matching_keys import matched
-from nova_assets.engine.read.strategies import Ways
-from nova_assets.engine.read.streaming import Streaming
+from nova_assets.engine.read.matching_keys import filter_rows_by_keys
+from nova_assets.engine.read.strategies import ReadExecutor
+from nova_assets.engine.read.streaming import StreamingReader
 from nova_assets.engine.read.sum_checks import check_sums
 from nova_assets.engine.session import shared_settings
-from nova_assets.engine.session.session import Session
-from nova_assets.engine.session.shared_settings import using
-from nova_assets.engine.session.spark_config import READING
+from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.storage import external_files
 from nova_assets.engine.storage.remote_warehouse import open_warehouse
-from nova_assets.engine.tasks.function_shipping import ship_by_value
-from nova_assets.engine.write.compaction import Rewriter
+from nova_assets.engine.tasks.function_shipping import pickle_module_by_value
+from nova_assets.engine.write.compaction import BlockRewriter
 from nova_assets.engine.write.row_digest import digest_of, digest_of_frame
-from nova_assets.engine.write.write import Writer
+from nova_assets.engine.write.write import BlockWriter
 from nova_assets.errors import SchemaMismatch
 from nova_assets.formats import schema_fit
-from nova_assets.model.arrow_types import arrow_type, to_arrow
+from nova_assets.model.arrow_types import arrow_type, to_arrow_schema
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_files import Seen
-from nova_assets.model.external_table import Described
+from nova_assets.model.external_files import ExternalFileInfo
+from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.read_strategy import Way
+from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.sum_bounds import explained_overflow
-from nova_assets.model.warehouse_contents import Entry, Upload
+from nova_assets.model.sum_bounds import translate_overflow_errors
+from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 from nova_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SparkEngine:
     Args:
         warehouse: the folder of all blocks.
         spark: a session, a function that gives one when it is needed, or None for a local one of this process.
-        way: the one that reads and rewriting take wherever it leads there; None for the cheapest.
+        forced_strategy: the one that reads and rewriting take wherever it leads there; None for the cheapest.
     """
 
     format = "parquet"
@@ -66,13 +66,13 @@ class SparkEngine:
         self,
         warehouse: str | Path,
         spark: SparkSession | Callable[[], SparkSession] | None = None,
-        way: Way | None = None,
+        forced_strategy: ReadStrategy | None = None,
     ) -> None:
         self.warehouse = open_warehouse(warehouse)
-        self._session = Session(spark)
-        self.way = way
-        self._writer = Writer(self._session, self.warehouse)
-        self._ways = Ways(self._session, self.warehouse, way)
+        self._session = LazySparkSession(spark)
+        self.forced_strategy = forced_strategy
+        self._writer = BlockWriter(self._session, self.warehouse)
+        self._ways = ReadExecutor(self._session, self.warehouse, forced_strategy)
 
     @property
     def address(self) -> str:
@@ -85,24 +85,24 @@ class SparkEngine:
 
     def close(self) -> None:
         """Give back the settings that were held for frames which were handed out."""
-        self._ways.handed_out.end()
+        self._ways.frame_scope.release()
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        with self._session.guarded(), shared_settings.scope():
+    def computation_scope(self) -> Iterator[None]:
+        with self._session.explain_spark_failure(), shared_settings.batch_limit_scope():
             yield
 
     def read(self, read: Read) -> Any:
-        return self._ways.frame(read)
+        return self._ways.read_frame(read)
 
     def fetch(self, read: Read) -> Any:
-        table = self._ways.here(read)
+        table = self._ways.read_without_spark(read)
         return self.read(read) if table is None else table
 
-    def batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        return Streaming(self, self._ways).reader(read, columns)
+    def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+        return StreamingReader(self, self._ways).open_reader(read, columns)
 
-    def matching(self, snapshot: Any, keys: Any, on: Sequence[str], *, here: bool = False) -> Any:
+    def matching(self, snapshot: Any, keys: Any, on: Sequence[str], *, in_process: bool = False) -> Any:
         have = keys.column_names if isinstance(keys, pa.Table) else keys.columns
         lacking = [c for c in on if c not in have]
         if lacking:
@@ -115,31 +115,31 @@ class SparkEngine:
         if isinstance(snapshot, Snapshot):
             if (
                 set(on) == set(snapshot.merge.key)
-                and (found := self._ways.found(snapshot, keys, here=here)) is not None
+                and (found := self._ways.look_up_keys(snapshot, keys, as_table=in_process)) is not None
             ):
                 return found
-            snapshot = self.fetch(snapshot) if here else self.read(snapshot)
+            snapshot = self.fetch(snapshot) if in_process else self.read(snapshot)
         both = isinstance(snapshot, pa.Table) and isinstance(keys, pa.Table)
-        if both and (table := matched(snapshot, keys, on)) is not None:
+        if both and (table := filter_rows_by_keys(snapshot, keys, on)) is not None:
             return table
         from nova_assets.engine.rows.columns import col
 
-        snapshot, keys = self._frame(snapshot), self._frame(keys)
+        snapshot, keys = self._to_frame(snapshot), self._to_frame(keys)
         wanted = keys.select(*map(col, on))
         if not snapshot.columns:  # a channel that nothing was ever put on: no row matches, and its keys are like these
             return wanted.limit(0)
-        with using(self.session, READING):
+        with temporary_settings(self.session, READ_SETTINGS):
             return snapshot.join(wanted, list(on), "left_semi").select(*map(col, snapshot.columns))
 
-    def in_partition(self, frame: Any, channel: Channel, scope: str, schema: Schema | None) -> Any:
+    def add_partition_columns(self, frame: Any, channel: Channel, scope: str, schema: Schema | None) -> Any:
         names = frame.column_names if isinstance(frame, pa.Table) else frame.columns
         values = partition_values(scope)
         for dimension in channel.partitions:
             column = dimension.column
-            if column not in values or (column in names and not _says_nothing(frame, column)):
+            if column not in values or (column in names and not _is_all_null(frame, column)):
                 continue
             type_ = DataType("string") if schema is None or column not in schema else schema.field(column).type
-            value = value_of(dimension, values[column], type_)
+            value = parse_partition_value(dimension, values[column], type_)
             if isinstance(frame, pa.Table):
                 constant = pa.repeat(pa.scalar(value, arrow_type(type_)), frame.num_rows)
                 frame = frame.drop_columns([column]) if column in names else frame
@@ -147,10 +147,10 @@ class SparkEngine:
             else:
                 from pyspark.sql import functions as F
 
-                from nova_assets.engine.rows.spark_types import to_spark
+                from nova_assets.engine.rows.spark_types import to_spark_type
 
-                frame = frame.withColumn(column, F.lit(value).cast(to_spark(type_)))
-        return derived(frame, channel.partitions, schema)
+                frame = frame.withColumn(column, F.lit(value).cast(to_spark_type(type_)))
+        return add_derived_columns(frame, channel.partitions, schema)
 
     def select(self, frame: Any, columns: Sequence[str]) -> Any:
         have = list(frame.column_names if isinstance(frame, pa.Table) else frame.columns)
@@ -170,7 +170,7 @@ class SparkEngine:
     def to_arrow(self, frame: Any) -> pa.Table:
         if isinstance(frame, pa.Table):
             return frame
-        return self._session.table_of(frame)
+        return self._session.to_table(frame)
 
     def to_pandas(self, frame: Any) -> pd.DataFrame:
         """All rows of a frame, as a pandas DataFrame."""
@@ -202,144 +202,150 @@ class SparkEngine:
         return from_struct(frame.schema)
 
     def query(self, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
-        from nova_assets.engine.tasks.sql_query import query
+        from nova_assets.engine.tasks.sql_query import analyze_query
 
-        return query(self.session, sql, values, frames)
+        return analyze_query(self.session, sql, values, frames)
 
     @contextmanager
-    def one_evaluation(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        from nova_assets.engine.tasks.single_evaluation import one_evaluation
+    def evaluate_once(self, frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        from nova_assets.engine.tasks.single_evaluation import persist_shared_frames
 
         lazy = {p: f for p, f in frames.items() if not isinstance(f, pa.Table)}
         if len(lazy) < 2:
             yield frames
             return
-        with one_evaluation(lazy) as once:
+        with persist_shared_frames(lazy) as once:
             yield {**frames, **once}
 
     def write(
         self, frame: Any, staged: StagedBlock, channel: Channel | None, schema: Schema, *, digest: bool = False
     ) -> Manifest:
-        with self.working():
-            return self._writer.write(frame, staged, channel, schema, digest=digest)
+        with self.computation_scope():
+            return self._writer.write(frame, staged, channel, schema, compute_digest=digest)
 
-    def digest(self, frame: Any, schema: Schema | None) -> str:
+    def frame_digest(self, frame: Any, schema: Schema | None) -> str:
         if isinstance(frame, pa.Table):
             return str(digest_of(frame, schema))
         return str(digest_of_frame(self._session, frame, schema))
 
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
-    ) -> tuple[Manifest, Way]:
-        rewriter = Rewriter(self._session, self.warehouse, self._writer, self.read, self.way)
-        with explained_overflow(read), self.working():
+    ) -> tuple[Manifest, ReadStrategy]:
+        rewriter = BlockRewriter(self._session, self.warehouse, self._writer, self.read, self.forced_strategy)
+        with translate_overflow_errors(read), self.computation_scope():
             return rewriter.rewrite(read, staged, channel, schema)
 
     @contextmanager
-    def computing(self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]) -> Iterator[None]:
-        from nova_assets.engine.tasks.progress import computing
+    def task_computation(
+        self, job_name: str, function: Callable[..., Any], on_progress: Callable[[int, int], None]
+    ) -> Iterator[None]:
+        from nova_assets.engine.tasks.progress import watch_spark_jobs
 
-        ship_by_value(function)
-        with self.working(), computing(self.session, name, tell, PROGRESS_EVERY):
+        pickle_module_by_value(function)
+        with self.computation_scope(), watch_spark_jobs(self.session, job_name, on_progress, PROGRESS_EVERY):
             yield
 
-    def take(self, data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
-        rows = take(data, schema, evolves=evolves)
+    def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Any:
+        rows = convert_insert_data(data, schema, allow_widening=allow_widening)
         if isinstance(rows, pa.Table):
             return rows
         from nova_assets.engine.rows.conversion import convert_frame
 
         if isinstance(rows, LargeParquet):
-            shared_settings.current(self._ways.handed_out).fit(self._session.get, rows.width)
-            if self._session.has_workers:
-                return rows.frame(self.session)
+            shared_settings.current_scope(self._ways.frame_scope).limit_batches(self._session.get, rows.row_width)
+            if self._session.can_use_workers:
+                return rows.to_frame(self.session)
             # Spark's own reader refuses files that have one column in different types.
             rows = self.session.read.option("mergeSchema", "true").parquet(*map(str, rows.paths))
-        return convert_frame(rows, schema, evolves=evolves)
+        return convert_frame(rows, schema, allow_widening=allow_widening)
 
-    def frame(self, data: Any, schema: Schema) -> Any:
+    def to_frame(self, data: Any, schema: Schema) -> Any:
         nothing = isinstance(data, Sequence) and not data
-        return self._frame(to_arrow(schema).empty_table() if nothing else self.take(data, schema))
+        return self._to_frame(to_arrow_schema(schema).empty_table() if nothing else self.convert_input(data, schema))
 
-    def take_folder(self, folder: Path, channel: Channel) -> Any:
+    def read_parquet_folder(self, folder: Path, channel: Channel) -> Any:
         from nova_assets.engine.rows.columns import col
-        from nova_assets.engine.rows.spark_types import to_spark
+        from nova_assets.engine.rows.spark_types import to_spark_type
 
-        with using(self.session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
+        with temporary_settings(self.session, {"spark.sql.sources.partitionColumnTypeInference.enabled": "false"}):
             frame = self.session.read.option("mergeSchema", "true").parquet(str(folder))
         for dimension in channel.partitions:
             if dimension.column in frame.columns and channel.schema is not None:
-                kind = to_spark(channel.schema.field(dimension.column).type)
+                kind = to_spark_type(channel.schema.field(dimension.column).type)
                 frame = frame.withColumn(dimension.column, col(dimension.column).cast(kind))
         return frame
 
-    def dropped(self, old: Snapshot, new: Manifest) -> int:
-        from nova_assets.engine.read.spark_diff import dropped
+    def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
+        from nova_assets.engine.read.spark_diff import count_removed_rows
 
         block = Block("", old.channel, "", "base", old.at + 1, old.at + 1, new, old.merge)
         rows = self.read(Snapshot(old.channel, old.at + 1, (block,), (), new.schema, old.merge))
-        return dropped(self.read(replace(old, schema=new.schema)), rows)
+        return count_removed_rows(self.read(replace(old, schema=new.schema)), rows)
 
-    def check_sums(self, where: str, staged: Block, older: Sequence[Block], types: Mapping[str, DataType]) -> None:
+    def check_sums(
+        self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
+    ) -> None:
         key = staged.merge.key
 
         def rows_of(read: Read, keys: pa.Table | None) -> pa.Table:
             if keys is None:
                 return self.to_arrow(self.fetch(read))
             rows = read if isinstance(read, Snapshot) else self.fetch(read)
-            return self.to_arrow(self.matching(rows, keys, key, here=True))
+            return self.to_arrow(self.matching(rows, keys, key, in_process=True))
 
-        check_sums(where, staged, older, types, rows_of)
+        check_sums(error_label, staged, earlier_blocks, type_by_column, rows_of)
 
-    def delete(self, folder: str) -> None:
-        self.warehouse.delete(folder)
+    def delete_staged_folder(self, folder: str) -> None:
+        self.warehouse.delete_block_folder(folder)
 
-    def look(self, location: str) -> list[Seen]:
-        return external_files.look(location)
+    def list_external_files(self, location: str) -> list[ExternalFileInfo]:
+        return external_files.list_files(location)
 
-    def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
-        return external_files.described(channel, partition, files)
+    def describe_external_files(
+        self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
+    ) -> ExternalFilesContent:
+        return external_files.describe_files(channel, partition, files)
 
     def delete_files(self, paths: Iterable[str]) -> None:
         self.warehouse.delete_files(paths)
 
-    def set_aside(self, path: str) -> None:
-        self.warehouse.set_aside(path)
+    def move_to_orphans(self, path: str) -> None:
+        self.warehouse.move_to_orphans(path)
 
-    def listing(self) -> list[Entry]:
-        return self.warehouse.listing()
+    def list_warehouse(self) -> list[WarehouseEntry]:
+        return self.warehouse.list_block_entries()
 
-    def size(self, path: str) -> int | None:
-        return self.warehouse.size(path)
+    def file_size(self, path: str) -> int | None:
+        return self.warehouse.file_size(path)
 
-    def uploads(self) -> list[Upload]:
-        return self.warehouse.uploads()
+    def unfinished_uploads(self) -> list[UnfinishedUpload]:
+        return self.warehouse.unfinished_uploads()
 
-    def abort_upload(self, upload: Upload) -> None:
-        self.warehouse.abort(upload)
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self.warehouse.abort_unfinished_upload(upload)
 
-    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+    def file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
         return self.warehouse.defect_of(file, thorough=thorough)
 
-    def where(self, files: Sequence[DataFile]) -> list[str]:
-        return self.warehouse.paths(files)
+    def locate_files(self, files: Sequence[DataFile]) -> list[str]:
+        return self.warehouse.verified_addresses(files)
 
-    def mark(self, catalog: str, identity: str) -> None:
-        self.warehouse.mark(catalog, identity)
+    def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
+        self.warehouse.write_catalog_mark(catalog_id, identity)
 
-    def mark_of(self, catalog: str) -> str | None:
-        return self.warehouse.mark_of(catalog)
+    def read_catalog_marker(self, catalog_id: str) -> str | None:
+        return self.warehouse.read_catalog_mark(catalog_id)
 
-    def marks(self) -> frozenset[str]:
-        return self.warehouse.marks()
+    def catalog_identities(self) -> frozenset[str]:
+        return self.warehouse.marked_catalogs()
 
-    def check(self) -> str:
-        return self.warehouse.check()
+    def check_warehouse(self) -> str:
+        return self.warehouse.check_writable()
 
-    def _frame(self, data: Any) -> Any:
-        return self._session.frame_of(data) if isinstance(data, pa.Table) else data
+    def _to_frame(self, data: Any) -> Any:
+        return self._session.to_frame(data) if isinstance(data, pa.Table) else data
 
 
-def _says_nothing(frame: Any, column: str) -> bool:
+def _is_all_null(frame: Any, column: str) -> bool:
     """Whether a column of rows that are here has no value, as where no line of a file has named it."""
     return isinstance(frame, pa.Table) and frame.column(column).null_count == frame.num_rows

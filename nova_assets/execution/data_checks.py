@@ -11,28 +11,28 @@ from nova_assets.masking import get_logger
 from nova_assets.model.data_check import Check, CheckResult
 from nova_assets.model.execution import CheckReport, Execution
 from nova_assets.plan.run import Look
-from nova_assets.user_code_errors import fault
+from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.runtime")
 
-_GIVES = "True or False, a nova.CheckResult, or a frame of the rows that ought not to be there"
+_EXPECTED_CHECK_OUTPUT = "True or False, a nova.CheckResult, or a frame of the rows that ought not to be there"
 
 
-def carry_out_checks(run: TaskRun) -> tuple[CheckReport, ...]:
+def run_all_checks(task_run: TaskRun) -> tuple[CheckReport, ...]:
     """Every check, on what the execution has staged; whatever one finds, the others are heard, too."""
     reports = []
-    for look, check in zip(run.plan.checks, run.run.binding.checks, strict=True):
-        report = _carry_out(run, look, check)
+    for look, check in zip(task_run.plan.checks, task_run.run_state.binding.checks, strict=True):
+        report = _run_check(task_run, look, check)
         if not report.passed:
             log.warning("check %s of channel %s failed: %s", report.check, report.channel, report.found or "")
-        run.tell("check", report)
+        task_run.observer("check", report)
         reports.append(report)
     return tuple(reports)
 
 
-def refusal(execution: Execution, reports: tuple[CheckReport, ...]) -> CheckFailed:
+def check_failed_error(execution: Execution, reports: tuple[CheckReport, ...]) -> CheckFailed:
     """The error of an execution that must not publish what it made."""
-    failed = [r for r in reports if r.blocks]
+    failed = [r for r in reports if r.blocks_commit]
     names = ", ".join(f"{r.check!r} of channel {r.channel!r}" for r in failed)
     return CheckFailed(
         f"binding {execution.binding!r} published nothing: the check{'s' if len(failed) > 1 else ''} {names} failed",
@@ -44,34 +44,48 @@ def refusal(execution: Execution, reports: tuple[CheckReport, ...]) -> CheckFail
     )
 
 
-def _carry_out(run: TaskRun, look: Look, check: Check) -> CheckReport:
+def _run_check(task_run: TaskRun, planned_check: Look, check: Check) -> CheckReport:
     started = time.monotonic()
-    if any(given.port in run.skipped for given in look.inputs if given.channel is None or given.port == look.port):
-        return CheckReport(check.name, look.channel, True, check.blocking, 0.0, "nothing was written", skipped=True)
+    if any(
+        given.port in task_run.skipped_ports
+        for given in planned_check.inputs
+        if given.channel is None or given.port == planned_check.port
+    ):
+        return CheckReport(
+            check.name, planned_check.channel, True, check.blocking, 0.0, "nothing was written", skipped=True
+        )
     try:
-        with run.computing(check):
-            result = _verdict(run, check.function(**run.arguments(look.inputs, check.wants_context)))
+        with task_run.compute_with_progress(check):
+            result = _to_check_result(
+                task_run, check.function(**task_run.function_arguments(planned_check.inputs, check.wants_context))
+            )
     except Exception as error:  # a check that cannot say that all is well has failed
-        failure = fault(error)
-        result = CheckResult(False, f"it raised {failure.said}" + (f", at {failure.at}" if failure.at else ""))
+        failure = summarize_user_error(error)
+        result = CheckResult(
+            False, f"it raised {failure.message}" + (f", at {failure.location}" if failure.location else "")
+        )
     seconds = time.monotonic() - started
-    facts = {name: _plain(value) for name, value in result.metadata.items()}
-    return CheckReport(check.name, look.channel, bool(result.passed), check.blocking, seconds, result.found, facts)
+    metadata = {name: _to_json_value(value) for name, value in result.metadata.items()}
+    return CheckReport(
+        check.name, planned_check.channel, bool(result.passed), check.blocking, seconds, result.found, metadata
+    )
 
 
-def _verdict(run: TaskRun, given: Any) -> CheckResult:
-    if isinstance(given, CheckResult):
-        return given
-    if type(given).__name__ in ("bool", "bool_"):  # numpy has one of its own
-        return CheckResult(bool(given))
-    if not run.engine.is_frame(given):
-        return CheckResult(False, f"it gave no verdict but a {type(given).__name__}; expected {_GIVES}")
-    rows = run.engine.count(given)
+def _to_check_result(task_run: TaskRun, check_output: Any) -> CheckResult:
+    if isinstance(check_output, CheckResult):
+        return check_output
+    if type(check_output).__name__ in ("bool", "bool_"):  # numpy has one of its own
+        return CheckResult(bool(check_output))
+    if not task_run.engine.is_frame(check_output):
+        return CheckResult(
+            False, f"it gave no verdict but a {type(check_output).__name__}; expected {_EXPECTED_CHECK_OUTPUT}"
+        )
+    rows = task_run.engine.count(check_output)
     found = f"{rows} row{'s' if rows > 1 else ''} that ought not to be there" if rows else None
     return CheckResult(rows == 0, found, {"rows": rows})
 
 
-def _plain(value: Any) -> str | int | float | bool:
+def _to_json_value(value: Any) -> str | int | float | bool:
     """As JSON and Dagster take it; numpy's numbers are none of Python's."""
     value = value.item() if hasattr(value, "item") else value
     return value if isinstance(value, str | int | float | bool) else str(value)

@@ -20,24 +20,24 @@ Liveness = Literal["alive", "gone", "unknown"]
 
 
 @lru_cache(maxsize=1)
-def _host() -> str:
+def _hostname() -> str:
     return socket.gethostname()
 
 
 def this_process() -> str:
     """The owner that this process signs its executions with: host, process, and when the process was started."""
-    return f"{_host()}:{os.getpid()}:{_started(os.getpid())}"
+    return f"{_hostname()}:{os.getpid()}:{_process_start_time(os.getpid())}"
 
 
-def is_dead(owner: str) -> bool:
+def is_owner_dead(owner: str) -> bool:
     """Whether an owner is known to be gone: a process of this host that no longer runs. Never a guess."""
-    return liveness(owner) == "gone"
+    return owner_liveness(owner) == "gone"
 
 
-def liveness(owner: str) -> Liveness:
+def owner_liveness(owner: str) -> Liveness:
     """What this host knows of the process that holds an execution."""
     parts = owner.rpartition("@")[2].split(":")
-    if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
+    if len(parts) != 3 or parts[0] != _hostname() or not parts[1].isdigit():
         return "unknown"
     pid = int(parts[1])
     try:
@@ -48,10 +48,10 @@ def liveness(owner: str) -> Liveness:
         pass
     except OSError:
         return "unknown"
-    return "alive" if _started(pid) == parts[2] else "gone"
+    return "alive" if _process_start_time(pid) == parts[2] else "gone"
 
 
-def _started(pid: int) -> str:
+def _process_start_time(pid: int) -> str:
     """When a process was started, in the kernel's ticks, so that a reused number is not taken for it; Linux only."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -83,7 +83,7 @@ def heartbeat(catalog: Catalog, execution: Execution, lease: float) -> Iterator[
         thread.join(timeout=lease)
 
 
-def keep_alive(catalog: Catalog, execution: Execution, lease: float, is_held: Callable[[], bool]) -> None:
+def keep_lease_alive(catalog: Catalog, execution: Execution, lease: float, is_held: Callable[[], bool]) -> None:
     """Renew the execution's lease from now on, until it is no longer held or this process ends.
 
     Args:

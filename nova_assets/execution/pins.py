@@ -11,29 +11,31 @@ from nova_assets.errors import ChannelNotFound
 from nova_assets.model.binding import Binding
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Pin
-from nova_assets.model.scoped_reads import Existing
+from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.model.timeline import History
-from nova_assets.plan.run import RunPlan, oldest_needed, plan_run, since_needed
+from nova_assets.plan.run import RunPlan, changes_needed_after, oldest_snapshot_needed, plan_run
 
 
-def history_of(catalog: Catalog, binding: Binding, pin: Pin) -> History:
+def load_pinned_history(catalog: Catalog, binding: Binding, pin: Pin) -> History:
     """What a plan needs of a channel; of one that is not registered yet, the empty history."""
     with suppress(ChannelNotFound):
-        since = since_needed(binding, pin)
-        back_to = oldest_needed(pin) if since is None else None
+        since = changes_needed_after(binding, pin)
+        back_to = oldest_snapshot_needed(pin) if since is None else None
         return catalog.history(pin.channel, pin.head, pin.partition, since, back_to=back_to)
     definition = next(c for c in binding.channels.values() if c.name == pin.channel)
     return History(pin.channel, pin.partition, 0, (), definition.schema, definition.merge)
 
 
-def plan_pinned(catalog: Catalog, binding: Binding, pins: Iterable[Pin], partition: str, now: datetime) -> RunPlan:
+def plan_run_from_pins(
+    catalog: Catalog, binding: Binding, pins: Iterable[Pin], partition: str, now: datetime
+) -> RunPlan:
     """The plan of an execution that has these pins."""
     by_channel = {p.channel: p for p in pins}
-    histories = {c: history_of(catalog, binding, p) for c, p in by_channel.items()}
+    histories = {c: load_pinned_history(catalog, binding, p) for c, p in by_channel.items()}
     return plan_run(binding, by_channel, histories, partition, now=now)
 
 
-def existing_in(catalog: Catalog) -> Existing:
+def existing_partitions_lookup(catalog: Catalog) -> ExistingPartitions:
     """The partitions that channels have now, each asked for once; of one that is not registered yet, none."""
 
     @cache

@@ -14,25 +14,25 @@ from nova_assets.execution.warehouse_identity import adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import CommitRequest, NoConsumers, Publish, SchemaAt
+from nova_assets.model.commit import AddBlock, CommitRequest, RequireNoConsumers, SetSchema
 from nova_assets.model.engine import Engine, Frame
 from nova_assets.model.execution import Execution, TaskReport
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.read_strategy import Spent
+from nova_assets.model.read_strategy import ActualCost
 from nova_assets.model.reads import Chain, Diff, Snapshot
-from nova_assets.model.schema import DELETED, UNKNOWN, DataType, Schema
-from nova_assets.model.schema_evolution import reconcile
-from nova_assets.model.sum_bounds import SumRoom, limited_sums
-from nova_assets.model.timeline import History, Track
+from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, DataType, Schema
+from nova_assets.model.schema_evolution import reconcile_schema
+from nova_assets.model.sum_bounds import SumHeadroom, overflowable_sums
+from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
-from nova_assets.plan.garbage_collection import scoped
-from nova_assets.plan.read_strategy import ways
+from nova_assets.plan.garbage_collection import history_in_scope
+from nova_assets.plan.read_strategy import estimate_strategies
 from nova_assets.plan.run import RunPlan, Step, check_model_unchanged
-from nova_assets.plan.sum_bounds import are_small, lines, rooms
+from nova_assets.plan.sum_bounds import are_sums_small, sum_headrooms, summed_blocks
 
-_SKIPPED = "(skipped)"
-_CHECKED = "(checks)"  # no port is called so
+_SKIPPED_FOLDER = "(skipped)"
+_CHECKED_PORT = "(checks)"  # no port is called so
 
 
 class Staging:
@@ -42,7 +42,7 @@ class Staging:
         self.catalog = catalog
         self.engine = engine
         self.crash_point = crash_point
-        self._marked = False
+        self._warehouse_adopted = False
 
     def write(
         self,
@@ -53,46 +53,48 @@ class Staging:
         history: History | None,
         frame: Frame,
         *,
-        digest: bool = False,
+        with_digest: bool = False,
     ) -> Manifest:
         """Stage one block.
 
         Args:
             channel, history: None for a private port.
-            digest: have the manifest say the digest of the rows.
+            with_digest: have the manifest say the digest of the rows.
 
         Raises:
             SchemaMismatch, BadKey, ModelChanged, UnrepresentableChange, SumOverflow: and nothing of it is published.
         """
         scope = WHOLE if history is None else history.scope
         if channel is not None and channel.partitions:
-            frame = self.engine.in_partition(frame, channel, scope, None if history is None else history.schema)
-        schema = self._fit(channel, history, kind, self.engine.schema_of(frame))
-        block = self._recorded(execution, port, kind, channel, scope)
-        manifest = self.engine.write(frame, block, channel, schema, digest=digest)
+            frame = self.engine.add_partition_columns(
+                frame, channel, scope, None if history is None else history.schema
+            )
+        schema = self._resolve_block_schema(channel, history, kind, self.engine.schema_of(frame))
+        block = self._record_staged_block(execution, port, kind, channel, scope)
+        manifest = self.engine.write(frame, block, channel, schema, digest=with_digest)
         self.crash_point("stage.written")
         if channel is not None and history is not None and kind == "base":
-            manifest = self._compare_with_old(channel, history, manifest)
+            manifest = self._check_base_keeps_rows(channel, history, manifest)
         elif channel is not None and history is not None:
             self._check_sums(channel, history, replace(block, manifest=manifest))
         self.catalog.fill(block.id, manifest)
         return manifest
 
-    def rewrite(
+    def write_compacted(
         self, execution: Execution, port: str, kind: Kind, channel: Channel, read: Snapshot | Chain, schema: Schema
-    ) -> tuple[Manifest, Spent]:
+    ) -> tuple[Manifest, ActualCost]:
         """Stage a block that holds what the channel holds already: nothing of it is judged. Gives what it cost, too."""
-        expected, started = ways(read, "block"), time.monotonic()
-        block = self._recorded(execution, port, kind, channel, WHOLE)
+        expected, started = estimate_strategies(read, "block"), time.monotonic()
+        block = self._record_staged_block(execution, port, kind, channel, WHOLE)
         manifest, way = self.engine.rewrite(read, block, channel, schema)
         self.crash_point("stage.written")
         self.catalog.fill(block.id, manifest)
         new = [f for f in manifest.files if f.path.startswith(f"{block.folder}/")]
         took = time.monotonic() - started
-        estimate = next((e for e in expected if e.way == way), None)
-        return manifest, Spent(way, estimate, took, sum(f.rows for f in new), sum(f.bytes for f in new))
+        estimate = next((e for e in expected if e.strategy == way), None)
+        return manifest, ActualCost(way, estimate, took, sum(f.rows for f in new), sum(f.bytes for f in new))
 
-    def _recorded(
+    def _record_staged_block(
         self, execution: Execution, port: str, kind: Kind, channel: Channel | None, scope: str
     ) -> StagedBlock:
         """A block that is known of before anything of it is written (R3)."""
@@ -107,63 +109,65 @@ class Staging:
             epoch=execution.epoch,
             partition=scope,
         )
-        self._mark()
+        self._adopt_warehouse_once()
         self.catalog.stage([block])
         self.crash_point("stage.recorded")
         return block
 
-    def skip(self, execution: Execution, step: Step) -> None:
+    def record_skipped_task(self, execution: Execution, step: Step) -> None:
         """Record that a task had nothing new: its outputs change nothing, and its readers see what is pinned."""
         blocks = [
-            StagedBlock(uuid.uuid4().hex, execution.id, o.channel, o.port, "delta", _SKIPPED, execution.epoch)
+            StagedBlock(uuid.uuid4().hex, execution.id, o.channel, o.port, "delta", _SKIPPED_FOLDER, execution.epoch)
             for o in step.outputs
         ]
         self.catalog.stage(blocks)
         for block in blocks:
             self.catalog.fill(block.id, Manifest((), Schema(())))
 
-    def mark_checked(self, execution: Execution) -> None:
+    def record_checks_passed(self, execution: Execution) -> None:
         """Record that every blocking check holds of what is staged now, for whoever commits it."""
-        mark = StagedBlock(uuid.uuid4().hex, execution.id, None, _CHECKED, "delta", _SKIPPED, execution.epoch)
+        mark = StagedBlock(
+            uuid.uuid4().hex, execution.id, None, _CHECKED_PORT, "delta", _SKIPPED_FOLDER, execution.epoch
+        )
         self.catalog.stage([mark])
         self.catalog.fill(mark.id, Manifest((), Schema(())))
 
-    def is_checked(self, execution: Execution) -> bool:
-        return _CHECKED in self.complete(execution)
+    def checks_passed(self, execution: Execution) -> bool:
+        return _CHECKED_PORT in self.complete_blocks_by_port(execution)
 
-    def void(self, execution: Execution, ports: Iterable[str]) -> None:
+    def forget_staged_ports(self, execution: Execution, ports: Iterable[str]) -> None:
         """Forget what was staged on ports whose task runs again; the files are swept with the execution."""
-        self.catalog.drop_staged(execution.id, [*ports, _CHECKED])
+        self.catalog.drop_staged(execution.id, [*ports, _CHECKED_PORT])
 
-    def discard(self, execution: Execution) -> None:
+    def delete_staged(self, execution: Execution) -> None:
         """Remove what was staged and is not part of any block. What cannot be removed now is swept later."""
         with suppress(NovaError):
             staged = self.catalog.staged(execution.id)
             for block in staged:
-                self.engine.delete(block.folder)
-            self.catalog.swept([b.id for b in staged], for_good=True)
+                self.engine.delete_staged_folder(block.folder)
+            self.catalog.mark_swept([b.id for b in staged], is_final=True)
 
-    def undo(self, execution: Execution, why: BaseException | str) -> None:
+    def abort_and_delete_staged(self, execution: Execution, cause: BaseException | str) -> None:
         """End an execution that nobody will resume, and leave nothing of it. If it was committed the catalog refuses,
         and what it staged is left alone."""
-        reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+        reason = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
         with suppress(NovaError):
             self.catalog.abort(execution.id, reason[:4000])
-            self.discard(execution)
+            self.delete_staged(execution)
 
-    def complete(self, execution: Execution) -> dict[str, StagedBlock]:
+    def complete_blocks_by_port(self, execution: Execution) -> dict[str, StagedBlock]:
         """Port -> its staged block, for those that are written whole."""
         return {b.port: b for b in self.catalog.staged(execution.id) if b.manifest is not None}
 
-    def skipped(self, execution: Execution) -> frozenset[str]:
+    def skipped_ports(self, execution: Execution) -> frozenset[str]:
         """Ports whose writers had nothing new to do."""
-        return frozenset(p for p, b in self.complete(execution).items() if b.folder == _SKIPPED)
+        return frozenset(p for p, b in self.complete_blocks_by_port(execution).items() if b.folder == _SKIPPED_FOLDER)
 
-    def blocks(self, execution: Execution, histories: Mapping[str, History]) -> dict[str, Block]:
+    def uncommitted_blocks_by_port(self, execution: Execution, histories: Mapping[str, History]) -> dict[str, Block]:
         """Port -> the staged block, as if it were committed on top of the pins (R5)."""
         found = {}
-        for port, staged in self.complete(execution).items():
-            if staged.manifest is None or staged.folder == _SKIPPED:
+        for port, staged in self.complete_blocks_by_port(execution).items():
+            if staged.manifest is None or staged.folder == _SKIPPED_FOLDER:
                 continue
             history = histories.get(staged.channel or "")
             head, merge = (history.head, history.merge) if history is not None else (0, Append())
@@ -173,54 +177,58 @@ class Staging:
             )
         return found
 
-    def tell_who_cannot_compare(self, execution: Execution, histories: Mapping[str, History]) -> None:
+    def stage_missing_changelogs(self, execution: Execution, histories: Mapping[str, History]) -> None:
         """Stage beside a base what it changes (R15), where a consumer lags behind that could not find out: the snapshot
         at its cursor was collected while nobody knew that the channel may be given a base."""
-        done = self.complete(execution)
+        done = self.complete_blocks_by_port(execution)
         for block in done.values():
             channel = block.channel
-            if block.kind != "base" or channel is None or block.manifest is None or _told(channel) in done:
+            if block.kind != "base" or channel is None or block.manifest is None or _changelog_port(channel) in done:
                 continue
             head = histories[channel].head
-            if head and self.catalog.has_consumers(channel) and self.somebody_cannot_compare(channel, head):
+            if head and self.catalog.has_consumers(channel) and self.has_consumer_without_snapshot(channel, head):
                 history = self.catalog.history(channel, head, histories[channel].scope, back_to=head)
-                self.tell(execution, self.catalog.channel(channel).channel, history, block.manifest)
+                self.stage_changelog(execution, self.catalog.channel(channel).channel, history, block.manifest)
 
-    def somebody_cannot_compare(self, channel: str, head: int) -> bool:
+    def has_consumer_without_snapshot(self, channel: str, head: int) -> bool:
         """Whether a consumer lags behind of which the snapshot at the cursor is gone."""
-        lagging = self.catalog.lagging(channel, head)
+        lagging = self.catalog.lagging_cursors(channel, head)
         if not lagging:
             return False
         history = self.catalog.history(channel, head, back_to=min(seq for seq, _ in lagging))
         for seq, scope in lagging:
             try:
-                modes.snapshot(scoped(history, scope), seq)
+                modes.snapshot(history_in_scope(history, scope), seq)
             except BlockCollected:
                 return True
         return False
 
-    def tell(self, execution: Execution, channel: Channel, history: History, base: Manifest) -> StagedBlock:
+    def stage_changelog(self, execution: Execution, channel: Channel, history: History, base: Manifest) -> StagedBlock:
         """Stage what a base changes, as a delta to be committed beside it (R15)."""
         new = Block("", channel.name, history.scope, "base", history.head + 1, history.head + 1, base, history.merge)
         after = Snapshot(channel.name, history.head + 1, (new,), (), base.schema, history.merge)
         frame = self.engine.fetch(Diff(modes.snapshot(history), after))
         unchanged = replace(history, last_merge=None)  # a changed model takes effect by this very base
-        self.write(execution, _told(channel.name), "delta", channel, unchanged, frame)
-        return self.complete(execution)[_told(channel.name)]
+        self.write(execution, _changelog_port(channel.name), "delta", channel, unchanged, frame)
+        return self.complete_blocks_by_port(execution)[_changelog_port(channel.name)]
 
-    def request(
-        self, execution: Execution, plan: RunPlan, histories: Mapping[str, History], reports: Sequence[TaskReport] = ()
+    def build_commit_request(
+        self,
+        execution: Execution,
+        plan: RunPlan,
+        histories: Mapping[str, History],
+        task_reports: Sequence[TaskReport] = (),
     ) -> CommitRequest:
         """Everything that the execution publishes, and what that requires (R2, R6).
 
         Args:
-            reports: of its tasks, as far as they are known here; kept beside the commit.
+            task_reports: of its tasks, as far as they are known here; kept beside the commit.
         """
         published = tuple(
             part
-            for b in self.complete(execution).values()
-            if b.channel is not None and b.folder != _SKIPPED
-            for part in publications(b, histories[b.channel])
+            for b in self.complete_blocks_by_port(execution).values()
+            if b.channel is not None and b.folder != _SKIPPED_FOLDER
+            for part in blocks_to_publish(b, histories[b.channel])
         )
         return CommitRequest(
             id=uuid.uuid4().hex,
@@ -231,42 +239,44 @@ class Staging:
             cursors=plan.cursors,
             heads=plan.heads,
             consumed={c: (p.cursor, p.head) for c, p in execution.pins.items() if c in plan.consumed},
-            details={"tasks": [r.as_json() for r in reports]} if reports else {},
-            rooms=self.rooms(published, histories),
-            **requirements(published, histories),
+            details={"tasks": [r.as_json() for r in task_reports]} if task_reports else {},
+            sum_headrooms=self.rooms(published, histories),
+            **commit_requirements(published, histories),
         )
 
-    def rooms(self, published: Iterable[Publish], histories: Mapping[str, History]) -> tuple[SumRoom, ...]:
+    def rooms(self, published: Iterable[AddBlock], histories: Mapping[str, History]) -> tuple[SumHeadroom, ...]:
         """What publishing these blocks requires of others' deltas, so that all together no sum overflows."""
-        found: list[SumRoom] = []
+        found: list[SumHeadroom] = []
         for part in published:
-            types = limited_sums(part.merge, part.manifest.schema) if part.kind == "delta" else {}
+            types = overflowable_sums(part.merge, part.manifest.schema) if part.kind == "delta" else {}
             if types and part.manifest.rows:
                 head = histories[part.channel].head
                 near = self.catalog.history(part.channel, head, part.partition, back_to=head)
-                found += rooms(near, part.manifest, types)
+                found += sum_headrooms(near, part.manifest, types)
         return tuple(found)
 
-    def _mark(self) -> None:
+    def _adopt_warehouse_once(self) -> None:
         """See, once per process, that the warehouse is the catalog's, which leaves a mark in it: another catalog that
         writes there then knows that what it does not list may be ours."""
-        if not self._marked:
+        if not self._warehouse_adopted:
             adopt_warehouse(self.catalog, self.engine)
-            self._marked = True
+            self._warehouse_adopted = True
 
     # checks
 
-    def _fit(self, channel: Channel | None, history: History | None, kind: Kind, given: Schema) -> Schema:
+    def _resolve_block_schema(
+        self, channel: Channel | None, history: History | None, kind: Kind, frame_schema: Schema
+    ) -> Schema:
         """The schema that the block is written in."""
         if channel is None or history is None:
-            return _as_text(given)
-        _need_partition_columns(channel, given)
+            return _null_columns_as_text(frame_schema)
+        _check_partition_columns(channel, frame_schema)
         if kind == "delta" or history.scope:
             check_model_unchanged(history)
         if kind == "delta" and isinstance(channel.merge, Custom):
-            return _as_text(given)
-        given = given.without(DELETED)
-        schema = reconcile(channel.name, history.schema, given, channel.on_schema_change, history.head)
+            return _null_columns_as_text(frame_schema)
+        frame_schema = frame_schema.without_columns(DELETED)
+        schema = reconcile_schema(channel.name, history.schema, frame_schema, channel.on_schema_change, history.head)
         if history.schema is None:
             _check_first_schema(channel, schema)
         return schema
@@ -275,23 +285,25 @@ class Staging:
         """Refuse a delta with which a sum would leave its column's type, and could be read by nobody any more. Rows are
         looked at only where the bounds of files do not tell."""
         assert staged.manifest is not None
-        types = limited_sums(history.merge, staged.manifest.schema)
+        types = overflowable_sums(history.merge, staged.manifest.schema)
         if not types or not staged.manifest.rows:
             return
         head = history.head
-        near = self.catalog.history(channel.name, head, history.scope, back_to=head)
-        if are_small(rooms(near, staged.manifest, types), types) and not self.catalog.has_drops(channel.name):
+        since_base = self.catalog.history(channel.name, head, history.scope, back_to=head)
+        if are_sums_small(sum_headrooms(since_base, staged.manifest, types), types) and not self.catalog.has_drops(
+            channel.name
+        ):
             return
-        whole = self.catalog.history(channel.name, head, history.scope)
-        tight = {r.partition for r in rooms(whole, staged.manifest, types) if r.room is None}
-        parts, tracks = staged.manifest.by_partition(), {t.partition: t for t in whole.tracks}
+        full_history = self.catalog.history(channel.name, head, history.scope)
+        tight = {r.partition for r in sum_headrooms(full_history, staged.manifest, types) if r.headroom is None}
+        parts, tracks = staged.manifest.split_by_partition(), {t.partition: t for t in full_history.partition_histories}
         for partition in sorted(tight):
             block = Block(staged.id, channel.name, partition, "delta", head, head + 1, parts[partition], history.merge)
-            track = tracks.get(partition, Track(partition, (), ()))
-            for older in lines(whole, track):
+            track = tracks.get(partition, PartitionHistory(partition, (), ()))
+            for older in summed_blocks(full_history, track):
                 self.engine.check_sums(f"channel {channel.name!r}", block, older, types)
 
-    def _compare_with_old(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
+    def _check_base_keeps_rows(self, channel: Channel, history: History, manifest: Manifest) -> Manifest:
         """An Append channel cannot tell its consumers that rows have gone, so a base is compared before it is accepted.
 
         While nobody consumes changes there is nobody to tell, and the comparison is saved; the commit then requires
@@ -299,7 +311,7 @@ class Staging:
         """
         if not isinstance(channel.merge, Append) or history.head == 0 or not self.catalog.has_consumers(channel.name):
             return manifest
-        dropped = self.engine.dropped(modes.snapshot(history), manifest)
+        dropped = self.engine.count_dropped_rows(modes.snapshot(history), manifest)
         if dropped:
             raise UnrepresentableChange(
                 f"the base for channel {channel.name!r} drops {dropped} rows, which an Append channel cannot tell its "
@@ -313,24 +325,24 @@ class Staging:
         return replace(manifest, keeps_all=True)
 
 
-def _told(channel: str) -> str:
+def _changelog_port(channel: str) -> str:
     """Where the changes that a base makes to a channel are staged; no port is called so."""
     return f"(changes of {channel})"
 
 
-def _as_text(given: Schema) -> Schema:
+def _null_columns_as_text(schema: Schema) -> Schema:
     """Columns of nothing but nulls as text, in rows whose schema nothing later depends on."""
-    return Schema(tuple(replace(f, type=DataType("string")) if f.type == UNKNOWN else f for f in given.fields))
+    return Schema(tuple(replace(f, type=DataType("string")) if f.type == UNKNOWN_TYPE else f for f in schema.fields))
 
 
-def _check_first_schema(channel: Channel, given: Schema) -> None:
+def _check_first_schema(channel: Channel, schema: Schema) -> None:
     """The first block gives the schema, which has to be one that the channel could have been defined with."""
-    problems = channel.merge.problems(given)
-    problems += [f"partition column {c!r} has no type yet" for c in channel.partition_columns if c not in given]
+    problems = channel.merge.problems(schema)
+    problems += [f"partition column {c!r} has no type yet" for c in channel.partition_columns if c not in schema]
     if problems:
         raise SchemaMismatch(
             f"the first data of channel {channel.name!r} does not fit its merge model: {'; '.join(problems)}",
-            found=str(given),
+            found=str(schema),
             expected="columns and types that the merge model can compare and combine",
             next="cast or rename the columns, or declare the channel with schema=",
             channel=channel.name,
@@ -338,45 +350,47 @@ def _check_first_schema(channel: Channel, given: Schema) -> None:
         )
 
 
-def _need_partition_columns(channel: Channel, given: Schema) -> None:
-    lacking = [c for c in channel.partition_columns if c not in given]
+def _check_partition_columns(channel: Channel, schema: Schema) -> None:
+    lacking = [c for c in channel.partition_columns if c not in schema]
     if lacking:
         raise PartitionError(
             f"channel {channel.name!r} was given data that does not say in which partition it belongs",
-            found=f"columns {', '.join(given.names)}",
+            found=f"columns {', '.join(schema.names)}",
             expected=f"also {', '.join(lacking)}",
             next="add the column, or name the partition: partition=..., --partition",
             channel=channel.name,
         )
 
 
-def publications(staged: StagedBlock, history: History, origin: Origin = "task") -> list[Publish]:
+def blocks_to_publish(staged: StagedBlock, history: History, origin: Origin = "task") -> list[AddBlock]:
     """What a staged block publishes: one block in each partition (R13).
 
     A base replaces everything in its scope, so partitions that it leaves out are emptied: by a base without rows.
     """
     assert staged.manifest is not None
-    parts = staged.manifest.by_partition()
+    parts = staged.manifest.split_by_partition()
     if staged.kind == "base":
-        held = [t.partition for t in history.tracks if t.blocks[-1].kind == "delta" or t.blocks[-1].rows]
-        for gone in held:
-            parts.setdefault(gone, replace(staged.manifest, files=(), deletes=0))
+        nonempty_partitions = [
+            t.partition for t in history.partition_histories if t.blocks[-1].kind == "delta" or t.blocks[-1].rows
+        ]
+        for partition in nonempty_partitions:
+            parts.setdefault(partition, replace(staged.manifest, files=(), deletes=0))
     parts = parts or {history.scope: staged.manifest}
     return [
-        Publish(staged.id if n == 0 else f"{staged.id}-{n}", history.channel, staged.kind, m, history.merge, p, origin)
+        AddBlock(staged.id if n == 0 else f"{staged.id}-{n}", history.channel, staged.kind, m, history.merge, p, origin)
         for n, (p, m) in enumerate(parts.items())
     ]
 
 
-def requirements(published: Iterable[Publish], histories: Mapping[str, History]) -> dict[str, Any]:
+def commit_requirements(published: Iterable[AddBlock], histories: Mapping[str, History]) -> dict[str, Any]:
     """What publishing these blocks requires beyond cursors and heads: schemas as they were, no consumer of lost
     rows."""
     schemas, unread = [], []
     for block in {p.channel: p for p in published}.values():
         history = histories[block.channel]
         if not isinstance(history.merge, Custom) or block.kind == "base" or history.schema is None:
-            schemas.append(SchemaAt(block.channel, history.schema, block.manifest.schema))
+            schemas.append(SetSchema(block.channel, history.schema, block.manifest.schema))
         replaces_rows = block.kind == "base" and isinstance(history.merge, Append) and history.head > 0
         if replaces_rows and not block.manifest.keeps_all:
-            unread.append(NoConsumers(block.channel))
+            unread.append(RequireNoConsumers(block.channel))
     return {"schemas": tuple(schemas), "no_consumers": tuple(unread)}

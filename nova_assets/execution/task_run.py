@@ -17,21 +17,21 @@ from nova_assets.model.binding import Binding
 from nova_assets.model.block import Block, Manifest
 from nova_assets.model.data_check import Check
 from nova_assets.model.engine import Engine, Frame
-from nova_assets.model.execution import Execution, Progress, TaskReport
+from nova_assets.model.execution import Execution, TaskProgress, TaskReport
 from nova_assets.model.modes_view import View
-from nova_assets.model.read_strategy import Estimate
+from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import Port, Read
 from nova_assets.model.task import Context, Task
 from nova_assets.model.timeline import History
-from nova_assets.plan.read_strategy import best, ways
+from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
 from nova_assets.plan.run import Input, Output, RunPlan, Step, plan_run
-from nova_assets.user_code_errors import fault
+from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.task")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunState:
     """What one execution needs to go on: itself, its binding, and the histories behind its pins.
 
     Args:
@@ -43,10 +43,10 @@ class Run:
     histories: Mapping[str, History]
     reports: dict[str, TaskReport] = field(default_factory=dict)
 
-    def plan(self, skipped: frozenset[str] = frozenset()) -> RunPlan:
+    def plan(self, skipped_ports: frozenset[str] = frozenset()) -> RunPlan:
         execution = self.execution
         return plan_run(
-            self.binding, execution.pins, self.histories, execution.partition, skipped, execution.started_at
+            self.binding, execution.pins, self.histories, execution.partition, skipped_ports, execution.started_at
         )
 
 
@@ -63,254 +63,277 @@ class TaskRun:
     """Carries out one task.
 
     Args:
-        run: the execution, its binding and pinned histories.
-        frames: (execution, port) -> a frame that was passed on without being written.
+        run_state: the execution, its binding and pinned histories.
+        frames_by_port: (execution, port) -> a frame that was passed on without being written.
         crash_point: called at named points.
-        tell: the execution's observer; told ("progress", Progress).
-        viewing: gives the task what tells which files channels have.
+        observer: the execution's observer; told ("progress", Progress).
+        views_factory: gives the task what tells which files channels have.
     """
 
     def __init__(
         self,
         engine: Engine,
         staging: Staging,
-        run: Run,
-        frames: MutableMapping[tuple[str, str], Frame],
+        run_state: RunState,
+        frames_by_port: MutableMapping[tuple[str, str], Frame],
         crash_point: Callable[[str], None],
-        tell: Callable[[str, Any], None] = lambda event, subject: None,
-        viewing: Viewing | None = None,
+        observer: Callable[[str, Any], None] = lambda event, subject: None,
+        views_factory: Viewing | None = None,
     ) -> None:
-        self.tell = tell
-        self.viewing = viewing
+        self.observer = observer
+        self.views_factory = views_factory
         self.engine = engine
         self.staging = staging
-        self.run = run
-        self.frames = frames
+        self.run_state = run_state
+        self.frames_by_port = frames_by_port
         self.crash_point = crash_point
-        self.skipped = staging.skipped(run.execution)
-        self.staged = staging.blocks(run.execution, run.histories)
-        self.plan: RunPlan = run.plan(self.skipped)
+        self.skipped_ports = staging.skipped_ports(run_state.execution)
+        self.staged_blocks_by_port = staging.uncommitted_blocks_by_port(run_state.execution, run_state.histories)
+        self.plan: RunPlan = run_state.plan(self.skipped_ports)
 
-    def carry_out(self, name: str) -> TaskReport:
+    def run_task(self, task_name: str) -> TaskReport:
         """Read, call, stage.
 
         Raises:
             TaskFailed: the function raised, or gave something that is no output of the task.
         """
         started = time.monotonic()
-        step = self.plan.step(name)
-        task = self.run.binding.workflowette.task(name)
-        if self._nothing_new(step):
-            self.staging.skip(self.run.execution, step)
-            return TaskReport(name, time.monotonic() - started, self._rows_read(step), {}, skipped=True)
-        with self.computing(task):
-            outputs = self._evaluate(step, task)
-            wrote = self._stage(step, task, outputs)
+        step = self.plan.step(task_name)
+        task = self.run_state.binding.workflowette.task(task_name)
+        if self._has_nothing_new(step):
+            self.staging.record_skipped_task(self.run_state.execution, step)
+            return TaskReport(task_name, time.monotonic() - started, self._rows_read_by_input(step), {}, skipped=True)
+        with self.compute_with_progress(task):
+            outputs = self._call_task(step, task)
+            wrote = self._stage_outputs(step, task, outputs)
         self.crash_point("task.after")
-        return TaskReport(name, time.monotonic() - started, self._rows_read(step), wrote, ways=self._ways(step))
+        return TaskReport(
+            task_name,
+            time.monotonic() - started,
+            self._rows_read_by_input(step),
+            wrote,
+            ways=self._read_estimates_by_input(step),
+        )
 
-    def computing(self, work: Task | Check) -> AbstractContextManager[None]:
+    def compute_with_progress(self, task_or_check: Task | Check) -> AbstractContextManager[None]:
         """A block in which the engine works for a task or check: watched, and stopped with it."""
-        marked = f"nova-{self.run.execution.id}"
-        return self.engine.computing(marked, work.function, partial(self._progress, work.name))
+        job_group = f"nova-{self.run_state.execution.id}"
+        return self.engine.task_computation(
+            job_group, task_or_check.function, partial(self._report_progress, task_or_check.name)
+        )
 
-    def _progress(self, task: str, done: int, known: int) -> None:
-        told = Progress(task, done, known)
-        log.info("%s", told)
-        self.tell("progress", told)
+    def _report_progress(self, task: str, done_jobs: int, known_jobs: int) -> None:
+        progress = TaskProgress(task, done_jobs, known_jobs)
+        log.info("%s", progress)
+        self.observer("progress", progress)
 
     # inputs
 
-    def _nothing_new(self, step: Step) -> bool:
+    def _has_nothing_new(self, step: Step) -> bool:
         """Whether the task may be, or has to be, left out: it says ``skip_if_no_new`` and there is none, or a task
         that hands it private rows was left out itself."""
-        fed_by_skipped = any(i.channel is None and i.port in self.skipped for i in step.inputs)
+        fed_by_skipped = any(i.channel is None and i.port in self.skipped_ports for i in step.inputs)
         if fed_by_skipped:
             return True
-        return step.skip_if_no_new and all(self._is_empty(i) for i in step.inputs if i.is_new)
+        return step.skip_if_no_new and all(self._is_input_empty(i) for i in step.inputs if i.is_new)
 
-    def _is_empty(self, given: Input) -> bool:
-        read = given.reads["new"]
+    def _is_input_empty(self, task_input: Input) -> bool:
+        read = task_input.reads["new"]
         if not isinstance(read, Port):
-            return reads.is_empty(reads.resolved(read, self.staged))
-        if read.port in self.staged:
-            return self.staged[read.port].rows == 0
-        return self.engine.is_empty(self._port(read.port))
+            return reads.is_certainly_empty(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
+        if read.port in self.staged_blocks_by_port:
+            return self.staged_blocks_by_port[read.port].rows == 0
+        return self.engine.is_empty(self._private_port_frame(read.port))
 
-    def _frame(self, read: Read) -> Frame:
+    def _read_frame(self, read: Read) -> Frame:
         if not isinstance(read, Port):
-            return self.engine.read(reads.resolved(read, self.staged))
-        return self._port(read.port)
+            return self.engine.read(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
+        return self._private_port_frame(read.port)
 
-    def _port(self, port: str) -> Frame:
+    def _private_port_frame(self, port: str) -> Frame:
         """Private rows: staged, passed on in this process, or evaluated again by a process that took over."""
-        if port in self.staged:
-            return self.engine.read(_whole(self.staged[port]))
-        key = (self.run.execution.id, port)
-        if key not in self.frames:
-            writer = self.run.binding.workflowette.writer(port)
+        if port in self.staged_blocks_by_port:
+            return self.engine.read(_private_block_snapshot(self.staged_blocks_by_port[port]))
+        key = (self.run_state.execution.id, port)
+        if key not in self.frames_by_port:
+            writer = self.run_state.binding.workflowette.writer(port)
             assert writer is not None, port
             log.info("task %s is evaluated again for port %s", writer.name, port)
-            outputs = self._evaluate(self.plan.step(writer.name), writer)
-            self.frames.update({(self.run.execution.id, p): f for p, f in outputs.items()})
-        return self.frames[key]
+            outputs = self._call_task(self.plan.step(writer.name), writer)
+            self.frames_by_port.update({(self.run_state.execution.id, p): f for p, f in outputs.items()})
+        return self.frames_by_port[key]
 
-    def arguments(self, inputs: Sequence[Input], wants_context: bool) -> dict[str, Any]:
+    def function_arguments(self, inputs: Sequence[Input], wants_context: bool) -> dict[str, Any]:
         """What a function is called with: a frame, or a ``View``, for each input."""
         found: dict[str, Any] = {}
-        for given in inputs:
-            if given.mode == "changes":
-                lazily = {m: (lambda read=read: self._frame(read)) for m, read in given.reads.items()}
-                found[given.name] = View(lazily["all"], lazily["new"], lazily["old"])
-            elif given.mode != "matching":
-                found[given.name] = self._frame(given.reads[given.mode])
-        for given in inputs:
-            if given.mode == "matching":
-                keys = found[given.keys_of or ""]
+        for task_input in inputs:
+            if task_input.mode == "changes":
+                loaders = {m: (lambda read=read: self._read_frame(read)) for m, read in task_input.reads.items()}
+                found[task_input.name] = View(loaders["all"], loaders["new"], loaders["old"])
+            elif task_input.mode != "matching":
+                found[task_input.name] = self._read_frame(task_input.reads[task_input.mode])
+        for task_input in inputs:
+            if task_input.mode == "matching":
+                keys = found[task_input.keys_of or ""]
                 keys = keys.new if isinstance(keys, View) else keys
-                read = given.reads["all"]
-                rows = self._frame(read) if isinstance(read, Port) else reads.resolved(read, self.staged)
-                found[given.name] = self.engine.matching(rows, keys, given.on)
+                read = task_input.reads["all"]
+                rows = (
+                    self._read_frame(read)
+                    if isinstance(read, Port)
+                    else reads.resolve_staged_blocks(read, self.staged_blocks_by_port)
+                )
+                found[task_input.name] = self.engine.matching(rows, keys, task_input.on)
         if wants_context:
-            found["ctx"] = self._context()
+            found["ctx"] = self._make_task_context()
         return found
 
-    def _context(self) -> Context:
-        execution = self.run.execution
+    def _make_task_context(self) -> Context:
+        execution = self.run_state.execution
         heads = {c: p.head for c, p in execution.pins.items()}
         return Context(
             spark=self.engine.session,
             partition=execution.partition,
             started=execution.started_at,
-            params=self.run.binding.params,
+            params=self.run_state.binding.params,
             log=log,
             execution_id=execution.id,
             pins=heads,
-            frame=self.engine.frame,
+            frame=self.engine.to_frame,
             query=self.engine.query,
             schema_of=self.engine.schema_of,
-            viewing=lambda: None if self.viewing is None else self.viewing(heads),
+            viewing=lambda: None if self.views_factory is None else self.views_factory(heads),
         )
 
     # the call
 
-    def _evaluate(self, step: Step, task: Task) -> Mapping[str, Frame]:
-        with self.calling(task.name):  # keys to be looked up are computed by what a task before gave
-            arguments = self.arguments(step.inputs, task.wants_context)
+    def _call_task(self, step: Step, task: Task) -> Mapping[str, Frame]:
+        with self.wrap_user_errors(task.name):  # keys to be looked up are computed by what a task before gave
+            arguments = self.function_arguments(step.inputs, task.wants_context)
             result = task.function(**arguments)
-        return self._outputs(step, task, result)
+        return self._check_outputs(step, task, result)
 
     @contextmanager
-    def calling(self, name: str, how: str = "raised") -> Iterator[None]:
+    def wrap_user_errors(self, task_name: str, failure_phrase: str = "raised") -> Iterator[None]:
         """What a user's function raises is told as a failure of its task: their line first."""
         try:
             yield
         except NovaError:
             raise
         except Exception as error:
-            raise self._failed(name, how, error) from error
+            raise self._task_failed_error(task_name, failure_phrase, error) from error
 
-    def _outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
+    def _check_outputs(self, step: Step, task: Task, result: Any) -> Mapping[str, Frame]:
         ports = [o.port for o in step.outputs]
         if isinstance(result, Mapping) and set(result) == set(ports):
-            given = dict(result)
+            frames = dict(result)
         elif len(ports) == 1 and not isinstance(result, Mapping):
-            given = {ports[0]: result}
+            frames = {ports[0]: result}
         elif not ports and result is None:
             return {}
         else:
             found = (
                 f"a dict of {', '.join(map(repr, result))}" if isinstance(result, Mapping) else type(result).__name__
             )
-            raise self._wrong_output(task, found, _expected(ports))
-        for port, frame in given.items():
+            raise self._wrong_output_error(task, found, _expected_return_text(ports))
+        for port, frame in frames.items():
             if frame is None:
-                raise self._wrong_output(task, f"None for port {port!r}", "a frame; for no rows, one without rows")
+                raise self._wrong_output_error(
+                    task, f"None for port {port!r}", "a frame; for no rows, one without rows"
+                )
             if not self.engine.is_frame(frame):
-                raise self._wrong_output(task, f"{type(frame).__name__} for port {port!r}", "a Spark DataFrame")
+                raise self._wrong_output_error(task, f"{type(frame).__name__} for port {port!r}", "a Spark DataFrame")
             if not self.engine.column_names(frame):  # its rows would be lost
-                raise self._wrong_output(task, f"a frame without a column for port {port!r}", "a frame with columns")
-        return given
+                raise self._wrong_output_error(
+                    task, f"a frame without a column for port {port!r}", "a frame with columns"
+                )
+        return frames
 
-    def _failed(self, task: str, how: str, error: Exception) -> TaskFailed:
-        found = fault(error)
-        execution = self.run.execution
+    def _task_failed_error(self, task_name: str, failure_phrase: str, error: Exception) -> TaskFailed:
+        found = summarize_user_error(error)
+        execution = self.run_state.execution
         where = f" --partition {execution.partition}" if execution.partition else ""
-        known = {t.name: t.function for t in self.run.binding.tasks}
-        written_in = getattr(known.get(task), "source", None) or "the task"
+        functions_by_task = {t.name: t.function for t in self.run_state.binding.tasks}
+        written_in = getattr(functions_by_task.get(task_name), "source", None) or "the task"
         return TaskFailed(
-            f"task {task!r} of binding {self.run.binding.name!r} {how} {found.said}",
-            found=found.at,
-            next=f"mend {written_in}, then: nova run {self.run.binding.name}{where}",
-            task=task,
-            binding=self.run.binding.name,
-            execution_id=self.run.execution.id,
+            f"task {task_name!r} of binding {self.run_state.binding.name!r} {failure_phrase} {found.message}",
+            found=found.location,
+            next=f"mend {written_in}, then: nova run {self.run_state.binding.name}{where}",
+            task=task_name,
+            binding=self.run_state.binding.name,
+            execution_id=self.run_state.execution.id,
         )
 
-    def _wrong_output(self, task: Task, found: str, expected: str) -> TaskFailed:
+    def _wrong_output_error(self, task: Task, found: str, expected: str) -> TaskFailed:
         return TaskFailed(
             f"task {task.name!r} gave something that is not its output",
             found=found,
             expected=expected,
             task=task.name,
-            binding=self.run.binding.name,
-            execution_id=self.run.execution.id,
+            binding=self.run_state.binding.name,
+            execution_id=self.run_state.execution.id,
         )
 
     # what it gave
 
-    def _stage(self, step: Step, task: Task, outputs: Mapping[str, Frame]) -> dict[str, int | None]:
-        wrote: dict[str, int | None] = {}
-        written = [o for o in step.outputs if o.handover == "stage"]
+    def _stage_outputs(self, step: Step, task: Task, outputs: Mapping[str, Frame]) -> dict[str, int | None]:
+        rows_by_port: dict[str, int | None] = {}
+        staged_outputs = [o for o in step.outputs if o.handover == "stage"]
         for output in step.outputs:
-            if output not in written:
-                self.frames[self.run.execution.id, output.port] = outputs[output.port]
-                wrote[output.port] = None
-        with self.calling(task.name, "failed while its rows were computed:"):  # frames are lazy
-            if len(written) > 1 and not task.deterministic:
-                with self.engine.one_evaluation({o.port: outputs[o.port] for o in written}) as once:
-                    wrote |= self._write(written, once)
+            if output not in staged_outputs:
+                self.frames_by_port[self.run_state.execution.id, output.port] = outputs[output.port]
+                rows_by_port[output.port] = None
+        with self.wrap_user_errors(task.name, "failed while its rows were computed:"):  # frames are lazy
+            if len(staged_outputs) > 1 and not task.deterministic:
+                with self.engine.evaluate_once({o.port: outputs[o.port] for o in staged_outputs}) as once:
+                    rows_by_port |= self._write_outputs(staged_outputs, once)
             else:
-                wrote |= self._write(written, outputs)
-        return wrote
+                rows_by_port |= self._write_outputs(staged_outputs, outputs)
+        return rows_by_port
 
-    def _write(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
+    def _write_outputs(self, outputs: list[Output], frames: Mapping[str, Frame]) -> dict[str, int]:
         manifests: dict[str, Manifest] = {}
         for output in outputs:
-            channel = None if output.channel is None else self.run.binding.channels[output.port]
-            history = None if output.channel is None else self.run.histories[output.channel]
+            channel = None if output.channel is None else self.run_state.binding.channels[output.port]
+            history = None if output.channel is None else self.run_state.histories[output.channel]
             manifests[output.port] = self.staging.write(
-                self.run.execution, output.port, output.kind, channel, history, frames[output.port]
+                self.run_state.execution, output.port, output.kind, channel, history, frames[output.port]
             )
         return {port: manifest.rows for port, manifest in manifests.items()}
 
-    def _ways(self, step: Step) -> dict[str, Estimate]:
+    def _read_estimates_by_input(self, step: Step) -> dict[str, CostEstimate]:
         """How the inputs were read; those that are looked up by their keys depend on how many there are."""
         found = {}
-        for given in step.inputs:
-            for mode, read in given.reads.items() if given.mode != "matching" else ():
-                estimate = best(ways(reads.resolved(read, self.staged)), self.engine.way)
+        for task_input in step.inputs:
+            for mode, read in task_input.reads.items() if task_input.mode != "matching" else ():
+                estimate = best_estimate(
+                    estimate_strategies(reads.resolve_staged_blocks(read, self.staged_blocks_by_port)),
+                    self.engine.forced_strategy,
+                )
                 if estimate is not None:
-                    found[given.name if len(given.reads) == 1 else f"{given.name}.{mode}"] = estimate
+                    found[task_input.name if len(task_input.reads) == 1 else f"{task_input.name}.{mode}"] = estimate
         return found
 
-    def _rows_read(self, step: Step) -> dict[str, int | None]:
-        def rows(given: Input) -> int | None:
-            read = given.reads.get("new") or next(iter(given.reads.values()))
+    def _rows_read_by_input(self, step: Step) -> dict[str, int | None]:
+        def rows(task_input: Input) -> int | None:
+            read = task_input.reads.get("new") or next(iter(task_input.reads.values()))
             if isinstance(read, Port):
-                return self.staged[read.port].rows if read.port in self.staged else None
-            return sum(b.rows for b in reads.sources(reads.resolved(read, self.staged)) if isinstance(b, Block))
+                return self.staged_blocks_by_port[read.port].rows if read.port in self.staged_blocks_by_port else None
+            return sum(
+                b.rows
+                for b in reads.source_blocks(reads.resolve_staged_blocks(read, self.staged_blocks_by_port))
+                if isinstance(b, Block)
+            )
 
         return {given.name: rows(given) for given in step.inputs}
 
 
-def _whole(block: Block) -> reads.Snapshot:
+def _private_block_snapshot(block: Block) -> reads.Snapshot:
     """A private block as a read: its rows as they were written."""
     whole = replace(block, kind="base")
     return reads.Snapshot(block.channel, block.hi, (whole,), (), block.manifest.schema, block.merge)
 
 
-def _expected(ports: list[str]) -> str:
+def _expected_return_text(ports: list[str]) -> str:
     if not ports:
         return "None: the task has no outputs"
     if len(ports) == 1:

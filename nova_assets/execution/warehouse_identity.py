@@ -23,12 +23,12 @@ def check_warehouse(catalog: Catalog, engine: Engine) -> None:
     """
     identity, address = catalog.warehouse()
     try:
-        mark = engine.mark_of(catalog.identity())
-        right = _is_right(catalog, engine, mark)
+        found_identity = engine.read_catalog_marker(catalog.identity())
+        matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
     except WarehouseUnavailable:
         return
-    if not right:
-        raise _mismatch(catalog, engine, identity, address, mark)
+    if not matches:
+        raise _warehouse_mismatch_error(catalog, engine, identity, address, found_identity)
 
 
 def adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
@@ -38,44 +38,51 @@ def adopt_warehouse(catalog: Catalog, engine: Engine) -> None:
     Raises:
         WarehouseMismatch, WarehouseUnavailable.
     """
-    own = catalog.identity()
+    catalog_id = catalog.identity()
     identity, address = catalog.warehouse()
-    mark = engine.mark_of(own)
-    right = _is_right(catalog, engine, mark)
-    if right and (identity is None or not mark):
+    found_identity = engine.read_catalog_marker(catalog_id)
+    matches = _is_warehouse_of_catalog(catalog, engine, found_identity)
+    if matches and (identity is None or not found_identity):
         # The catalog decides first, so that all who mark the warehouse at once write the same.
-        identity, address = catalog.adopt_warehouse(identity or mark or uuid.uuid4().hex, engine.address)
-        if mark != identity and (address == engine.address or catalog.listed_file() is not None):
-            engine.mark(own, identity)
-        right = engine.mark_of(own) == identity
-    if not right:
-        raise _mismatch(catalog, engine, identity, address, mark)
+        identity, address = catalog.adopt_warehouse(identity or found_identity or uuid.uuid4().hex, engine.address)
+        if found_identity != identity and (address == engine.address or catalog.newest_listed_file() is not None):
+            engine.write_catalog_marker(catalog_id, identity)
+        matches = engine.read_catalog_marker(catalog_id) == identity
+    if not matches:
+        raise _warehouse_mismatch_error(catalog, engine, identity, address, found_identity)
 
 
-def _is_right(catalog: Catalog, engine: Engine, mark: str | None) -> bool:
+def _is_warehouse_of_catalog(catalog: Catalog, engine: Engine, found_identity: str | None) -> bool:
     """Whether the warehouse is the catalog's: by its mark; where that is lost, or is of an older version, by the file
     that was committed last."""
     identity, address = catalog.warehouse()
-    if mark:
-        return identity in (None, mark)
-    listed = catalog.listed_file()
+    if found_identity:
+        return identity in (None, found_identity)
+    listed = catalog.newest_listed_file()
     if listed is not None:
-        return engine.size(listed) is not None
+        return engine.file_size(listed) is not None
     return identity is None or address == engine.address
 
 
-def _mismatch(
-    catalog: Catalog, engine: Engine, identity: str | None, address: str | None, mark: str | None
+def _warehouse_mismatch_error(
+    catalog: Catalog,
+    engine: Engine,
+    expected_identity: str | None,
+    expected_address: str | None,
+    found_identity: str | None,
 ) -> WarehouseMismatch:
     file = f"catalogs/{catalog.identity()}"
-    known = f" (first at {address})" if address else ""
+    known = f" (first at {expected_address})" if expected_address else ""
     return WarehouseMismatch(
         f"{engine.address} is not the warehouse of this catalog",
-        found=f"{mark!r} in {file}" if mark else f"neither {file} nor the file that was committed last",
+        found=f"{found_identity!r} in {file}"
+        if found_identity
+        else f"neither {file} nor the file that was committed last",
         expected=f"the warehouse that the catalog's blocks are in{known}"
-        + (f", with {identity!r} in {file}" * bool(identity)),
-        next=f"see that it is mounted, or set NOVA_WAREHOUSE to {address or 'that warehouse'}; if it was moved, move "
+        + (f", with {expected_identity!r} in {file}" * bool(expected_identity)),
+        next="see that it is mounted, or set NOVA_WAREHOUSE to "
+        f"{expected_address or 'that warehouse'}; if it was moved, move "
         "all of it, with its folder catalogs/",
         warehouse=engine.address,
-        identity=identity,
+        identity=expected_identity,
     )

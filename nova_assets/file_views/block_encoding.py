@@ -16,20 +16,20 @@ from typing import Any
 import orjson
 
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.block_layout import Layout
-from nova_assets.model.external_files import Outside
-from nova_assets.model.merge import MergeModel, model_from_json
+from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.merge import MergeModel, merge_model_from_json
 from nova_assets.model.schema import Schema
 
-Describe = Callable[[Any], str]
+StoreDescription = Callable[[Any], str]
 """Keeps a description, and gives its hash."""
 
 
-class Damaged(Exception):
+class ViewDamaged(Exception):
     """What was kept is not what was written."""
 
 
-class understood:
+class decode_errors_as_damage:
     """What in there turns out not to be what was written is Damaged."""
 
     def __enter__(self) -> None:
@@ -37,149 +37,155 @@ class understood:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
-            raise Damaged(f"{type(error).__name__}: {error}") from error
+            raise ViewDamaged(f"{type(error).__name__}: {error}") from error
 
 
-def loads(text: bytes) -> Any:
+def decode_json(encoded: bytes) -> Any:
     """What JSON says. Raises Damaged."""
-    with understood():
-        return orjson.loads(text)
+    with decode_errors_as_damage():
+        return orjson.loads(encoded)
 
 
 class Descriptions:
     """Hash -> what is described, found once, and decoded once in a process."""
 
-    def __init__(self, find: Callable[[str], bytes | None]) -> None:
-        self._find = find
-        self._found: dict[str, bytes] = {}
+    def __init__(self, read_description: Callable[[str], bytes | None]) -> None:
+        self._read_description = read_description
+        self._cache: dict[str, bytes] = {}
 
-    def schema(self, mark: str | None) -> Schema | None:
-        return None if mark is None else _schema(mark, self.text(mark))
+    def schema(self, digest: str | None) -> Schema | None:
+        return None if digest is None else _decode_schema(digest, self.encoded_description(digest))
 
-    def merge(self, mark: str | None) -> MergeModel | None:
-        return None if mark is None else _merge(mark, self.text(mark))
+    def merge(self, digest: str | None) -> MergeModel | None:
+        return None if digest is None else _decode_merge_model(digest, self.encoded_description(digest))
 
-    def layout(self, mark: str | None) -> Layout | None:
-        return None if mark is None else _layout(mark, self.text(mark))
+    def layout(self, digest: str | None) -> KeyLayout | None:
+        return None if digest is None else _decode_layout(digest, self.encoded_description(digest))
 
-    def text(self, mark: str) -> bytes:
+    def encoded_description(self, digest: str) -> bytes:
         """A description, as JSON. Raises Damaged where it is not there."""
-        if mark not in self._found:
-            found = self._find(mark)
-            if found is None:
-                raise Damaged(f"the description {mark} is not there")
-            self._found[mark] = found
-        return self._found[mark]
+        if digest not in self._cache:
+            encoded = self._read_description(digest)
+            if encoded is None:
+                raise ViewDamaged(f"the description {digest} is not there")
+            self._cache[digest] = encoded
+        return self._cache[digest]
 
 
 @lru_cache(maxsize=4096)
-def _schema(mark: str, text: bytes) -> Schema:
-    return Schema.from_json(orjson.loads(text))
+def _decode_schema(digest: str, encoded: bytes) -> Schema:
+    return Schema.from_json(orjson.loads(encoded))
 
 
 @lru_cache(maxsize=4096)
-def _merge(mark: str, text: bytes) -> MergeModel:
-    return model_from_json(orjson.loads(text))
+def _decode_merge_model(digest: str, encoded: bytes) -> MergeModel:
+    return merge_model_from_json(orjson.loads(encoded))
 
 
 @lru_cache(maxsize=4096)
-def _layout(mark: str, text: bytes) -> Layout:
-    return Layout.from_json(orjson.loads(text))
+def _decode_layout(digest: str, encoded: bytes) -> KeyLayout:
+    return KeyLayout.from_json(orjson.loads(encoded))
 
 
-def described(what: Any) -> tuple[str, bytes]:
+def encode_description(description: Any) -> tuple[str, bytes]:
     """The hash of a description, and the description."""
-    text = orjson.dumps(what, option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(text).hexdigest()[:24], text
+    encoded = orjson.dumps(description, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(encoded).hexdigest()[:24], encoded
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class EncodedBlock:
     """A block of a view.
 
     Args:
         block: without its files.
-        about: the line about it.
-        files: the line of its files.
+        header_line: the line about it.
+        files_line: the line of its files.
     """
 
     block: Block
-    about: bytes
-    files: bytes
+    header_line: bytes
+    files_line: bytes
 
-    def whole(self) -> Block:
+    def block_with_files(self) -> Block:
         """The block with its files."""
-        with understood():
-            files = tuple(DataFile.from_json(f) for f in loads(self.files))
+        with decode_errors_as_damage():
+            files = tuple(DataFile.from_json(f) for f in decode_json(self.files_line))
         return replace(self.block, manifest=replace(self.block.manifest, files=files))
 
 
-def encode(block: Block, describe: Describe) -> bytes:
+def encode_block(block: Block, store_description: StoreDescription) -> bytes:
     """A block, with its files."""
-    m = block.manifest
-    about = {
+    manifest = block.manifest
+    header = {
         "id": block.id,
         "kind": block.kind,
         "lo": block.lo,
         "hi": block.hi,
         "origin": block.origin,
         "commit": block.commit_id,
-        "rows": m.rows,
-        "bytes": m.bytes,
-        "deletes": m.deletes,
-        "format": m.format,
-        "keeps_all": m.keeps_all,
-        "schema": describe(m.schema.as_json()),
-        "merge": describe(block.merge.as_json()),
-        "layout": None if m.layout is None else describe(m.layout.as_json()),
-        "outside": None if m.outside is None else m.outside.as_json(),
+        "rows": manifest.rows,
+        "bytes": manifest.bytes,
+        "deletes": manifest.deletes,
+        "format": manifest.format,
+        "keeps_all": manifest.keeps_all,
+        "schema": store_description(manifest.schema.as_json()),
+        "merge": store_description(block.merge.as_json()),
+        "layout": None if manifest.layout is None else store_description(manifest.layout.as_json()),
+        "outside": None if manifest.external_folder is None else manifest.external_folder.as_json(),
         "partition": block.partition,
     }
-    return orjson.dumps(about) + b"\n" + orjson.dumps([_file(f) for f in m.files])
+    return orjson.dumps(header) + b"\n" + orjson.dumps([_file_to_json(f) for f in manifest.files])
 
 
-def _file(file: DataFile) -> dict[str, Any]:
+def _file_to_json(file: DataFile) -> dict[str, Any]:
     return {
         "path": file.path,
         "rows": file.rows,
         "bytes": file.bytes,
-        "ranges": {k: list(v) for k, v in file.ranges.items() if all(map(_is_said, v))},
-        "place": None if file.place is None else file.place.as_json(),
+        "ranges": {k: list(v) for k, v in file.ranges.items() if all(map(_is_json_representable, v))},
+        "place": None if file.key_placement is None else file.key_placement.as_json(),
         "digest": file.digest,
         "footer_digest": file.footer_digest,
-        **({"unpacked": file.unpacked} if file.unpacked else {}),
+        **({"unpacked": file.uncompressed_bytes} if file.uncompressed_bytes else {}),
     }
 
 
-def _is_said(value: Any) -> bool:
+def _is_json_representable(value: Any) -> bool:
     """Whether JSON can say it; a range that cannot be said is not known."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def decode(channel: str, text: bytes, known: Descriptions) -> Kept:
+def decode_block(channel: str, encoded: bytes, descriptions: Descriptions) -> EncodedBlock:
     """A block, as ``encode`` wrote it."""
-    about, _, files = text.partition(b"\n")
-    with understood():
-        return Kept(block_of(channel, loads(about), known), about, files)
+    header_line, _, files_line = encoded.partition(b"\n")
+    with decode_errors_as_damage():
+        return EncodedBlock(block_from_header(channel, decode_json(header_line), descriptions), header_line, files_line)
 
 
-def block_of(channel: str, about: Mapping[str, Any], known: Descriptions) -> Block:
+def block_from_header(channel: str, header: Mapping[str, Any], descriptions: Descriptions) -> Block:
     """The block that a line tells about, without its files."""
-    schema, merge = known.schema(about["schema"]), known.merge(about["merge"])
+    schema, merge = descriptions.schema(header["schema"]), descriptions.merge(header["merge"])
     assert schema is not None and merge is not None
-    outside = None if about["outside"] is None else Outside.from_json(about["outside"])
+    outside = None if header["outside"] is None else ExternalFolder.from_json(header["outside"])
     manifest = Manifest(
-        (), schema, about["deletes"], about["format"], about["keeps_all"], known.layout(about["layout"]), outside
+        (),
+        schema,
+        header["deletes"],
+        header["format"],
+        header["keeps_all"],
+        descriptions.layout(header["layout"]),
+        outside,
     )
     return Block(
-        about["id"],
+        header["id"],
         channel,
-        about["partition"],
-        about["kind"],
-        about["lo"],
-        about["hi"],
+        header["partition"],
+        header["kind"],
+        header["lo"],
+        header["hi"],
         manifest,
         merge,
-        about["origin"],
-        about["commit"],
+        header["origin"],
+        header["commit"],
     )

@@ -16,26 +16,32 @@ from typing import Any
 
 import orjson
 
-from nova_assets.file_views.block_encoding import Descriptions, Kept, decode, loads, understood
-from nova_assets.file_views.storage import Look
+from nova_assets.file_views.block_encoding import (
+    Descriptions,
+    EncodedBlock,
+    decode_block,
+    decode_errors_as_damage,
+    decode_json,
+)
+from nova_assets.file_views.storage import StorageSnapshot
 from nova_assets.model.block import Block
-from nova_assets.model.partitions import WHOLE, single_in, within
+from nova_assets.model.partitions import WHOLE, is_in_scope, single_partition_in_scope
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import History, Position, Step
-from nova_assets.plan.history_excerpt import NotEnough, excerpt
+from nova_assets.model.timeline import History, TimelinePosition, TimelineStep
+from nova_assets.plan.history_excerpt import IncompleteHistory, excerpt_history
 
 HEAD = b"!"
 DESCRIPTION, INSTANT, PARTITION = b"d", b"i", b"p"
 _NUMBER = struct.Struct(">Q")
 _GONE, _BASE = b"-", b"b"
-_END = b"\xff" * 9
+_PARTITION_KEYS_END = b"\xff" * 9
 """After whatever is in the drawer of a partition."""
-_AT_NUMBERS = ("compact", "collect", "define")
+_UNNUMBERED_ACTIONS = ("compact", "collect", "define")
 """Actions that take no sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class SchemaVersion:
     """From some number on: the schema that blocks tell, and the model of the newest that was given; as hashes."""
 
     number: int
@@ -44,7 +50,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ViewHeader:
     """What of a view belongs to no partition.
 
     Args:
@@ -57,13 +63,13 @@ class Head:
     """
 
     channel: str
-    position: Position
+    position: TimelinePosition
     head: int
     schema: str | None
     merge: str
     last_merge: str | None
     columns: tuple[str, ...]
-    versions: tuple[Version, ...]
+    versions: tuple[SchemaVersion, ...]
     scopes: tuple[str, ...] = ()
     cleaned: int = -1
     began: int = 0
@@ -72,21 +78,21 @@ class Head:
         return orjson.dumps(asdict(self))
 
     @staticmethod
-    def decode(text: bytes) -> Head:
-        with understood():
-            found = loads(text)
-            position = Position(**found.pop("position"))
-            versions = tuple(Version(**v) for v in found.pop("versions"))
-            columns, scopes = tuple(found.pop("columns")), tuple(found.pop("scopes"))
-            return Head(position=position, versions=versions, columns=columns, scopes=scopes, **found)
+    def decode(encoded: bytes) -> ViewHeader:
+        with decode_errors_as_damage():
+            fields = decode_json(encoded)
+            position = TimelinePosition(**fields.pop("position"))
+            versions = tuple(SchemaVersion(**v) for v in fields.pop("versions"))
+            columns, scopes = tuple(fields.pop("columns")), tuple(fields.pop("scopes"))
+            return ViewHeader(position=position, versions=versions, columns=columns, scopes=scopes, **fields)
 
-    def single(self, scope: str) -> str | None:
+    def single_partition(self, scope: str) -> str | None:
         """The one partition that is in a scope, where it names all dimensions."""
-        return single_in(self.columns, scope)
+        return single_partition_in_scope(self.columns, scope)
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class ViewInstant:
     """One that a view has applied.
 
     Args:
@@ -109,21 +115,23 @@ class Instant:
         return asdict(self)
 
     @staticmethod
-    def of(step: Step) -> Instant:
-        numbers = [*(b.hi for b in step.added), *(g.hi for g in step.gone)]
-        touched = dict.fromkeys([*(g.partition for g in step.gone), *(b.partition for b in step.added)])
+    def from_step(step: TimelineStep) -> ViewInstant:
+        numbers = [*(b.hi for b in step.added), *(g.hi for g in step.collected)]
+        touched_partitions = dict.fromkeys([*(g.partition for g in step.collected), *(b.partition for b in step.added)])
         at, seq = step.at.isoformat(), max(numbers, default=None)
-        return Instant(step.position.step, step.position.prefix, step.action, step.commit_id, at, seq, tuple(touched))
+        return ViewInstant(
+            step.position.step, step.position.prefix, step.action, step.commit_id, at, seq, tuple(touched_partitions)
+        )
 
     @staticmethod
-    def decode(text: bytes) -> Instant:
-        with understood():
-            found = loads(text)
-            return Instant(**{**found, "partitions": tuple(found["partitions"])})
+    def decode(encoded: bytes) -> ViewInstant:
+        with decode_errors_as_damage():
+            fields = decode_json(encoded)
+            return ViewInstant(**{**fields, "partitions": tuple(fields["partitions"])})
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class LoadedPartition:
     """A partition that is loaded.
 
     Args:
@@ -134,221 +142,236 @@ class Partition:
     step: int
 
     @staticmethod
-    def decode(text: bytes) -> Partition:
-        with understood():
-            return Partition(**loads(text))
+    def decode(encoded: bytes) -> LoadedPartition:
+        with decode_errors_as_damage():
+            return LoadedPartition(**decode_json(encoded))
 
 
-class View:
+class ChannelView:
     """One channel, as one look at a storage shows it."""
 
-    def __init__(self, looked: Look, head: Head) -> None:
-        self._looked = looked
-        self._drawer = channel_drawer(head.channel)
+    def __init__(self, snapshot: StorageSnapshot, head: ViewHeader) -> None:
+        self._snapshot = snapshot
+        self._channel_keyspace = channel_keyspace(head.channel)
         self.head = head
-        self.known = Descriptions(lambda mark: looked.get(self._drawer, DESCRIPTION + mark.encode()))
+        self.descriptions = Descriptions(lambda mark: snapshot.get(self._channel_keyspace, DESCRIPTION + mark.encode()))
 
     @staticmethod
-    def find(looked: Look, channel: str) -> View | None:
+    def load(snapshot: StorageSnapshot, channel: str) -> ChannelView | None:
         """None where nothing of the channel is loaded."""
-        found = looked.get(channel_drawer(channel), HEAD)
-        return None if found is None else View(looked, Head.decode(found))
+        encoded_header = snapshot.get(channel_keyspace(channel), HEAD)
+        return None if encoded_header is None else ChannelView(snapshot, ViewHeader.decode(encoded_header))
 
     @property
-    def position(self) -> Position:
+    def position(self) -> TimelinePosition:
         return self.head.position
 
-    def knows(self, position: Position) -> bool:
+    def has_reached_position(self, position: TimelinePosition) -> bool:
         """Whether the view is at a position, or has passed it."""
         if position == self.position:
             return True
-        found = self._looked.get(self._drawer, INSTANT + _NUMBER.pack(position.step))
-        return found is not None and Instant.decode(found).prefix == position.prefix
+        encoded_instant = self._snapshot.get(self._channel_keyspace, INSTANT + _NUMBER.pack(position.step))
+        return encoded_instant is not None and ViewInstant.decode(encoded_instant).prefix == position.prefix
 
-    def instants(self, since: int = 0) -> list[Instant]:
+    def instants(self, after_step: int = 0) -> list[ViewInstant]:
         """Those after a step, as far back as they are kept."""
-        start = INSTANT + _NUMBER.pack(since + 1)
-        found = []
-        for key, text in self._looked.scan(self._drawer, start):
+        start = INSTANT + _NUMBER.pack(after_step + 1)
+        result = []
+        for key, text in self._snapshot.scan(self._channel_keyspace, start):
             if not key.startswith(INSTANT):
                 break
-            found.append(Instant.decode(text))
-        return [i for i in found if i.action]
+            result.append(ViewInstant.decode(text))
+        return [i for i in result if i.action]
 
-    def covers(self, scope: str) -> bool:
+    def is_scope_loaded(self, scope: str) -> bool:
         """Whether all that is in a scope is loaded."""
-        if any(within(scope, s) for s in self.head.scopes):
+        if any(is_in_scope(scope, s) for s in self.head.scopes):
             return True
-        single = self.head.single(scope)
-        return single is not None and self.has(single)
+        partition = self.head.single_partition(scope)
+        return partition is not None and self.is_partition_loaded(partition)
 
-    def has(self, partition: str) -> bool:
-        return self._looked.get(self._drawer, partition_key(partition)) is not None
+    def is_partition_loaded(self, partition: str) -> bool:
+        return self._snapshot.get(self._channel_keyspace, partition_key(partition)) is not None
 
-    def partition(self, name: str) -> Partition | None:
-        found = self._looked.get(self._drawer, partition_key(name))
-        return None if found is None else Partition.decode(found)
+    def loaded_partition(self, name: str) -> LoadedPartition | None:
+        encoded_partition = self._snapshot.get(self._channel_keyspace, partition_key(name))
+        return None if encoded_partition is None else LoadedPartition.decode(encoded_partition)
 
-    def partitions(self, scope: str = WHOLE) -> list[Partition]:
+    def loaded_partitions(self, scope: str = WHOLE) -> list[LoadedPartition]:
         """The loaded ones in a scope, by name."""
-        single = self.head.single(scope)
-        if single is not None:
-            one = self.partition(single)
-            return [] if one is None else [one]
-        found: list[Partition] = []
-        for key, text in self._looked.scan(self._drawer, PARTITION):
+        partition = self.head.single_partition(scope)
+        if partition is not None:
+            loaded = self.loaded_partition(partition)
+            return [] if loaded is None else [loaded]
+        result: list[LoadedPartition] = []
+        for key, text in self._snapshot.scan(self._channel_keyspace, PARTITION):
             if not key.startswith(PARTITION):
                 break
-            found.append(Partition.decode(text))
-        return sorted((p for p in found if within(p.name, scope)), key=lambda p: p.name)
+            result.append(LoadedPartition.decode(text))
+        return sorted((p for p in result if is_in_scope(p.name, scope)), key=lambda p: p.name)
 
-    def blocks(self, partition: str, oldest: int = 0) -> tuple[list[Kept], list[int], int]:
+    def partition_blocks(self, partition: str, oldest_number: int = 0) -> tuple[list[EncodedBlock], list[int], int]:
         """Of a partition the blocks, by (hi, kind, id), the numbers whose blocks were collected, and where they begin.
 
         Args:
-            oldest: only what came from the newest base on that is no later than this; all of it, where there is none.
+            oldest_number: only what came from the newest base on that is no later than this; all of it, where there is
+                none.
         """
-        kept, gone, floor = [], [], 0
-        for key, text in self._looked.back(part_drawer(self.head.channel, partition), _END):
+        live_blocks, collected_numbers, first_number = [], [], 0
+        for key, text in self._snapshot.scan_backwards(
+            partition_keyspace(self.head.channel, partition), _PARTITION_KEYS_END
+        ):
             number = int(_NUMBER.unpack(key[:8])[0])
-            if number < floor:
+            if number < first_number:
                 break
             if key[8:9] == _GONE:
-                gone.append(number)
+                collected_numbers.append(number)
                 continue
-            if key[8:9] == _BASE and number <= oldest:
-                floor = floor or number
-            kept.append(decode(self.head.channel, text, self.known))
-        return kept[::-1], gone[::-1], floor
+            if key[8:9] == _BASE and number <= oldest_number:
+                first_number = first_number or number
+            live_blocks.append(decode_block(self.head.channel, text, self.descriptions))
+        return live_blocks[::-1], collected_numbers[::-1], first_number
 
-    def tells(self, at: int) -> bool:
+    def knows_schema_at(self, number: int) -> bool:
         """Whether it is known what the schema was at a number."""
-        return at >= self.head.head or (bool(self.head.versions) and self.head.versions[0].number <= at)
+        return number >= self.head.head or (bool(self.head.versions) and self.head.versions[0].number <= number)
 
     def schema_at(self, scope: str, number: int) -> Schema | None:
         """The schema of a number, as the partitions of a scope tell it (R18): by the newest block that was given, or
         that there is; by its base, where a delta tells the same."""
-        newest = [b for p in self.partitions(scope) for b in self._newest_given(p.name, number)]
-        found = min(newest, key=lambda b: (b.origin == "compact", -b.hi, b.kind, b.id), default=None)
-        return None if found is None else found.manifest.schema.without("_deleted")
+        newest_blocks = [b for p in self.loaded_partitions(scope) for b in self._newest_blocks_at(p.name, number)]
+        newest_block = min(newest_blocks, key=lambda b: (b.origin == "compact", -b.hi, b.kind, b.id), default=None)
+        return None if newest_block is None else newest_block.manifest.schema.without_columns("_deleted")
 
-    def _newest_given(self, partition: str, number: int) -> list[Block]:
+    def _newest_blocks_at(self, partition: str, number: int) -> list[Block]:
         """The blocks of a partition up to a number, back to the newest number at which it was given something."""
-        found: list[Block] = []
-        at = 0
-        for key, text in self._looked.back(part_drawer(self.head.channel, partition), _NUMBER.pack(number + 1)):
+        result: list[Block] = []
+        newest_number = 0
+        for key, text in self._snapshot.scan_backwards(
+            partition_keyspace(self.head.channel, partition), _NUMBER.pack(number + 1)
+        ):
             if key[8:9] == _GONE:
                 continue
-            block = decode(self.head.channel, text, self.known).block
-            if block.hi < at:
+            block = decode_block(self.head.channel, text, self.descriptions).block
+            if block.hi < newest_number:
                 break
-            found.append(block)
-            at = block.hi if block.origin != "compact" else at
-        return found
+            result.append(block)
+            newest_number = block.hi if block.origin != "compact" else newest_number
+        return result
 
     def excerpt(
         self, scope: str = WHOLE, at: int | None = None, since: int = 0, back_to: int = 0
-    ) -> tuple[History, dict[str, Kept]]:
+    ) -> tuple[History, dict[str, EncodedBlock]]:
         """What of a history is asked for (``plan/excerpt``); of long ones little else is looked at."""
         at = self.head.head if at is None else at
         oldest = since or min(back_to, at)
-        partitions = self._changed(scope, since, at) if since else [p.name for p in self.partitions(scope)]
+        partitions = (
+            self._partitions_changed_between(scope, since, at)
+            if since
+            else [p.name for p in self.loaded_partitions(scope)]
+        )
         if oldest:
-            with suppress(NotEnough):
-                short, kept = self._history(scope, partitions, at, oldest)
-                return excerpt(short, since, back_to, lambda n: self.schema_at(scope, n)), kept
-        whole, kept = self._history(scope, partitions, at, 0)
-        return excerpt(whole, since, back_to, lambda n: self.schema_at(scope, n)), kept
+            with suppress(IncompleteHistory):
+                short_history, encoded_blocks = self._load_history(scope, partitions, at, oldest)
+                return excerpt_history(
+                    short_history, since, back_to, lambda n: self.schema_at(scope, n)
+                ), encoded_blocks
+        full_history, encoded_blocks = self._load_history(scope, partitions, at, 0)
+        return excerpt_history(full_history, since, back_to, lambda n: self.schema_at(scope, n)), encoded_blocks
 
-    def history(self, scope: str = WHOLE, at: int | None = None) -> tuple[History, dict[str, Kept]]:
+    def history(self, scope: str = WHOLE, at: int | None = None) -> tuple[History, dict[str, EncodedBlock]]:
         """The history of a scope that is covered, of blocks without their files; and these, by their blocks' ids.
 
         Args:
             at: up to this number, of which it ``tells``.
         """
         at = self.head.head if at is None else at
-        return self._history(scope, [p.name for p in self.partitions(scope)], at, 0)
+        return self._load_history(scope, [p.name for p in self.loaded_partitions(scope)], at, 0)
 
     def history_of(self, partitions: Sequence[str]) -> History:
         """The history of some that are loaded, of blocks without their files."""
-        return self._history(WHOLE, partitions, self.head.head, 0)[0]
+        return self._load_history(WHOLE, partitions, self.head.head, 0)[0]
 
-    def last_step_at(self, number: int) -> int:
+    def last_step_at_number(self, number: int) -> int:
         """The newest instant before which no later number was given; -1 where that is longer ago than is known."""
-        kept = self.instants()
-        whole = len(kept) == self.position.step - self.head.began
-        if number < self.head.versions[0].number or not whole:
+        known_instants = self.instants()
+        has_all_instants = len(known_instants) == self.position.step - self.head.began
+        if number < self.head.versions[0].number or not has_all_instants:
             return -1
-        later = (i.n for i in kept if i.action not in _AT_NUMBERS and i.seq is not None and i.seq > number)
+        later = (
+            i.n for i in known_instants if i.action not in _UNNUMBERED_ACTIONS and i.seq is not None and i.seq > number
+        )
         return min(later, default=self.position.step + 1) - 1
 
-    def _changed(self, scope: str, since: int, at: int) -> list[str]:
+    def _partitions_changed_between(self, scope: str, since: int, at: int) -> list[str]:
         """The partitions of a scope that have changed between two numbers, and maybe others."""
-        touched = self.touched(since) if since < at else set()
-        if touched is None:
-            return [p.name for p in self.partitions(scope)]
-        return sorted(p for p in touched if within(p, scope) and self.has(p))
+        touched_partitions = self.partitions_touched_since(since) if since < at else set()
+        if touched_partitions is None:
+            return [p.name for p in self.loaded_partitions(scope)]
+        return sorted(p for p in touched_partitions if is_in_scope(p, scope) and self.is_partition_loaded(p))
 
-    def touched(self, since: int) -> set[str] | None:
+    def partitions_touched_since(self, since: int) -> set[str] | None:
         """The partitions that were touched since the number after this one was given, loaded or not; None where that is
         longer ago than instants are known."""
-        found: set[str] = set()
-        for key, text in self._looked.back(self._drawer, INSTANT + _END):
+        result: set[str] = set()
+        for key, text in self._snapshot.scan_backwards(self._channel_keyspace, INSTANT + _PARTITION_KEYS_END):
             if not key.startswith(INSTANT):
                 break
-            instant = Instant.decode(text)
+            instant = ViewInstant.decode(text)
             if not instant.action:  # where the view began
-                return found if self.head.versions[0].number <= since else None
-            if instant.action not in _AT_NUMBERS and instant.seq is not None and instant.seq <= since:
-                return found
-            found.update(instant.partitions)
+                return result if self.head.versions[0].number <= since else None
+            if instant.action not in _UNNUMBERED_ACTIONS and instant.seq is not None and instant.seq <= since:
+                return result
+            result.update(instant.partitions)
         return None
 
-    def _history(self, scope: str, partitions: Sequence[str], at: int, oldest: int) -> tuple[History, dict[str, Kept]]:
-        blocks: list[Kept] = []
+    def _load_history(
+        self, scope: str, partitions: Sequence[str], at: int, oldest_number: int
+    ) -> tuple[History, dict[str, EncodedBlock]]:
+        blocks: list[EncodedBlock] = []
         numbers: dict[str, tuple[int, ...]] = {}
         floors: dict[str, int] = {}
         for partition in partitions:
-            kept, gone, floor = self.blocks(partition, oldest)
+            partition_blocks, collected_numbers, floor = self.partition_blocks(partition, oldest_number)
             if floor:
                 floors[partition] = floor
-            blocks += [k for k in kept if k.block.hi <= at]
-            if before := tuple(n for n in gone if n <= at):
+            blocks += [k for k in partition_blocks if k.block.hi <= at]
+            if before := tuple(n for n in collected_numbers if n <= at):
                 numbers[partition] = before
         blocks.sort(key=lambda k: (k.block.hi, k.block.kind, k.block.id))
-        schema, last = self._at(at)
-        merge = self.known.merge(self.head.merge)
+        schema, last_merge = self._schema_and_merge_at(at)
+        merge = self.descriptions.merge(self.head.merge)
         assert merge is not None
         history = History(
             self.head.channel,
             scope,
             at,
             tuple(k.block for k in blocks),
-            self.known.schema(schema),
+            self.descriptions.schema(schema),
             merge,
             numbers,
-            last_merge=self.known.merge(last),
+            last_merge=self.descriptions.merge(last_merge),
             floors=floors,
         )
         return history, {k.block.id: k for k in blocks}
 
-    def marks(self, at: int) -> tuple[str | None, str, str | None]:
+    def schema_and_merge_digests(self, number: int) -> tuple[str | None, str, str | None]:
         """The hashes of the schema, the channel's model and that of the newest block given, at a number."""
-        schema, last = self._at(at)
-        return schema, self.head.merge, last
+        schema, last_merge = self._schema_and_merge_at(number)
+        return schema, self.head.merge, last_merge
 
-    def _at(self, at: int) -> tuple[str | None, str | None]:
-        if at >= self.head.head:
+    def _schema_and_merge_at(self, number: int) -> tuple[str | None, str | None]:
+        if number >= self.head.head:
             return self.head.schema, self.head.last_merge
-        version = next((v for v in reversed(self.head.versions) if v.number <= at), None)
+        version = next((v for v in reversed(self.head.versions) if v.number <= number), None)
         return (self.head.schema, None) if version is None else (version.schema or self.head.schema, version.merge)
 
 
-def channel_drawer(channel: str) -> bytes:
+def channel_keyspace(channel: str) -> bytes:
     return b"c" + hashlib.sha256(channel.encode()).digest()[:16]
 
 
-def part_drawer(channel: str, partition: str) -> bytes:
+def partition_keyspace(channel: str, partition: str) -> bytes:
     return b"p" + hashlib.sha256(f"{channel}\0{partition}".encode()).digest()[:16]
 
 
@@ -365,9 +388,9 @@ def block_key(block: Block | Any) -> bytes:
     return _NUMBER.pack(block.hi) + block.kind[:1].encode() + block.id.encode()
 
 
-def gone_key(number: int) -> bytes:
+def collected_number_key(number: int) -> bytes:
     return _NUMBER.pack(number) + _GONE
 
 
-def entries(partition: Partition) -> Mapping[bytes, bytes | None]:
+def partition_entry(partition: LoadedPartition) -> Mapping[bytes, bytes | None]:
     return {partition_key(partition.name): orjson.dumps(asdict(partition))}

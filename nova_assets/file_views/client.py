@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from nova_assets.file_views.responses import Known
-from nova_assets.file_views.trusted_certificates import trusted
+from nova_assets.file_views.responses import TimelineProof
+from nova_assets.file_views.trusted_certificates import trusted_ssl_context
 from nova_assets.masking import get_logger, mask_address, remember_secrets
-from nova_assets.model.timeline import Position
+from nova_assets.model.timeline import TimelinePosition
 
 log = get_logger("nova_assets.views")
 
@@ -23,11 +23,11 @@ PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds for which a service that did not answer is left alone: they double from the one to the other."""
 
 
-_PER_SECOND = 2**20
+_MIN_BYTES_PER_SECOND = 2**20
 """Bytes of an answer that have to come in each further second."""
 
 
-class Unserved(Exception):
+class NoUsableAnswer(Exception):
     """The service did not give an answer that can be relied upon.
 
     Args:
@@ -35,13 +35,13 @@ class Unserved(Exception):
             that; ``refused``, of this question; ``behind``, where what is known is too old to tell the way from there.
     """
 
-    def __init__(self, reason: str, what: str = "") -> None:
-        super().__init__(f"{reason}: {what}" if what else reason)
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
 
 
 @dataclass
-class Counts:
+class ClientCounts:
     """How questions were answered, in this process.
 
     Args:
@@ -52,14 +52,14 @@ class Counts:
     served: int = 0
     fell_back: dict[str, int] = field(default_factory=dict)
 
-    def fall_back(self, reason: str) -> None:
+    def count_fallback(self, reason: str) -> None:
         self.fell_back[reason] = self.fell_back.get(reason, 0) + 1
 
     def as_json(self) -> dict[str, Any]:
         return {"served": self.served, "fell_back": dict(self.fell_back)}
 
 
-class Client:
+class ViewServiceClient:
     """One service.
 
     When it fails it is left alone for a moment, and asked again then: so it costs those who can do without it no more
@@ -68,25 +68,27 @@ class Client:
     Args:
         url: where it is.
         token: by which it knows us; None where it asks for none.
-        timeout: seconds that an answer may take.
-        catalog: the identity of the catalog that it is to answer for; None to believe it.
+        timeout_seconds: seconds that an answer may take.
+        catalog_id: the identity of the catalog that it is to answer for; None to believe it.
     """
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 2.0, catalog: str | None = None) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, timeout_seconds: float = 2.0, catalog_id: str | None = None
+    ) -> None:
         self.url = url.rstrip("/")
         remember_secrets(url, values={"token": token or ""})
-        self.timeout = timeout
-        self.catalog = catalog
-        self.counts = Counts()
+        self.timeout_seconds = timeout_seconds
+        self.catalog_id = catalog_id
+        self.counts = ClientCounts()
         self._token = token
-        self._http: Any = None
-        self._until = self._paused_at = 0.0
-        self._pause = PAUSE
+        self._http_client: Any = None
+        self._paused_until = self._paused_at = 0.0
+        self._pause_seconds = PAUSE
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         """Other processes make connections of their own."""
-        return {"url": self.url, "timeout": self.timeout, "catalog": self.catalog, "_token": self._token}
+        return {"url": self.url, "timeout": self.timeout_seconds, "catalog": self.catalog_id, "_token": self._token}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__init__(state["url"], state["_token"], state["timeout"], state["catalog"])  # type: ignore[misc]
@@ -94,122 +96,124 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client {mask_address(self.url)}>"
 
-    def ask(
+    def query_or_fall_back(
         self,
         channel: str,
-        what: str,
+        endpoint: str,
         parameters: Mapping[str, Any],
-        known: Position,
-        understood: Callable[[bytes], tuple[Known, T]],
-        otherwise: Callable[[], T],
+        known_position: TimelinePosition,
+        decode_answer: Callable[[bytes], tuple[TimelineProof, T]],
+        fallback: Callable[[], T],
     ) -> T:
-        """What the service answers about a channel; or else what ``otherwise`` gives.
+        """What the service answers about a channel; or else what ``fallback`` gives.
 
         Args:
-            known: what is known of the channel's timeline: the answer has to go on from there.
-            understood: what is made of the answer.
+            known_position: what is known of the channel's timeline: the answer has to go on from there.
+            decode_answer: what is made of the answer.
         """
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
-            answer = self._answer(channel, what, parameters, known, understood)
-        except Unserved as error:
-            self._failed(error, began)
-            return otherwise()
+            answer = self._query_service(channel, endpoint, parameters, known_position, decode_answer)
+        except NoUsableAnswer as error:
+            self._record_failure(error, started_at)
+            return fallback()
         with self._lock:
-            if self._pause > PAUSE:
+            if self._pause_seconds > PAUSE:
                 log.info("the service %s answers again", self.url)
-            self._pause = PAUSE
+            self._pause_seconds = PAUSE
             self.counts.served += 1
         return answer
 
-    def _answer(
+    def _query_service(
         self,
         channel: str,
-        what: str,
+        endpoint: str,
         parameters: Mapping[str, Any],
-        known: Position,
-        understood: Callable[[bytes], tuple[Known, T]],
+        known_position: TimelinePosition,
+        decode_answer: Callable[[bytes], tuple[TimelineProof, T]],
     ) -> T:
-        if time.monotonic() < self._until:
-            raise Unserved("paused")
-        path = f"/v1/channels/{quote(channel, safe='')}/{what}"
-        given = {name: value for name, value in parameters.items() if value not in (None, "")}
+        if time.monotonic() < self._paused_until:
+            raise NoUsableAnswer("paused")
+        path = f"/v1/channels/{quote(channel, safe='')}/{endpoint}"
+        query_parameters = {name: value for name, value in parameters.items() if value not in (None, "")}
         try:
-            text = self._get(path, {**given, "known": str(known), "fresh": "false"})
-        except Unserved:
+            body = self._get_body(path, {**query_parameters, "known": str(known_position), "fresh": "false"})
+        except NoUsableAnswer:
             raise
         except Exception as error:  # no job fails for it, whatever it is
-            raise Unserved("failing", type(error).__name__) from error
+            raise NoUsableAnswer("failing", type(error).__name__) from error
         try:
-            found, answer = understood(text)
+            proof, answer = decode_answer(body)
         except Exception as error:  # whatever it is that was answered, it is no such answer
-            raise Unserved("wrong", f"{type(error).__name__}: {error}") from error
-        if not found.links and found.position.step > known.step:
-            raise Unserved("behind", f"it is {found.position.step - known.step} instants further")
-        if not found.goes_on_from(known):
-            raise Unserved("wrong", f"it is at {found.position.step} of another timeline than {known.step} is of")
+            raise NoUsableAnswer("wrong", f"{type(error).__name__}: {error}") from error
+        if not proof.links and proof.position.step > known_position.step:
+            raise NoUsableAnswer("behind", f"it is {proof.position.step - known_position.step} instants further")
+        if not proof.continues_from(known_position):
+            raise NoUsableAnswer(
+                "wrong", f"it is at {proof.position.step} of another timeline than {known_position.step} is of"
+            )
         return answer
 
-    def _get(self, path: str, parameters: Mapping[str, Any]) -> bytes:
+    def _get_body(self, path: str, parameters: Mapping[str, Any]) -> bytes:
         import httpx
 
-        until = time.monotonic() + self.timeout
+        deadline = time.monotonic() + self.timeout_seconds
         try:
             with self._connected().stream("GET", path, params=parameters) as response:
-                found = bytearray()
-                for part in response.iter_bytes():
-                    found += part
+                body = bytearray()
+                for chunk in response.iter_bytes():
+                    body += chunk
                     # httpx counts from part to part. What is much may take longer, if it comes well.
-                    if time.monotonic() > until + len(found) / _PER_SECOND:
-                        raise Unserved("slow", f"no answer within {self.timeout:g} s")
+                    if time.monotonic() > deadline + len(body) / _MIN_BYTES_PER_SECOND:
+                        raise NoUsableAnswer("slow", f"no answer within {self.timeout_seconds:g} s")
         except httpx.TimeoutException as error:
-            raise Unserved("slow", f"no answer within {self.timeout:g} s") from error
+            raise NoUsableAnswer("slow", f"no answer within {self.timeout_seconds:g} s") from error
         except httpx.HTTPError as error:
-            raise Unserved("unreachable", str(error)) from error
+            raise NoUsableAnswer("unreachable", str(error)) from error
         if response.status_code in (429, 503, 504):
-            raise Unserved("busy", f"status {response.status_code}")
+            raise NoUsableAnswer("busy", f"status {response.status_code}")
         if response.status_code == 409:
-            raise Unserved("wrong", "it knows another timeline")
+            raise NoUsableAnswer("wrong", "it knows another timeline")
         if response.status_code in (401, 403, 404, 410, 422):
-            raise Unserved("refused", f"status {response.status_code}")
+            raise NoUsableAnswer("refused", f"status {response.status_code}")
         if response.status_code != 200:
-            raise Unserved("failing", f"status {response.status_code}")
-        if self.catalog is not None and response.headers.get("nova-catalog") != self.catalog:
-            raise Unserved("wrong", "it answers for another catalog")
-        return bytes(found)
+            raise NoUsableAnswer("failing", f"status {response.status_code}")
+        if self.catalog_id is not None and response.headers.get("nova-catalog") != self.catalog_id:
+            raise NoUsableAnswer("wrong", "it answers for another catalog")
+        return bytes(body)
 
     def _connected(self) -> Any:
         with self._lock:
-            if self._http is None:
+            if self._http_client is None:
                 import httpx
 
                 headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
                 limits = httpx.Limits(max_keepalive_connections=16)
-                timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, 1.0))
-                self._http = httpx.Client(
+                timeout = httpx.Timeout(self.timeout_seconds, connect=min(self.timeout_seconds, 1.0))
+                self._http_client = httpx.Client(
                     base_url=self.url,
                     headers=headers,
                     timeout=timeout,
                     limits=limits,
                     trust_env=False,
-                    verify=trusted(),
+                    verify=trusted_ssl_context(),
                 )
-            return self._http
+            return self._http_client
 
-    def _failed(self, error: Unserved, began: float) -> None:
+    def _record_failure(self, error: NoUsableAnswer, started_at: float) -> None:
         with self._lock:
-            self.counts.fall_back(error.reason)
+            self.counts.count_fallback(error.reason)
             # What the service said of this question is no fault of its own; and of many that failed at once one counts.
-            if error.reason in ("paused", "refused", "behind") or began < self._paused_at:
+            if error.reason in ("paused", "refused", "behind") or started_at < self._paused_at:
                 return
-            if self._pause == PAUSE:
+            if self._pause_seconds == PAUSE:
                 log.warning("the service %s is done without, for a moment: %s", self.url, error)
             self._paused_at = time.monotonic()
-            self._until = self._paused_at + self._pause * random.uniform(0.8, 1.2)
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._paused_until = self._paused_at + self._pause_seconds * random.uniform(0.8, 1.2)
+            self._pause_seconds = min(self._pause_seconds * 2, LONGEST_PAUSE)
 
     def close(self) -> None:
         with self._lock:
-            held, self._http = self._http, None
-        if held is not None:
-            held.close()
+            http_client, self._http_client = self._http_client, None
+        if http_client is not None:
+            http_client.close()

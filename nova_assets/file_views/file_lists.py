@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nova_assets.file_views.block_encoding import loads
-from nova_assets.file_views.client import Client, Counts
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.responses import Known, known_from
-from nova_assets.file_views.storage import InMemory
-from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.block_encoding import decode_json
+from nova_assets.file_views.client import ClientCounts, ViewServiceClient
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.responses import TimelineProof, decode_proof
+from nova_assets.file_views.storage import MemoryStorage
+from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.timeline import Position
+from nova_assets.model.timeline import TimelinePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Pinned:
     """What is known of a channel: where it stands, and how far its timeline goes."""
 
     head: int
-    position: Position = field(default_factory=Position)
+    position: TimelinePosition = field(default_factory=TimelinePosition)
 
 
 class Views:
@@ -64,7 +64,7 @@ class Views:
         self,
         warehouse: str,
         opener: Callable[[], Catalog],
-        client: Client | None = None,
+        client: ViewServiceClient | None = None,
         pins: Mapping[str, Pinned] | None = None,
     ) -> None:
         self.warehouse = warehouse
@@ -72,22 +72,22 @@ class Views:
         self._client = client
         self._pins = dict(pins or {})
         self._lock = threading.Lock()
-        self._here: Desk | None = None
-        self._is_sent = False
-        self._alone = Counts()
+        self._local_handler: ViewQueryHandler | None = None
+        self._is_unpickled = False
+        self._local_counts = ClientCounts()
 
     def __getstate__(self) -> dict[str, Any]:
-        of = {"warehouse": self.warehouse, "opener": self._opener, "client": self._client, "pins": self._pins}
-        return of
+        state = {"warehouse": self.warehouse, "opener": self._opener, "client": self._client, "pins": self._pins}
+        return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-        self._is_sent = True
+        self._is_unpickled = True
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ClientCounts:
         """How questions were answered in this process."""
-        return self._alone if self._client is None else self._client.counts
+        return self._local_counts if self._client is None else self._client.counts
 
     def files(self, channel: str, partition: str = WHOLE, at: int | None = None) -> list[FileView]:
         """The files of a snapshot: of each partition the newest base, and the deltas that lead on, in their order.
@@ -101,63 +101,68 @@ class Views:
             VersionNotFound: it has no such number.
             BlockCollected: that version is gone (R15).
         """
-        pin = self._pin(channel)
+        pin = self._pinned_channel(channel)
         number = pin.head if at is None else at
 
-        def understood(text: bytes) -> tuple[Known, list[FileView]]:
-            said = loads(text)
-            same = set(said["partition"].split("/")) == set(partition.split("/"))
-            if said["at"] != number or said["channel"] != channel or not same:
+        def decode_answer(text: bytes) -> tuple[TimelineProof, list[FileView]]:
+            answer = decode_json(text)
+            is_same_partition = set(answer["partition"].split("/")) == set(partition.split("/"))
+            if answer["at"] != number or answer["channel"] != channel or not is_same_partition:
                 raise ValueError("it answers something else")
-            return known_from(said), [v for b in said["blocks"] for v in self._viewed(b)]
+            return decode_proof(answer), [v for b in answer["blocks"] for v in self._files_of_block(b)]
 
-        def here() -> list[FileView]:
-            desk = self._desk()
-            self._renew(channel, desk.catalog)
-            return understood(desk.files(channel, partition, number, None))[1]
+        def list_from_catalog() -> list[FileView]:
+            handler = self._handler()
+            self._refresh_pinned_position(channel, handler.catalog)
+            return decode_answer(handler.files_answer(channel, partition, number, None))[1]
 
         if self._client is None:
-            self._alone.fall_back("no service")
-            return here()
-        asked = {"partition": partition, "at": number}
-        return self._client.ask(channel, "files", asked, pin.position, understood, here)
+            self._local_counts.count_fallback("no service")
+            return list_from_catalog()
+        parameters = {"partition": partition, "at": number}
+        return self._client.query_or_fall_back(
+            channel, "files", parameters, pin.position, decode_answer, list_from_catalog
+        )
 
-    def _viewed(self, said: Mapping[str, Any]) -> list[FileView]:
-        b = said["block"]
-        of = (b["partition"], b["format"], b["id"], b["kind"], b["lo"], b["hi"])
-        return [FileView(self._address(f["path"]), f["rows"], f["bytes"], *of) for f in said["files"]]
+    def _files_of_block(self, encoded_block: Mapping[str, Any]) -> list[FileView]:
+        header = encoded_block["block"]
+        block_fields = (header["partition"], header["format"], header["id"], header["kind"], header["lo"], header["hi"])
+        return [
+            FileView(self._file_address(f["path"]), f["rows"], f["bytes"], *block_fields)
+            for f in encoded_block["files"]
+        ]
 
-    def _address(self, path: str) -> str:
+    def _file_address(self, path: str) -> str:
         return path if "://" in path or path.startswith("/") else f"{self.warehouse.rstrip('/')}/{path}"
 
-    def _pin(self, channel: str) -> Pinned:
+    def _pinned_channel(self, channel: str) -> Pinned:
         with self._lock:
             if channel not in self._pins:
-                standing = self._desk_held().catalog.standing(channel)
-                self._pins[channel] = Pinned(standing.head, standing.position)
+                channel_standing = self._handler_under_lock().catalog.channel_head(channel)
+                self._pins[channel] = Pinned(channel_standing.head, channel_standing.position)
             return self._pins[channel]
 
-    def _renew(self, channel: str, catalog: Catalog) -> None:
+    def _refresh_pinned_position(self, channel: str, catalog: Catalog) -> None:
         """What is known of a timeline may be too old for a service to tell the way from there; it is made new."""
-        pin, standing = self._pins[channel], catalog.standing(channel)
-        if catalog.passed(channel, pin.position, 0) is not None:
-            self._pins[channel] = Pinned(pin.head, standing.position)
+        pin, channel_standing = self._pins[channel], catalog.channel_head(channel)
+        if catalog.steps_without_blocks(channel, pin.position, 0) is not None:
+            self._pins[channel] = Pinned(pin.head, channel_standing.position)
 
     def close(self) -> None:
         """Let go of connections of its own: of that to the catalog, where it was asked; and in another process than the
         store's, of those to the service."""
         with self._lock:
-            if self._client is not None and self._is_sent:
+            if self._client is not None and self._is_unpickled:
                 self._client.close()
-            if self._here is not None:
-                self._here.catalog.close()
-                self._here = None
+            if self._local_handler is not None:
+                self._local_handler.catalog.close()
+                self._local_handler = None
 
-    def _desk(self) -> Desk:
+    def _handler(self) -> ViewQueryHandler:
         with self._lock:
-            return self._desk_held()
+            return self._handler_under_lock()
 
-    def _desk_held(self) -> Desk:
-        if self._here is None:
-            self._here = Desk(Follower(self._opener(), InMemory()))
-        return self._here
+    def _handler_under_lock(self) -> ViewQueryHandler:
+        if self._local_handler is None:
+            self._local_handler = ViewQueryHandler(TimelineFollower(self._opener(), MemoryStorage()))
+        return self._local_handler

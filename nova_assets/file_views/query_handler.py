@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from nova_assets.errors import TimelineDiffers, VersionNotFound
 from nova_assets.file_views import responses
-from nova_assets.file_views.channel_view import Instant, View
-from nova_assets.file_views.responses import Known, Link
-from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.channel_view import ChannelView, ViewInstant
+from nova_assets.file_views.responses import Link, TimelineProof
+from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.maintenance import Collection
-from nova_assets.model.timeline import Position, Standing
-from nova_assets.plan.garbage_collection import collectable, judge, oldest_retained
+from nova_assets.model.timeline import ChannelHead, TimelinePosition
+from nova_assets.plan.garbage_collection import blocks_to_collect, oldest_retained_version, retention_verdicts
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ LINKS = 1000
 """An asker that is further behind is told no way, and finds out in the catalog where it is."""
 
 
-class Desk:
+class ViewQueryHandler:
     """Answers as bytes, for a service and its clients.
 
     Who knows a position of a timeline says so, and is proved that the answer goes on from it; and whether that is
@@ -34,82 +34,103 @@ class Desk:
         follower: what keeps the views.
     """
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: TimelineFollower) -> None:
         self.follower = follower
         self.catalog = follower.catalog
 
-    def history(
+    def history_answer(
         self,
         channel: str,
         scope: str,
         at: int | None,
         since: int,
         back_to: int,
-        known: Position | None,
+        known_position: TimelinePosition | None,
         *,
-        enough: bool = False,
+        allow_stale: bool = False,
     ) -> bytes:
         """What a plan needs of a channel (``answers.history``)."""
 
-        def work(view: View) -> bytes | None:
-            if at is not None and not view.tells(at):
+        def encode_from_view(view: ChannelView) -> bytes | None:
+            if at is not None and not view.knows_schema_at(at):
                 return None
-            return responses.history(view, scope, at, since, back_to, self._known(view, known))
+            return responses.encode_history(
+                view, scope, at, since, back_to, self._proof_from_view(view, known_position)
+            )
 
-        if not self._is_found_sooner(channel, scope, since):
-            found = self._ask(channel, scope, at, known, enough, work)
-            if found is not None:
-                return found
+        if not self._prefers_catalog(channel, scope, since):
+            answer = self._query_view(channel, scope, at, known_position, allow_stale, encode_from_view)
+            if answer is not None:
+                return answer
         # What the schema was, before the view began, the catalog alone can tell.
-        standing, told = self.catalog.history_there(channel, at, scope, since, back_to)
-        return responses.history_told(told, self._there(standing, known))
+        standing, loaded_history = self.catalog.head_and_history(channel, at, scope, since, back_to)
+        return responses.encode_history_without_view(loaded_history, self._proof_from_catalog(standing, known_position))
 
-    def files(self, channel: str, scope: str, at: int | None, known: Position | None, *, enough: bool = False) -> bytes:
+    def files_answer(
+        self,
+        channel: str,
+        scope: str,
+        at: int | None,
+        known_position: TimelinePosition | None,
+        *,
+        allow_stale: bool = False,
+    ) -> bytes:
         """The files of a snapshot (``answers.files``)."""
-        return self._ask(
-            channel, scope, at, known, enough, lambda view: responses.files(view, scope, at, self._known(view, known))
+        return self._query_view(
+            channel,
+            scope,
+            at,
+            known_position,
+            allow_stale,
+            lambda view: responses.encode_files(view, scope, at, self._proof_from_view(view, known_position)),
         )
 
-    def files_at_hand(self, channel: str, scope: str, at: int | None, known: Position) -> bytes | None:
+    def files_answer_if_current(
+        self, channel: str, scope: str, at: int | None, known_position: TimelinePosition
+    ) -> bytes | None:
         """The same, where the view has it at hand (``Follower.at_hand``)."""
 
-        def work(view: View) -> bytes | None:
-            links = _links(view, known)
+        def encode_from_view(view: ChannelView) -> bytes | None:
+            links = _links_from_view(view, known_position)
             if links is None or (at is not None and at > view.head.head):
                 return None
-            return responses.files(view, scope, at, Known(view.position, links))
+            return responses.encode_files(view, scope, at, TimelineProof(view.position, links))
 
-        return self.follower.at_hand(channel, work, scope, known)
+        return self.follower.answer_if_current(channel, encode_from_view, scope, known_position)
 
-    def changed_files(
+    def changed_files_answer(
         self,
         channel: str,
         scope: str,
         since: int,
         at: int | None,
-        known: Position | None,
+        known_position: TimelinePosition | None,
         *,
-        enough: bool = False,
+        allow_stale: bool = False,
     ) -> bytes:
         """The files that tell what changed (``answers.changed_files``)."""
-        if self._is_found_sooner(channel, scope, since):
-            standing, told = self.catalog.history_there(channel, at, scope, since, 0)
-            return responses.changed_files_told(told, since, self._there(standing, known))
-        return self._ask(
+        if self._prefers_catalog(channel, scope, since):
+            standing, history = self.catalog.head_and_history(channel, at, scope, since, 0)
+            return responses.encode_changed_files_of_history(
+                history, since, self._proof_from_catalog(standing, known_position)
+            )
+        return self._query_view(
             channel,
             scope,
             at,
-            known,
-            enough,
-            lambda view: responses.changed_files(view, scope, since, at, self._known(view, known)),
+            known_position,
+            allow_stale,
+            lambda view: responses.encode_changed_files(
+                view, scope, since, at, self._proof_from_view(view, known_position)
+            ),
         )
 
     def instants(
-        self, channel: str, after: int, limit: int, known: Position | None = None
-    ) -> tuple[Position, list[Instant]]:
+        self, channel: str, after: int, limit: int, known_position: TimelinePosition | None = None
+    ) -> tuple[TimelinePosition, list[ViewInstant]]:
         """The first complete instants after one, oldest first; with the partitions that each touched."""
 
-        def work(view: View) -> tuple[Position, list[Instant] | None]:
+        def read_instants(view: ChannelView) -> tuple[TimelinePosition, list[ViewInstant] | None]:
             if after > view.position.step:
                 raise TimelineDiffers(
                     f"the timeline of channel {channel!r} has no instant {after} yet",
@@ -121,84 +142,94 @@ class Desk:
             return view.position, found[:limit] if len(found) >= view.position.step - after else None
 
         # Of no partition: whatever happens to the channel is told.
-        position, found = self.follower.ask(channel, work, [], known)
+        position, found = self.follower.ask(channel, read_instants, [], known_position)
         if found is not None:
             return position, found
-        told = [Instant(*told) for told in self.catalog.told(channel, after, limit)]
+        told = [ViewInstant(*told) for told in self.catalog.instant_summaries(channel, after, limit)]
         return position, [instant for instant in told if instant.n <= position.step]
 
-    def collect(self, channel: str, retain: float) -> Collection:
+    def collect(self, channel: str, retain_seconds: float) -> Collection:
         """Collect what nobody holds (R15). Where there may be any of that the view tells, from the oldest instant on
         that somebody retains; what is taken of it the catalog judges, under its lock.
         """
-        facts = self.catalog.upkeep(channel, retain, ())
-        oldest = oldest_retained(facts)
+        retention_state = self.catalog.retention_state(channel, retain_seconds, ())
+        oldest_number = oldest_retained_version(retention_state)
 
-        def work(view: View) -> tuple[int, dict[str, str]]:
-            touched = [p.name for p in view.partitions() if p.step > view.head.cleaned]
-            gone = collectable(judge(replace(facts, history=view.history_of(touched))))
-            return view.last_step_at(oldest), {b.id: b.partition for b in gone}
+        def find_collectable(view: ChannelView) -> tuple[int, dict[str, str]]:
+            candidate_partitions = [p.name for p in view.loaded_partitions() if p.step > view.head.cleaned]
+            collectable_blocks = blocks_to_collect(
+                retention_verdicts(replace(retention_state, history=view.history_of(candidate_partitions)))
+            )
+            return view.last_step_at_number(oldest_number), {b.id: b.partition for b in collectable_blocks}
 
-        step, gone = self.follower.ask(channel, work)
-        partitions = sorted(set(gone.values()))
-        done = self.catalog.collect(channel, retain, partitions) if partitions else Collection(channel, ())
-        if {b.id for b in done.blocks} >= gone.keys():  # of what somebody else holds now, something may go later
-            self.follower.cleaned(channel, step)
-        return done
+        step, partition_by_block = self.follower.ask(channel, find_collectable)
+        partitions = sorted(set(partition_by_block.values()))
+        collection = (
+            self.catalog.collect(channel, retain_seconds, partitions) if partitions else Collection(channel, ())
+        )
+        if {
+            b.id for b in collection.blocks
+        } >= partition_by_block.keys():  # of what somebody else holds now, something may go later
+            self.follower.mark_collected_until(channel, step)
+        return collection
 
-    def _ask(
+    def _query_view(
         self,
         channel: str,
         scope: str,
         at: int | None,
-        known: Position | None,
-        enough: bool,
-        work: Callable[[View], T],
+        known_position: TimelinePosition | None,
+        allow_stale: bool,
+        read_view: Callable[[ChannelView], T],
     ) -> T:
         """Ask a view that has the number, where there is one."""
 
-        def asked(view: View) -> tuple[int, T | None]:
+        def read_at_number(view: ChannelView) -> tuple[int, T | None]:
             head = view.head.head
-            return (head, None) if at is not None and at > head else (head, work(view))
+            return (head, None) if at is not None and at > head else (head, read_view(view))
 
-        head, found = self.follower.ask(channel, asked, [scope], known, enough=enough)
-        if at is not None and at > head and enough:
-            head, found = self.follower.ask(channel, asked, [scope])
+        head, result = self.follower.ask(channel, read_at_number, [scope], known_position, allow_stale=allow_stale)
+        if at is not None and at > head and allow_stale:
+            head, result = self.follower.ask(channel, read_at_number, [scope])
         if at is not None and not 0 <= at <= head:
             raise VersionNotFound.of(channel, at, head)
-        return found  # type: ignore[return-value]
+        return result  # type: ignore[return-value]
 
-    def _is_found_sooner(self, channel: str, scope: str, since: int) -> bool:
+    def _prefers_catalog(self, channel: str, scope: str, since: int) -> bool:
         """Whether the catalog is asked: what came after a number it finds by its indexes, and nothing has to be loaded
         for that."""
-        return since > 0 and self.follower.lacks_changes(channel, scope, since)
+        return since > 0 and self.follower.must_load_many_partitions(channel, scope, since)
 
-    def _there(self, standing: Standing, known: Position | None) -> Known:
+    def _proof_from_catalog(self, standing: ChannelHead, known_position: TimelinePosition | None) -> TimelineProof:
         """Where the channel is, by the catalog, and how one gets there."""
-        return Known(standing.position, self._passed(standing.channel, known, standing.position))
+        return TimelineProof(
+            standing.position, self._links_from_catalog(standing.channel, known_position, standing.position)
+        )
 
-    def _known(self, view: View, known: Position | None) -> Known:
+    def _proof_from_view(self, view: ChannelView, known_position: TimelinePosition | None) -> TimelineProof:
         """Where the view is, and how one gets there."""
-        links = () if known is None else _links(view, known)
+        links = () if known_position is None else _links_from_view(view, known_position)
         if links is None:
-            links = self._passed(view.head.channel, known, view.position)
-        return Known(view.position, links)
+            links = self._links_from_catalog(view.head.channel, known_position, view.position)
+        return TimelineProof(view.position, links)
 
-    def _passed(self, channel: str, known: Position | None, position: Position) -> tuple[Link, ...]:
-        if known is None or known == position:
+    def _links_from_catalog(
+        self, channel: str, known_position: TimelinePosition | None, position: TimelinePosition
+    ) -> tuple[Link, ...]:
+        if known_position is None or known_position == position:
             return ()
-        steps = self.catalog.passed(channel, known, LINKS + 1)
+        steps = self.catalog.steps_without_blocks(channel, known_position, LINKS + 1)
         if steps is None:
             raise TimelineDiffers(f"the timeline of channel {channel!r} is another one", channel=channel)
-        found = tuple((s.action, s.commit_id) for s in steps if s.position.step <= position.step)
-        return found if len(found) <= LINKS else ()
+        links = tuple((s.action, s.commit_id) for s in steps if s.position.step <= position.step)
+        return links if len(links) <= LINKS else ()
 
 
-def _links(view: View, known: Position) -> tuple[Link, ...] | None:
+def _links_from_view(view: ChannelView, known_position: TimelinePosition) -> tuple[Link, ...] | None:
     """How one gets to where the view is; None where the view does not reach back that far."""
-    if known == view.position:
+    if known_position == view.position:
         return ()
-    found = view.instants(known.step)
-    if len(found) != view.position.step - known.step:
+    later_instants = view.instants(known_position.step)
+    if len(later_instants) != view.position.step - known_position.step:
         return None
-    return tuple((i.action, i.commit) for i in found) if len(found) <= LINKS else ()
+    return tuple((i.action, i.commit) for i in later_instants) if len(later_instants) <= LINKS else ()

@@ -8,12 +8,20 @@ from typing import Any
 
 import orjson
 
-from nova_assets.file_views.block_encoding import Describe, Descriptions, Kept, block_of, described, encode, loads
-from nova_assets.file_views.channel_view import View
+from nova_assets.file_views.block_encoding import (
+    Descriptions,
+    EncodedBlock,
+    StoreDescription,
+    block_from_header,
+    decode_json,
+    encode_block,
+    encode_description,
+)
+from nova_assets.file_views.channel_view import ChannelView
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Together
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import History, Position
+from nova_assets.model.timeline import History, TimelinePosition
 from nova_assets.plan import modes
 
 Link = tuple[str, str]
@@ -21,7 +29,7 @@ Link = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TimelineProof:
     """What an answer says of the timeline.
 
     Args:
@@ -30,174 +38,211 @@ class Known:
             other.
     """
 
-    position: Position
+    position: TimelinePosition
     links: tuple[Link, ...] = ()
 
-    def goes_on_from(self, known: Position) -> bool:
+    def continues_from(self, known_position: TimelinePosition) -> bool:
         """Whether the links lead from one position to the other."""
         for action, commit in self.links:
-            known = known.after(action, commit)
-        return known == self.position
+            known_position = known_position.with_instant(action, commit)
+        return known_position == self.position
 
 
-def files(view: View, scope: str, at: int | None, known: Known) -> bytes:
+def encode_files(view: ChannelView, scope: str, at: int | None, proof: TimelineProof) -> bytes:
     """The files of a snapshot, block by block: the newest base of each partition, and the deltas that lead on."""
-    history, kept = view.excerpt(scope, at, back_to=view.head.head if at is None else at)
+    history, encoded_blocks = view.excerpt(scope, at, back_to=view.head.head if at is None else at)
     read = modes.snapshot(history)
-    return _object(
-        {**_about(scope, history, known), "kind": "snapshot"},
-        {"blocks": _array(_block(kept[b.id]) for b in _sources(read.bases, read.deltas))},
+    return _encode_object(
+        {**_answer_fields(scope, history, proof), "kind": "snapshot"},
+        {
+            "blocks": _encode_array(
+                _encode_block_answer(encoded_blocks[b.id]) for b in _blocks_of_sources(read.bases, read.deltas)
+            )
+        },
     )
 
 
-def changed_files(view: View, scope: str, since: int, at: int | None, known: Known) -> bytes:
+def encode_changed_files(view: ChannelView, scope: str, since: int, at: int | None, proof: TimelineProof) -> bytes:
     """The files that tell what changed between two numbers.
 
     In parts, of different partitions: the deltas of a ``chain``; or, where a base lies between, ``diff``: the blocks of
     the snapshot before, and of that after.
     """
-    return _changed_files(*view.excerpt(scope, at, since=since), since, known)
+    return _encode_changes(*view.excerpt(scope, at, since=since), since, proof)
 
 
-def changed_files_told(found: History, since: int, known: Known) -> bytes:
+def encode_changed_files_of_history(history_without_view: History, since: int, proof: TimelineProof) -> bytes:
     """The same, of a history that no view had."""
-    kept = {b.id: _kept(b, lambda what: described(what)[0]) for b in found.blocks}
-    return _changed_files(found, kept, since, known)
-
-
-def _changed_files(found: History, kept: Mapping[str, Kept], since: int, known: Known) -> bytes:
-    parts = []
-    for how, old, new in _parts(modes.changes(found, since)):
-        blocks = {"old": _array(_block(kept[b.id]) for b in old), "new": _array(_block(kept[b.id]) for b in new)}
-        parts.append(_object({"how": how}, blocks))
-    about = {**_about(found.scope, found, known), "kind": "changes", "since": since}
-    return _object(about, {"parts": _array(parts)})
-
-
-def history(view: View, scope: str, at: int | None, since: int, back_to: int, known: Known) -> bytes:
-    """What a plan needs of a channel, for a client (``history_from``)."""
-    found, kept = view.excerpt(scope, at, since, back_to)
-    return _history(view.marks(found.head), found, [kept[b.id] for b in found.blocks], view.known, known)
-
-
-def history_told(found: History, known: Known) -> bytes:
-    """The same, of a history that no view had."""
-    texts: dict[str, bytes] = {}
-
-    def describe(what: Any) -> str:
-        mark, text = described(what)
-        texts[mark] = text
-        return mark
-
-    def marked(what: Any) -> str | None:
-        return None if what is None else describe(what.as_json())
-
-    kept = [_kept(block, describe) for block in found.blocks]
-    marks = (marked(found.schema), describe(found.merge.as_json()), marked(found.last_merge))
-    return _history(marks, found, kept, Descriptions(texts.get), known)
-
-
-def _kept(block: Block, describe: Describe) -> Kept:
-    about, _, listed = encode(block, describe).partition(b"\n")
-    return Kept(block, about, listed)
-
-
-def _history(
-    marks: tuple[str | None, str, str | None],
-    found: History,
-    kept: Sequence[Kept],
-    descriptions: Descriptions,
-    known: Known,
-) -> bytes:
-    wanted = {m for m in marks if m is not None}
-    for k in kept:
-        about = loads(k.about)
-        wanted |= {m for m in (about["schema"], about["merge"], about["layout"]) if m is not None}
-    said = {
-        "channel": found.channel,
-        "scope": found.scope,
-        "head": found.head,
-        "since": found.since,
-        "schema": marks[0],
-        "merge": marks[1],
-        "last_merge": marks[2],
-        "numbers": {p: list(n) for p, n in found.numbers.items()},
-        "floors": dict(found.floors),
-        "earlier": None if found.earlier is None else found.earlier.as_json(),
-        **_position(known),
+    encoded_blocks = {
+        b.id: _encoded_block(b, lambda what: encode_description(what)[0]) for b in history_without_view.blocks
     }
-    described_by = {m: descriptions.text(m) for m in sorted(wanted)}
-    return _object(said, {"descriptions": _mapping(described_by), "blocks": _array(map(_block, kept))})
+    return _encode_changes(history_without_view, encoded_blocks, since, proof)
 
 
-def history_from(answer: bytes) -> tuple[Known, History]:
-    """What ``history`` answered. Raises Damaged, KeyError, TypeError, ValueError: it is no such answer."""
-    said = loads(answer)
-    texts = {mark: orjson.dumps(what) for mark, what in said["descriptions"].items()}
-    descriptions = Descriptions(texts.get)
-    merge = descriptions.merge(said["merge"])
-    if merge is None:
-        raise ValueError("the answer names no merge model")
-    return known_from(said), History(
-        said["channel"],
-        said["scope"],
-        said["head"],
-        tuple(block_from(said["channel"], b, descriptions) for b in said["blocks"]),
-        descriptions.schema(said["schema"]),
-        merge,
-        {p: tuple(n) for p, n in said["numbers"].items()},
-        said["since"],
-        descriptions.merge(said["last_merge"]),
-        dict(said["floors"]),
-        None if said["earlier"] is None else Schema.from_json(said["earlier"]),
+def _encode_changes(
+    loaded_history: History, encoded_blocks: Mapping[str, EncodedBlock], since: int, proof: TimelineProof
+) -> bytes:
+    parts = []
+    for change_kind, old, new in _changed_parts(modes.changes(loaded_history, since)):
+        blocks = {
+            "old": _encode_array(_encode_block_answer(encoded_blocks[b.id]) for b in old),
+            "new": _encode_array(_encode_block_answer(encoded_blocks[b.id]) for b in new),
+        }
+        parts.append(_encode_object({"how": change_kind}, blocks))
+    answer_fields = {**_answer_fields(loaded_history.scope, loaded_history, proof), "kind": "changes", "since": since}
+    return _encode_object(answer_fields, {"parts": _encode_array(parts)})
+
+
+def encode_history(
+    view: ChannelView, scope: str, at: int | None, since: int, back_to: int, proof: TimelineProof
+) -> bytes:
+    """What a plan needs of a channel, for a client (``history_from``)."""
+    loaded_history, encoded_blocks = view.excerpt(scope, at, since, back_to)
+    return _encode_history(
+        view.schema_and_merge_digests(loaded_history.head),
+        loaded_history,
+        [encoded_blocks[b.id] for b in loaded_history.blocks],
+        view.descriptions,
+        proof,
     )
 
 
-def block_from(channel: str, said: Mapping[str, Any], descriptions: Descriptions) -> Block:
-    block = block_of(channel, said["block"], descriptions)
-    return replace(block, manifest=replace(block.manifest, files=tuple(map(DataFile.from_json, said["files"]))))
+def encode_history_without_view(history_without_view: History, proof: TimelineProof) -> bytes:
+    """The same, of a history that no view had."""
+    encoded_descriptions: dict[str, bytes] = {}
+
+    def store_description(description: Any) -> str:
+        digest, text = encode_description(description)
+        encoded_descriptions[digest] = text
+        return digest
+
+    def store_optional(optional: Any) -> str | None:
+        return None if optional is None else store_description(optional.as_json())
+
+    encoded_blocks = [_encoded_block(block, store_description) for block in history_without_view.blocks]
+    digests = (
+        store_optional(history_without_view.schema),
+        store_description(history_without_view.merge.as_json()),
+        store_optional(history_without_view.last_merge),
+    )
+    return _encode_history(digests, history_without_view, encoded_blocks, Descriptions(encoded_descriptions.get), proof)
 
 
-def known_from(said: Mapping[str, Any]) -> Known:
-    return Known(Position.parse(said["position"]), tuple((a, c) for a, c in said["links"]))
+def _encoded_block(block: Block, store_description: StoreDescription) -> EncodedBlock:
+    header_line, _, files_line = encode_block(block, store_description).partition(b"\n")
+    return EncodedBlock(block, header_line, files_line)
 
 
-def _position(known: Known) -> dict[str, Any]:
-    return {"position": str(known.position), "links": [list(link) for link in known.links]}
+def _encode_history(
+    digests: tuple[str | None, str, str | None],
+    loaded_history: History,
+    encoded_blocks: Sequence[EncodedBlock],
+    descriptions: Descriptions,
+    proof: TimelineProof,
+) -> bytes:
+    used_digests = {m for m in digests if m is not None}
+    for k in encoded_blocks:
+        header = decode_json(k.header_line)
+        used_digests |= {m for m in (header["schema"], header["merge"], header["layout"]) if m is not None}
+    fields = {
+        "channel": loaded_history.channel,
+        "scope": loaded_history.scope,
+        "head": loaded_history.head,
+        "since": loaded_history.since,
+        "schema": digests[0],
+        "merge": digests[1],
+        "last_merge": digests[2],
+        "numbers": {p: list(n) for p, n in loaded_history.numbers.items()},
+        "floors": dict(loaded_history.floors),
+        "earlier": None if loaded_history.earlier is None else loaded_history.earlier.as_json(),
+        **_proof_fields(proof),
+    }
+    encoded_by_digest = {m: descriptions.encoded_description(m) for m in sorted(used_digests)}
+    return _encode_object(
+        fields,
+        {
+            "descriptions": _encode_mapping(encoded_by_digest),
+            "blocks": _encode_array(map(_encode_block_answer, encoded_blocks)),
+        },
+    )
 
 
-def _about(scope: str, history: History, known: Known) -> dict[str, Any]:
-    return {"channel": history.channel, "partition": scope, "at": history.head, **_position(known)}
+def decode_history(answer: bytes) -> tuple[TimelineProof, History]:
+    """What ``history`` answered. Raises Damaged, KeyError, TypeError, ValueError: it is no such answer."""
+    fields = decode_json(answer)
+    encoded_descriptions = {mark: orjson.dumps(what) for mark, what in fields["descriptions"].items()}
+    descriptions = Descriptions(encoded_descriptions.get)
+    merge = descriptions.merge(fields["merge"])
+    if merge is None:
+        raise ValueError("the answer names no merge model")
+    return decode_proof(fields), History(
+        fields["channel"],
+        fields["scope"],
+        fields["head"],
+        tuple(decode_block_with_files(fields["channel"], b, descriptions) for b in fields["blocks"]),
+        descriptions.schema(fields["schema"]),
+        merge,
+        {p: tuple(n) for p, n in fields["numbers"].items()},
+        fields["since"],
+        descriptions.merge(fields["last_merge"]),
+        dict(fields["floors"]),
+        None if fields["earlier"] is None else Schema.from_json(fields["earlier"]),
+    )
 
 
-def _parts(read: Read) -> Iterable[tuple[str, tuple[Block, ...], tuple[Block, ...]]]:
+def decode_block_with_files(channel: str, encoded: Mapping[str, Any], descriptions: Descriptions) -> Block:
+    block = block_from_header(channel, encoded["block"], descriptions)
+    return replace(block, manifest=replace(block.manifest, files=tuple(map(DataFile.from_json, encoded["files"]))))
+
+
+def decode_proof(fields: Mapping[str, Any]) -> TimelineProof:
+    return TimelineProof(TimelinePosition.parse(fields["position"]), tuple((a, c) for a, c in fields["links"]))
+
+
+def _proof_fields(proof: TimelineProof) -> dict[str, Any]:
+    return {"position": str(proof.position), "links": [list(link) for link in proof.links]}
+
+
+def _answer_fields(scope: str, history: History, proof: TimelineProof) -> dict[str, Any]:
+    return {"channel": history.channel, "partition": scope, "at": history.head, **_proof_fields(proof)}
+
+
+def _changed_parts(read: Read) -> Iterable[tuple[str, tuple[Block, ...], tuple[Block, ...]]]:
     if isinstance(read, Together):
         for part in read.parts:
-            yield from _parts(part)
+            yield from _changed_parts(part)
     elif isinstance(read, Chain):
-        yield "chain", (), _sources(read.deltas)
+        yield "chain", (), _blocks_of_sources(read.deltas)
     elif isinstance(read, Diff):
-        yield "diff", _sources(read.old.bases, read.old.deltas), _sources(read.new.bases, read.new.deltas)
+        yield (
+            "diff",
+            _blocks_of_sources(read.old.bases, read.old.deltas),
+            _blocks_of_sources(read.new.bases, read.new.deltas),
+        )
     elif isinstance(read, Inserts):
-        yield "snapshot", (), _sources(read.snapshot.bases, read.snapshot.deltas)
+        yield "snapshot", (), _blocks_of_sources(read.snapshot.bases, read.snapshot.deltas)
 
 
-def _sources(*some: Iterable[Any]) -> tuple[Block, ...]:
-    return tuple(b for part in some for b in part if isinstance(b, Block))
+def _blocks_of_sources(*source_groups: Iterable[Any]) -> tuple[Block, ...]:
+    return tuple(b for sources in source_groups for b in sources if isinstance(b, Block))
 
 
-def _block(kept: Kept) -> bytes:
-    return b'{"block":' + kept.about + b',"files":' + kept.files + b"}"
+def _encode_block_answer(encoded_block: EncodedBlock) -> bytes:
+    return b'{"block":' + encoded_block.header_line + b',"files":' + encoded_block.files_line + b"}"
 
 
-def _array(some: Iterable[bytes]) -> bytes:
-    return b"[" + b",".join(some) + b"]"
+def _encode_array(items: Iterable[bytes]) -> bytes:
+    return b"[" + b",".join(items) + b"]"
 
 
-def _mapping(some: Mapping[str, bytes]) -> bytes:
-    return b"{" + b",".join(orjson.dumps(k) + b":" + v for k, v in some.items()) + b"}"
+def _encode_mapping(encoded_by_key: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",".join(orjson.dumps(k) + b":" + v for k, v in encoded_by_key.items()) + b"}"
 
 
-def _object(said: Mapping[str, Any], raw: Mapping[str, bytes]) -> bytes:
+def _encode_object(fields: Mapping[str, Any], encoded_fields: Mapping[str, bytes]) -> bytes:
     """An object, of which some parts are JSON already."""
-    return orjson.dumps(said)[:-1] + b"".join(b"," + orjson.dumps(k) + b":" + v for k, v in raw.items()) + b"}"
+    return (
+        orjson.dumps(fields)[:-1]
+        + b"".join(b"," + orjson.dumps(k) + b":" + v for k, v in encoded_fields.items())
+        + b"}"
+    )

@@ -15,33 +15,33 @@ from pathlib import Path
 from typing import Any
 
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views.storage import DRAWER, Changes, Entry, Expected, Look
+from nova_assets.file_views.storage import KEYSPACE_BYTES, Changes, Entry, ExpectedValue, StorageSnapshot
 from nova_assets.masking import get_logger
 
 log = get_logger("nova_assets.views")
 
-MEMORY = 64 * 2**20
+DEFAULT_CACHE_BYTES = 64 * 2**20
 """Bytes of pages that are kept in memory, by default."""
 
-FORMAT = b"2"
+STORAGE_FORMAT = b"2"
 """Of what is kept. Another one is not read, but made anew."""
 
-_META = b"m" + bytes(DRAWER - 1)
-_OWNER = b"owner"
-_AFTER = b"\xff" * 200
+_META_KEYSPACE = b"m" + bytes(KEYSPACE_BYTES - 1)
+_OWNER_KEY = b"owner"
+_KEYSPACE_END = b"\xff" * 200
 """No key is this long."""
 
-_PAGE = 16384
+_PAGE_BYTES = 16384
 """Bytes of a page: of a block with more files than fit in a quarter of it, the rest takes pages of its own."""
 
-_LOOKING = 8
+_MAX_IDLE_CONNECTIONS = 8
 """So many connections are kept open to look; who looks beside them opens one for that."""
 
-_PATIENCE = 30.0
+_LOCK_TIMEOUT = 30.0
 """Seconds that a write waits for another process."""
 
 
-class OnDisk:
+class SqliteStorage:
     """A folder with one file, of one process, whose threads share it.
 
     A look is a snapshot; writes come one after the other, each whole or not at all. Values have checksums: what is
@@ -59,38 +59,38 @@ class OnDisk:
 
     name = "disk"
 
-    def __init__(self, folder: Path, owner: str, memory: int = MEMORY) -> None:
+    def __init__(self, folder: Path, catalog_id: str, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
         self.folder = folder
         self._file = folder / "views.db"
-        self._mark = FORMAT + b" " + owner.encode()
-        self._pages = memory // (_LOOKING + 1)
-        self._writing = threading.RLock()
-        self._lending = threading.Lock()
-        self._waiting: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        self._owner_value = STORAGE_FORMAT + b" " + catalog_id.encode()
+        self._connection_cache_bytes = cache_bytes // (_MAX_IDLE_CONNECTIONS + 1)
+        self._write_lock = threading.RLock()
+        self._pool_lock = threading.Lock()
+        self._idle_connections: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._generation = 0
-        with _told("opened"):
+        with _translate_errors("opened"):
             folder.mkdir(parents=True, exist_ok=True)
-            self._held = _hold(folder / "in-use")
+            self._lock_file_descriptor = _lock_exclusively(folder / "in-use")
             try:
-                self._writer = self._opened()
+                self._writer = self._open_or_recreate()
             except BaseException:
-                os.close(self._held)
+                os.close(self._lock_file_descriptor)
                 raise
 
     # opening
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_or_recreate(self) -> sqlite3.Connection:
         try:
-            return self._prepared()
+            return self._open_for_owner()
         except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+            if not _is_damage_error(error):
                 raise
             log.warning("views in %s cannot be read, and are made anew: %s", self.folder, error)
-            self._remove()
-            return self._prepared()
+            self._delete_files()
+            return self._open_for_owner()
 
-    def _prepared(self) -> sqlite3.Connection:
-        connection = self._connected()
+    def _open_for_owner(self) -> sqlite3.Connection:
+        connection = self._connect()
         try:
             connection.execute("PRAGMA journal_mode=WAL").close()
             connection.execute("PRAGMA synchronous=NORMAL").close()
@@ -98,218 +98,220 @@ class OnDisk:
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
             ).close()
-            if _get(connection, _META + _OWNER) != self._mark:
+            if _read_value(connection, _META_KEYSPACE + _OWNER_KEY) != self._owner_value:
                 connection.execute("DELETE FROM kept").close()
-                _put(connection, _META + _OWNER, self._mark)
+                _write_value(connection, _META_KEYSPACE + _OWNER_KEY, self._owner_value)
             connection.execute("COMMIT").close()
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _connected(self) -> sqlite3.Connection:
-        made = sqlite3.connect(self._file, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-        made.execute(f"PRAGMA page_size={_PAGE}").close()  # of a file that is made
-        made.execute(f"PRAGMA cache_size=-{max(self._pages // 1024, 64)}").close()
-        made.execute("PRAGMA mmap_size=0").close()  # a file that is cut short would end the process
-        made.execute("PRAGMA cell_size_check=ON").close()
-        return made
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._file, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False)
+        connection.execute(f"PRAGMA page_size={_PAGE_BYTES}").close()  # of a file that is made
+        connection.execute(f"PRAGMA cache_size=-{max(self._connection_cache_bytes // 1024, 64)}").close()
+        connection.execute("PRAGMA mmap_size=0").close()  # a file that is cut short would end the process
+        connection.execute("PRAGMA cell_size_check=ON").close()
+        return connection
 
-    def _begin_anew(self, generation: int) -> None:
+    def _recreate_file(self, generation: int) -> None:
         """Throw away what is damaged, once however many have found it out."""
-        with self._writing:
+        with self._write_lock:
             if generation != self._generation:
                 return
-            self._end_of_generation()
+            self._close_idle_connections()
             self._writer.close()
-            self._remove()
-            self._writer = self._opened()
+            self._delete_files()
+            self._writer = self._open_or_recreate()
 
-    def _remove(self) -> None:
+    def _delete_files(self) -> None:
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self._file}{suffix}").unlink(missing_ok=True)
 
     # using
 
     @contextmanager
-    def look(self) -> Iterator[Look]:
+    def open_snapshot(self) -> Iterator[StorageSnapshot]:
         generation = self._generation
-        with self._minding(generation, "read"):
-            connection = self._lent()
+        with self._recreate_if_damaged(generation, "read"):
+            connection = self._take_connection()
             try:
                 connection.execute("BEGIN").close()
-                seen = _Seen(connection, lambda: self._minding(generation, "read"))
-                seen.get(_META, _OWNER)  # from the first read on it is a snapshot
+                snapshot = _SqliteSnapshot(connection, lambda: self._recreate_if_damaged(generation, "read"))
+                snapshot.get(_META_KEYSPACE, _OWNER_KEY)  # from the first read on it is a snapshot
             except BaseException:
                 connection.close()
                 raise
         try:
-            yield seen
+            yield snapshot
         finally:
-            self._given_back(connection, generation)
+            self._return_connection(connection, generation)
 
-    def _lent(self) -> sqlite3.Connection:
+    def _take_connection(self) -> sqlite3.Connection:
         try:
-            return self._waiting.get_nowait()
+            return self._idle_connections.get_nowait()
         except queue.Empty:
-            return self._connected()
+            return self._connect()
 
-    def _given_back(self, connection: sqlite3.Connection, generation: int) -> None:
+    def _return_connection(self, connection: sqlite3.Connection, generation: int) -> None:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK").close()
-            with self._lending:
-                if generation == self._generation and self._waiting.qsize() < _LOOKING:
-                    self._waiting.put_nowait(connection)
+            with self._pool_lock:
+                if generation == self._generation and self._idle_connections.qsize() < _MAX_IDLE_CONNECTIONS:
+                    self._idle_connections.put_nowait(connection)
                     return
         connection.close()
 
-    def _end_of_generation(self) -> None:
+    def _close_idle_connections(self) -> None:
         """Close the connections that wait; those that are lent are closed when they come back."""
-        with self._lending:
+        with self._pool_lock:
             self._generation += 1
-            while not self._waiting.empty():
-                self._waiting.get_nowait().close()
+            while not self._idle_connections.empty():
+                self._idle_connections.get_nowait().close()
 
-    def write(self, changes: Changes, expect: Expected | None = None) -> bool:
-        with self._writing, self._minding(self._generation, "written"):
+    def write(self, changes: Changes, expected: ExpectedValue | None = None) -> bool:
+        with self._write_lock, self._recreate_if_damaged(self._generation, "written"):
             self._writer.execute("BEGIN IMMEDIATE").close()
             try:
-                done = self._written(changes, expect)
-                self._writer.execute("COMMIT" if done else "ROLLBACK").close()
+                is_written = self._apply_changes(changes, expected)
+                self._writer.execute("COMMIT" if is_written else "ROLLBACK").close()
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK").close()
                 raise
-            return done
+            return is_written
 
-    def _written(self, changes: Changes, expect: Expected | None) -> bool:
-        if expect is not None and _get(self._writer, expect[0] + expect[1]) != expect[2]:
+    def _apply_changes(self, changes: Changes, expected: ExpectedValue | None) -> bool:
+        if expected is not None and _read_value(self._writer, expected[0] + expected[1]) != expected[2]:
             return False
-        for drawer, change in changes.items():
+        for keyspace, change in changes.items():
             if change is None:
-                self._writer.execute("DELETE FROM kept WHERE key >= ? AND key < ?", (drawer, drawer + _AFTER)).close()
+                self._writer.execute(
+                    "DELETE FROM kept WHERE key >= ? AND key < ?", (keyspace, keyspace + _KEYSPACE_END)
+                ).close()
                 continue
             for key, value in change.items():
                 if value is None:
-                    self._writer.execute("DELETE FROM kept WHERE key = ?", (drawer + key,)).close()
+                    self._writer.execute("DELETE FROM kept WHERE key = ?", (keyspace + key,)).close()
                 else:
-                    _put(self._writer, drawer + key, value)
+                    _write_value(self._writer, keyspace + key, value)
         return True
 
     def size(self) -> int:
-        with _told("read"):
+        with _translate_errors("read"):
             return sum(f.stat().st_size for f in self.folder.glob("views.db*"))
 
     def save(self) -> None:
         """Nothing: it is all there."""
 
     def close(self) -> None:
-        with self._writing:
-            if self._held < 0:
+        with self._write_lock:
+            if self._lock_file_descriptor < 0:
                 return
-            self._end_of_generation()
+            self._close_idle_connections()
             self._writer.close()
-            os.close(self._held)
-            self._held = -1
+            os.close(self._lock_file_descriptor)
+            self._lock_file_descriptor = -1
 
     @contextmanager
-    def _minding(self, generation: int, what: str) -> Iterator[None]:
+    def _recreate_if_damaged(self, generation: int, action: str) -> Iterator[None]:
         """What the database says in there, as an error of ours; where it is damaged, it is thrown away."""
-        with _told(what):
+        with _translate_errors(action):
             try:
                 yield
             except sqlite3.DatabaseError as error:
-                if _is_damage(error):
+                if _is_damage_error(error):
                     log.warning("views in %s are damaged, and made anew: %s", self.folder, error)
-                    self._begin_anew(generation)
+                    self._recreate_file(generation)
                 raise
 
 
-class _Seen:
-    def __init__(self, connection: sqlite3.Connection, minding: Any) -> None:
+class _SqliteSnapshot:
+    def __init__(self, connection: sqlite3.Connection, recreate_if_damaged: Any) -> None:
         self._connection = connection
-        self._minding = minding
+        self._recreate_if_damaged = recreate_if_damaged
 
-    def get(self, drawer: bytes, key: bytes) -> bytes | None:
+    def get(self, keyspace: bytes, key: bytes) -> bytes | None:
         try:
-            return _get(self._connection, drawer + key)
+            return _read_value(self._connection, keyspace + key)
         except sqlite3.Error:
-            with self._minding():
+            with self._recreate_if_damaged():
                 raise
 
-    def scan(self, drawer: bytes, start: bytes = b"") -> Iterator[Entry]:
+    def scan(self, keyspace: bytes, start: bytes = b"") -> Iterator[Entry]:
         query = "SELECT key, value FROM kept WHERE key >= ? AND key < ? ORDER BY key"
-        return self._entries(query, drawer + start, drawer + _AFTER)
+        return self._query_entries(query, keyspace + start, keyspace + _KEYSPACE_END)
 
-    def back(self, drawer: bytes, before: bytes) -> Iterator[Entry]:
+    def scan_backwards(self, keyspace: bytes, before_key: bytes) -> Iterator[Entry]:
         query = "SELECT key, value FROM kept WHERE key >= ? AND key < ? ORDER BY key DESC"
-        return self._entries(query, drawer, drawer + before)
+        return self._query_entries(query, keyspace, keyspace + before_key)
 
-    def drawers(self) -> Iterator[bytes]:
-        at = b""
+    def keyspaces(self) -> Iterator[bytes]:
+        last_key = b""
         while True:
-            with self._minding():
-                row = self._connection.execute("SELECT min(key) FROM kept WHERE key > ?", (at,)).fetchone()
+            with self._recreate_if_damaged():
+                row = self._connection.execute("SELECT min(key) FROM kept WHERE key > ?", (last_key,)).fetchone()
             if row[0] is None:
                 return
-            name = row[0][:DRAWER]
-            at = name + _AFTER
-            if name != _META:
+            name = row[0][:KEYSPACE_BYTES]
+            last_key = name + _KEYSPACE_END
+            if name != _META_KEYSPACE:
                 yield name
 
-    def _entries(self, query: str, first: bytes, after: bytes) -> Iterator[Entry]:
-        with contextlib.closing(self._connection.cursor()) as cursor, self._minding():
-            for key, sealed in cursor.execute(query, (first, after)):
-                yield key[DRAWER:], _checked(sealed)
+    def _query_entries(self, query: str, first_key: bytes, end_key: bytes) -> Iterator[Entry]:
+        with contextlib.closing(self._connection.cursor()) as cursor, self._recreate_if_damaged():
+            for key, stored in cursor.execute(query, (first_key, end_key)):
+                yield key[KEYSPACE_BYTES:], _verify_checksum(stored)
 
 
-def _get(connection: sqlite3.Connection, key: bytes) -> bytes | None:
+def _read_value(connection: sqlite3.Connection, key: bytes) -> bytes | None:
     row = connection.execute("SELECT value FROM kept WHERE key = ?", (key,)).fetchone()
-    return None if row is None else _checked(row[0])
+    return None if row is None else _verify_checksum(row[0])
 
 
-def _put(connection: sqlite3.Connection, key: bytes, value: bytes) -> None:
-    sealed = zlib.crc32(value).to_bytes(4, "big") + value
-    connection.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (key, sealed)).close()
+def _write_value(connection: sqlite3.Connection, key: bytes, value: bytes) -> None:
+    stored = zlib.crc32(value).to_bytes(4, "big") + value
+    connection.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (key, stored)).close()
 
 
-def _checked(sealed: bytes) -> bytes:
-    value = sealed[4:]
-    if zlib.crc32(value).to_bytes(4, "big") != sealed[:4]:
+def _verify_checksum(stored: bytes) -> bytes:
+    value = stored[4:]
+    if zlib.crc32(value).to_bytes(4, "big") != stored[:4]:
         raise sqlite3.DatabaseError("malformed: a value is not what was written")
     return value
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    return any(said in str(error) for said in _DAMAGED)
+def _is_damage_error(error: sqlite3.DatabaseError) -> bool:
+    return any(message in str(error) for message in _DAMAGE_MESSAGES)
 
 
-_DAMAGED = ("malformed", "not a database", "unsupported file format", "no such table")
+_DAMAGE_MESSAGES = ("malformed", "not a database", "unsupported file format", "no such table")
 
 
-def _hold(file: Path) -> int:
+def _lock_exclusively(lock_file: Path) -> int:
     """Keep other processes from it: the lock ends with this one, whatever becomes of that."""
-    held = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(held)
+        os.close(descriptor)
         raise StorageFailed(
-            f"views in {file.parent} are in use by another process",
+            f"views in {lock_file.parent} are in use by another process",
             expected="a folder of its own for each service",
             next="name another one with --views-folder or NOVA_VIEWS_FOLDER",
         ) from None
-    return held
+    return descriptor
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _translate_errors(action: str) -> Iterator[None]:
     """What goes wrong in there, as an error of ours."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
         raise StorageFailed(
-            f"views could not be {what}",
+            f"views could not be {action}",
             found=f"{type(error).__name__}: {error}",
             expected="a folder on a disk with room that this user may write to",
             next="make room, or name another folder with --views-folder or NOVA_VIEWS_FOLDER",

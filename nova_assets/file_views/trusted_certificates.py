@@ -5,11 +5,11 @@ from __future__ import annotations
 import ssl
 
 
-def trusted() -> ssl.SSLContext:
+def trusted_ssl_context() -> ssl.SSLContext:
     """Those whose certificate comes from an authority that this machine knows, or certifi; or is in the file that
     ``SSL_CERT_FILE`` names, or the folder of ``SSL_CERT_DIR``."""
     import certifi
 
-    made = ssl.create_default_context()
-    made.load_verify_locations(certifi.where())
-    return made
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context

@@ -7,34 +7,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nova_assets.file_views.block_encoding import described, encode
+from nova_assets.file_views.block_encoding import encode_block, encode_description
 from nova_assets.file_views.channel_view import (
     DESCRIPTION,
     HEAD,
-    Head,
-    Instant,
-    Partition,
-    Version,
-    View,
+    ChannelView,
+    LoadedPartition,
+    SchemaVersion,
+    ViewHeader,
+    ViewInstant,
     block_key,
-    channel_drawer,
-    entries,
-    gone_key,
+    channel_keyspace,
+    collected_number_key,
     instant_key,
-    part_drawer,
+    partition_entry,
+    partition_keyspace,
 )
-from nova_assets.file_views.storage import Changes, Expected, Look
+from nova_assets.file_views.storage import Changes, ExpectedValue, StorageSnapshot
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom
-from nova_assets.model.partitions import within
-from nova_assets.model.timeline import Gone, History, Standing, Step
+from nova_assets.model.partitions import is_in_scope
+from nova_assets.model.timeline import ChannelHead, CollectedBlock, History, TimelineStep
 
 INSTANTS = 10_000
 """So many instants are kept of a channel: who is further behind begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPartitions:
     """What was loaded of a channel.
 
     Args:
@@ -42,12 +42,12 @@ class Loaded:
         history: everything that is known of them, at the position where the channel stood then.
     """
 
-    standing: Standing
+    standing: ChannelHead
     partitions: tuple[str, ...]
     history: History
 
 
-class Edit:
+class ViewEdit:
     """Gathers changes of the view of one channel.
 
     Args:
@@ -55,166 +55,178 @@ class Edit:
         view: the channel in it; None where nothing of it is loaded.
     """
 
-    def __init__(self, looked: Look, channel: str, view: View | None) -> None:
-        self._looked = looked
+    def __init__(self, snapshot: StorageSnapshot, channel: str, view: ChannelView | None) -> None:
+        self._snapshot = snapshot
         self._view = view
         self._channel = channel
-        self._drawers: dict[bytes, dict[bytes, bytes | None] | None] = {}
-        self._mine: dict[bytes, bytes | None] = {}
-        self._loaded: dict[str, int] = {}
-        self._covered: list[tuple[str, int]] = [] if view is None else [(s, 0) for s in view.head.scopes]
-        self._versions: list[Version] = [] if view is None else list(view.head.versions)
+        self._changes_by_keyspace: dict[bytes, dict[bytes, bytes | None] | None] = {}
+        self._channel_changes: dict[bytes, bytes | None] = {}
+        self._load_step_by_partition: dict[str, int] = {}
+        self._loaded_scopes: list[tuple[str, int]] = [] if view is None else [(s, 0) for s in view.head.scopes]
+        self._versions: list[SchemaVersion] = [] if view is None else list(view.head.versions)
         self._last_merge = None if view is None else view.head.last_merge
-        self._has_covered = False
-        self._began = 0
-        self.unsafe: set[str] = set()
-        self.applied = 0
+        self._has_new_scopes = False
+        self._first_step = 0
+        self.partitions_to_reload: set[str] = set()
+        self.applied_count = 0
 
     # beginning
 
-    def begin(self, standing: Standing) -> None:
+    def restart_view(self, standing: ChannelHead) -> None:
         """Nothing of the channel is known yet, or nothing any more: all that was is thrown away."""
-        self._drawers[channel_drawer(self._channel)] = None
-        for partition in [] if self._view is None else self._view.partitions():
-            self._drawers[part_drawer(self._channel, partition.name)] = None
+        self._changes_by_keyspace[channel_keyspace(self._channel)] = None
+        for partition in [] if self._view is None else self._view.loaded_partitions():
+            self._changes_by_keyspace[partition_keyspace(self._channel, partition.name)] = None
         self._view = None
-        self._covered = []
-        self._began = standing.position.step
-        last = None if standing.last_merge is None else self._describe(standing.last_merge.as_json())
-        told = None if standing.told is None else self._describe(standing.told.as_json())
-        self._versions, self._last_merge = [Version(standing.head, told, last)], last
-        self._put_instant(Instant(standing.position.step, standing.position.prefix, "", "", "", None, ()))
+        self._loaded_scopes = []
+        self._first_step = standing.position.step
+        last_merge = None if standing.last_merge is None else self._store_description(standing.last_merge.as_json())
+        told_schema = (
+            None
+            if standing.newest_block_schema is None
+            else self._store_description(standing.newest_block_schema.as_json())
+        )
+        self._versions, self._last_merge = [SchemaVersion(standing.head, told_schema, last_merge)], last_merge
+        self._store_instant(ViewInstant(standing.position.step, standing.position.prefix, "", "", "", None, ()))
 
-    def load(self, found: Loaded) -> None:
+    def put_partitions(self, loaded: LoadedPartitions) -> None:
         """Put whole partitions in, in place of what was there of them."""
-        blocks: dict[str, list[Block]] = {p: [] for p in found.partitions}
-        for block in found.history.blocks:
+        blocks: dict[str, list[Block]] = {p: [] for p in loaded.partitions}
+        for block in loaded.history.blocks:
             blocks[block.partition].append(block)
-        for partition, some in blocks.items():
-            drawer = part_drawer(self._channel, partition)
-            change: dict[bytes, bytes | None] = {key: None for key, _ in self._looked.scan(drawer)}
-            change |= {gone_key(n): b"" for n in found.history.numbers.get(partition, ())}
-            change |= {block_key(b): encode(b, self._describe) for b in some}
-            self._drawers[drawer] = change
-            step = found.standing.position.step
-            self._loaded[partition] = step
-            self._mine |= entries(Partition(partition, step))
+        for partition, partition_blocks in blocks.items():
+            keyspace = partition_keyspace(self._channel, partition)
+            change: dict[bytes, bytes | None] = {key: None for key, _ in self._snapshot.scan(keyspace)}
+            change |= {collected_number_key(n): b"" for n in loaded.history.numbers.get(partition, ())}
+            change |= {block_key(b): encode_block(b, self._store_description) for b in partition_blocks}
+            self._changes_by_keyspace[keyspace] = change
+            step = loaded.standing.position.step
+            self._load_step_by_partition[partition] = step
+            self._channel_changes |= partition_entry(LoadedPartition(partition, step))
 
-    def cover(self, scope: str, standing: Standing) -> None:
+    def add_loaded_scope(self, scope: str, standing: ChannelHead) -> None:
         """All partitions that were in a scope where the channel stood are loaded, and none that comes is missed."""
-        self._covered = [(s, n) for s, n in self._covered if not within(s, scope)]
-        self._covered.append((scope, standing.position.step))
-        self._has_covered = True
+        self._loaded_scopes = [(s, n) for s, n in self._loaded_scopes if not is_in_scope(s, scope)]
+        self._loaded_scopes.append((scope, standing.position.step))
+        self._has_new_scopes = True
 
     # going on
 
-    def apply(self, step: Step) -> None:
+    def apply_step(self, step: TimelineStep) -> None:
         """Apply one instant to the partitions that are loaded. Where that is not safe, they are ``unsafe``."""
-        n = step.position.step
-        for gone in step.gone:
-            if self._has(gone.partition, n):
-                self._take(gone)
+        step_number = step.position.step
+        for removed in step.collected:
+            if self._applies_to_partition(removed.partition, step_number):
+                self._remove_block(removed)
         for block in step.added:
-            self._learn(block)
-            if self._has(block.partition, n) or self._creates(block.partition, n):
-                self._add(block)
-        instant = Instant.of(step)
+            self._record_version(block)
+            if self._applies_to_partition(block.partition, step_number) or self._create_if_in_loaded_scope(
+                block.partition, step_number
+            ):
+                self._add_block(block)
+        instant = ViewInstant.from_step(step)
         for partition in instant.partitions:
-            if self._has(partition, n):
-                self._mine |= entries(Partition(partition, n))
-        self._put_instant(instant)
-        if n > INSTANTS:
-            self._mine[instant_key(n - INSTANTS)] = None
-        self.applied += 1
+            if self._applies_to_partition(partition, step_number):
+                self._channel_changes |= partition_entry(LoadedPartition(partition, step_number))
+        self._store_instant(instant)
+        if step_number > INSTANTS:
+            self._channel_changes[instant_key(step_number - INSTANTS)] = None
+        self.applied_count += 1
 
-    def _has(self, partition: str, n: int) -> bool:
+    def _applies_to_partition(self, partition: str, step_number: int) -> bool:
         """Whether an instant is to be applied to a partition: one that is loaded, and did not know of it then."""
-        if partition in self._loaded:
-            return self._loaded[partition] < n
-        return self._view is not None and self._view.has(partition)
+        if partition in self._load_step_by_partition:
+            return self._load_step_by_partition[partition] < step_number
+        return self._view is not None and self._view.is_partition_loaded(partition)
 
-    def _creates(self, partition: str, n: int) -> bool:
-        if partition in self._loaded or not any(within(partition, s) and at < n for s, at in self._covered):
+    def _create_if_in_loaded_scope(self, partition: str, step_number: int) -> bool:
+        if partition in self._load_step_by_partition or not any(
+            is_in_scope(partition, s) and at < step_number for s, at in self._loaded_scopes
+        ):
             return False
-        self._loaded[partition] = 0
-        self._drawers[part_drawer(self._channel, partition)] = {}
+        self._load_step_by_partition[partition] = 0
+        self._changes_by_keyspace[partition_keyspace(self._channel, partition)] = {}
         return True
 
-    def _take(self, gone: Gone) -> None:
-        key = block_key(gone)
-        if self._get(gone.partition, key) is None:
-            self.unsafe.add(gone.partition)
-        drawer = self._drawer(gone.partition)
-        drawer[key] = None
-        if gone.origin != "compact":
-            drawer[gone_key(gone.hi)] = b""
+    def _remove_block(self, removed: CollectedBlock) -> None:
+        key = block_key(removed)
+        if self._read_changed_value(removed.partition, key) is None:
+            self.partitions_to_reload.add(removed.partition)
+        changes = self._partition_changes(removed.partition)
+        changes[key] = None
+        if removed.origin != "compact":
+            changes[collected_number_key(removed.hi)] = b""
 
-    def _add(self, block: Block) -> None:
+    def _add_block(self, block: Block) -> None:
         key = block_key(block)
-        if self._get(block.partition, key) is not None:
-            self.unsafe.add(block.partition)
-        self._drawer(block.partition)[key] = encode(block, self._describe)
+        if self._read_changed_value(block.partition, key) is not None:
+            self.partitions_to_reload.add(block.partition)
+        self._partition_changes(block.partition)[key] = encode_block(block, self._store_description)
 
-    def _learn(self, block: Block) -> None:
+    def _record_version(self, block: Block) -> None:
         """What a block tells of its number, whether its partition is loaded or not."""
         if block.origin == "compact":
             return
-        last = self._versions[-1]
-        tells = block.kind == "base" or not isinstance(block.merge, Custom)
-        schema = self._describe(block.manifest.schema.as_json()) if tells else last.schema
+        last_version = self._versions[-1]
+        has_schema = block.kind == "base" or not isinstance(block.merge, Custom)
+        schema = self._store_description(block.manifest.schema.as_json()) if has_schema else last_version.schema
         if block.origin != "drop":
-            self._last_merge = self._describe(block.merge.as_json())
-        if (schema, self._last_merge) != (last.schema, last.merge):
-            self._versions.append(Version(block.hi, schema, self._last_merge))
+            self._last_merge = self._store_description(block.merge.as_json())
+        if (schema, self._last_merge) != (last_version.schema, last_version.merge):
+            self._versions.append(SchemaVersion(block.hi, schema, self._last_merge))
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not self._mine and not self._drawers and not self._has_covered
+        return not self._channel_changes and not self._changes_by_keyspace and not self._has_new_scopes
 
     # together
 
-    def changes(self, standing: Standing) -> tuple[Changes, Expected]:
+    def to_changes(self, standing: ChannelHead) -> tuple[Changes, ExpectedValue]:
         """All of it, such that the view is where the channel stands; and what is to be there still, for that."""
-        scopes = tuple(s for s, _ in self._covered)
-        head = Head(
+        scopes = tuple(s for s, _ in self._loaded_scopes)
+        head = ViewHeader(
             self._channel,
             standing.position,
             standing.head,
-            None if standing.schema is None else self._describe(standing.schema.as_json()),
-            self._describe(standing.merge.as_json()),
-            None if standing.last_merge is None else self._describe(standing.last_merge.as_json()),
+            None if standing.schema is None else self._store_description(standing.schema.as_json()),
+            self._store_description(standing.merge.as_json()),
+            None if standing.last_merge is None else self._store_description(standing.last_merge.as_json()),
             standing.columns,
-            _newest(self._versions),
+            _newest_versions(self._versions),
             scopes,
             -1 if self._view is None else self._view.head.cleaned,
-            self._began if self._view is None else self._view.head.began,
+            self._first_step if self._view is None else self._view.head.began,
         )
-        self._mine[HEAD] = head.encode()
-        drawer = channel_drawer(self._channel)
-        emptied = self._drawers.get(drawer, {}) is None
-        before = {key: None for key, _ in self._looked.scan(drawer)} if emptied else {}
-        return {**self._drawers, drawer: {**before, **self._mine}}, (drawer, HEAD, self._looked.get(drawer, HEAD))
+        self._channel_changes[HEAD] = head.encode()
+        keyspace = channel_keyspace(self._channel)
+        is_emptied = self._changes_by_keyspace.get(keyspace, {}) is None
+        deleted_keys = {key: None for key, _ in self._snapshot.scan(keyspace)} if is_emptied else {}
+        return {**self._changes_by_keyspace, keyspace: {**deleted_keys, **self._channel_changes}}, (
+            keyspace,
+            HEAD,
+            self._snapshot.get(keyspace, HEAD),
+        )
 
-    def _drawer(self, partition: str) -> dict[bytes, bytes | None]:
-        found = self._drawers.setdefault(part_drawer(self._channel, partition), {})
-        assert found is not None
-        return found
+    def _partition_changes(self, partition: str) -> dict[bytes, bytes | None]:
+        changes = self._changes_by_keyspace.setdefault(partition_keyspace(self._channel, partition), {})
+        assert changes is not None
+        return changes
 
-    def _get(self, partition: str, key: bytes) -> bytes | None:
-        name = part_drawer(self._channel, partition)
-        drawer = self._drawers.get(name, {})
-        assert drawer is not None
-        return drawer[key] if key in drawer else self._looked.get(name, key)
+    def _read_changed_value(self, partition: str, key: bytes) -> bytes | None:
+        keyspace = partition_keyspace(self._channel, partition)
+        changes = self._changes_by_keyspace.get(keyspace, {})
+        assert changes is not None
+        return changes[key] if key in changes else self._snapshot.get(keyspace, key)
 
-    def _put_instant(self, instant: Instant) -> None:
-        self._mine[instant_key(instant.n)] = instant.encode()
+    def _store_instant(self, instant: ViewInstant) -> None:
+        self._channel_changes[instant_key(instant.n)] = instant.encode()
 
-    def _describe(self, what: Any) -> str:
-        mark, text = described(what)
-        self._mine[DESCRIPTION + mark.encode()] = text
-        return mark
+    def _store_description(self, description: Any) -> str:
+        digest, text = encode_description(description)
+        self._channel_changes[DESCRIPTION + digest.encode()] = text
+        return digest
 
 
-def _newest(versions: Sequence[Version], keep: int = 1000) -> tuple[Version, ...]:
-    return tuple(versions[-keep:])
+def _newest_versions(versions: Sequence[SchemaVersion], limit: int = 1000) -> tuple[SchemaVersion, ...]:
+    return tuple(versions[-limit:])

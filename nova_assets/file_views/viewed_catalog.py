@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from nova_assets.errors import NovaError, StorageFailed
-from nova_assets.file_views.block_encoding import Damaged
-from nova_assets.file_views.client import Client
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.responses import Known, history_from
+from nova_assets.file_views.block_encoding import ViewDamaged
+from nova_assets.file_views.client import ViewServiceClient
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.responses import TimelineProof, decode_history
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.maintenance import Collection
@@ -20,17 +20,17 @@ from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import History
 
 
-class Served:
+class ViewedCatalog:
     """Everything that a catalog does, but that histories of channels come from views where they can.
 
     What is answered is as new as the moment when it was asked for: where the channel is then is one look at its row.
     Commits are checked by the catalog as ever, so nothing rests on a view but time.
     """
 
-    def __init__(self, catalog: Catalog, source: Client | Desk) -> None:
+    def __init__(self, catalog: Catalog, source: ViewServiceClient | ViewQueryHandler) -> None:
         self._catalog = catalog
         self._source = source
-        self._told = {"served": 0}
+        self._reported_counts = {"served": 0}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._catalog, name)
@@ -51,38 +51,47 @@ class Served:
 
         # Where the channel is now: whatever holds what is asked for began before, so nothing of it is gone there.
         state = self._catalog.channel(channel)
-        number, known = state.head if at is None else at, state.position
+        number, known_position = state.head if at is None else at, state.position
         if not 0 <= number <= state.head:
             return from_catalog()
-        if isinstance(self._source, Client):
-            asked = {"partition": scope, "at": number, "since": since, "back_to": back_to}
-            from_ = since or min(back_to or 0, number)
+        if isinstance(self._source, ViewServiceClient):
+            parameters = {"partition": scope, "at": number, "since": since, "back_to": back_to}
+            first_number = since or min(back_to or 0, number)
 
-            def understood(text: bytes) -> tuple[Known, History]:
-                said, found = history_from(text)
-                if (found.channel, found.scope, found.head, found.since) != (channel, scope, number, from_):
+            def decode_answer(text: bytes) -> tuple[TimelineProof, History]:
+                proof, answered_history = decode_history(text)
+                if (
+                    answered_history.channel,
+                    answered_history.scope,
+                    answered_history.head,
+                    answered_history.since,
+                ) != (channel, scope, number, first_number):
                     raise ValueError("it answers something else")
-                return said, found
+                return proof, answered_history
 
-            return self._source.ask(channel, "history", asked, known, understood, from_catalog)
-        return self._here(self._source, (channel, scope, number, since or 0, back_to or 0, known), from_catalog)
+            return self._source.query_or_fall_back(
+                channel, "history", parameters, known_position, decode_answer, from_catalog
+            )
+        return self._history_from_own_views(
+            self._source, (channel, scope, number, since or 0, back_to or 0, known_position), from_catalog
+        )
 
     def commit(self, request: CommitRequest) -> Commit:
         """As the catalog's; what was asked of the service since the last one is kept beside it."""
-        if isinstance(self._source, Client) and (asked := self._since()):
-            request = replace(request, details={**request.details, "views": asked})
+        if isinstance(self._source, ViewServiceClient) and (new_counts := self._counts_since_last_call()):
+            request = replace(request, details={**request.details, "views": new_counts})
         return self._catalog.commit(request)
 
-    def collect(self, channel: str, retain: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
+    def collect(self, channel: str, retain_seconds: float = 0.0, partitions: Sequence[str] | None = None) -> Collection:
         """As the catalog's; a view of this process tells in which partitions there may be something."""
-        if partitions is None and isinstance(self._source, Desk):
-            with suppress(StorageFailed, Damaged):
-                return self._source.collect(channel, retain)
-        return self._catalog.collect(channel, retain, partitions)
+        if partitions is None and isinstance(self._source, ViewQueryHandler):
+            with suppress(StorageFailed, ViewDamaged):
+                return self._source.collect(channel, retain_seconds)
+        return self._catalog.collect(channel, retain_seconds, partitions)
 
     def close(self) -> None:
         try:
-            if isinstance(self._source, Client):
+            if isinstance(self._source, ViewServiceClient):
                 self._source.close()
             else:
                 self._source.follower.close()
@@ -90,24 +99,30 @@ class Served:
             self._catalog.close()
 
     @property
-    def views(self) -> Client | Desk:
+    def views(self) -> ViewServiceClient | ViewQueryHandler:
         return self._source
 
-    def _here(self, desk: Desk, asked: tuple[Any, ...], otherwise: Callable[[], History]) -> History:
+    def _history_from_own_views(
+        self, handler: ViewQueryHandler, arguments: tuple[Any, ...], fallback: Callable[[], History]
+    ) -> History:
         try:
-            return history_from(desk.history(*asked, enough=True))[1]
-        except (NovaError, Damaged):
-            return otherwise()  # it says what there is to say
+            return decode_history(handler.history_answer(*arguments, allow_stale=True))[1]
+        except (NovaError, ViewDamaged):
+            return fallback()  # it says what there is to say
 
-    def _since(self) -> dict[str, int]:
+    def _counts_since_last_call(self) -> dict[str, int]:
         """What has been counted since this was asked last."""
-        assert isinstance(self._source, Client)
-        now = {"served": self._source.counts.served, **self._source.counts.fell_back}
-        found = {reason: n - self._told.get(reason, 0) for reason, n in now.items() if n != self._told.get(reason, 0)}
-        self._told = now
-        return found
+        assert isinstance(self._source, ViewServiceClient)
+        current_counts = {"served": self._source.counts.served, **self._source.counts.fell_back}
+        new_counts = {
+            reason: n - self._reported_counts.get(reason, 0)
+            for reason, n in current_counts.items()
+            if n != self._reported_counts.get(reason, 0)
+        }
+        self._reported_counts = current_counts
+        return new_counts
 
 
-def served(catalog: Catalog, source: Client | Desk) -> Catalog:
+def catalog_through_views(catalog: Catalog, source: ViewServiceClient | ViewQueryHandler) -> Catalog:
     """A catalog that is seen through views."""
-    return cast(Catalog, Served(catalog, source))
+    return cast(Catalog, ViewedCatalog(catalog, source))

@@ -9,14 +9,14 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from nova_assets.formats.input_file import File, bad
-from nova_assets.formats.read_outcome import Parsed, refused_row
-from nova_assets.formats.row_conversion import BadValue, Rows
+from nova_assets.formats.input_file import File, bad_record_error
+from nova_assets.formats.read_outcome import ParsedRecords, refused_record_from_row
+from nova_assets.formats.row_conversion import BadValue, RowCollector
 from nova_assets.formats.schema_fit import schema_of
 from nova_assets.model.conversion import TYPED
 from nova_assets.model.schema import Schema
 
-_AT_ONCE = 10_000
+_FLUSH_EVERY = 10_000
 """So many records are Python's at the same time."""
 
 
@@ -26,54 +26,54 @@ def read_avro(file: File, schema: Schema | None) -> pa.Table:
     Raises:
         BadRecord: it is none, cannot be read to its end, or a record is not what is declared.
     """
-    parsed = _read(file, Rows(schema, "keep", TYPED))
+    parsed = _read_records(file, RowCollector(schema, "keep", TYPED))
     if parsed.refused:
         first = parsed.refused[0]
-        named = {} if first.column is None else {"column": first.column}
-        raise bad(
+        column_field = {} if first.column is None else {"column": first.column}
+        raise bad_record_error(
             file,
             f"record {first.line}: {first.reason}",
             found=first.raw,
             expected=None if schema is None else str(schema),
             line=first.line,
-            **named,
+            **column_field,
         )
     schema_of(parsed.table)  # refuses types that Spark lacks
     return parsed.table
 
 
-def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
+def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
     """The records of an Avro file that are what is declared, and those that are not, counted from 1.
 
     Args:
-        drop: leave out what is not declared.
+        drop_undeclared: leave out what is not declared.
 
     Raises:
         BadRecord: it is no Avro file, or cannot be read to its end.
     """
-    return _read(file, Rows(schema, "drop" if drop else "refuse", TYPED))
+    return _read_records(file, RowCollector(schema, "drop" if drop_undeclared else "refuse", TYPED))
 
 
-def _read(file: File, rows: Rows) -> Parsed:
-    with _records(file) as records:
+def _read_records(file: File, collector: RowCollector) -> ParsedRecords:
+    with _open_records(file) as records:
         for number, record in enumerate(records, start=1):
             try:
-                rows.take(number, record)
+                collector.add_row(number, record)
             except BadValue as error:
-                rows.refused.append(refused_row(str(error), number, record, error.column))
-            if number % _AT_ONCE == 0:
-                rows.settle()
-    return rows.parsed()
+                collector.refused.append(refused_record_from_row(str(error), number, record, error.column))
+            if number % _FLUSH_EVERY == 0:
+                collector.flush_rows()
+    return collector.to_parsed()
 
 
 @contextmanager
-def _records(file: File) -> Iterator[Iterator[Any]]:
+def _open_records(file: File) -> Iterator[Iterator[Any]]:
     try:
         with file.open() as stream:
             yield iter(fastavro.reader(stream))
     except (ValueError, EOFError, OSError, IndexError, KeyError, TypeError) as error:
         # fastavro has no error of its own: what it meets in damaged bytes is whatever they lead to
-        raise bad(
+        raise bad_record_error(
             file,
             "the file is no whole Avro file",
             found=str(error) or type(error).__name__,

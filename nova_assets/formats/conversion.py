@@ -15,14 +15,19 @@ import pyarrow.compute as pc
 
 from nova_assets.errors import NovaError, SchemaMismatch
 from nova_assets.model.arrow_types import arrow_type, spark_type
-from nova_assets.model.conversion import RULES, TYPED, InputKind, ValueClass, convert
-from nova_assets.model.schema import DELETED, DataType, Schema, widens
+from nova_assets.model.conversion import RULES, TYPED, InputKind, ValueClass, convert_value
+from nova_assets.model.schema import DELETED, DataType, Schema, can_widen
 
 _is = pa.types
 
 
 def convert_table(
-    table: pa.Table, schema: Schema | None, kind: InputKind = TYPED, *, evolves: bool = False, first_row: int = 1
+    table: pa.Table,
+    schema: Schema | None,
+    input_kind: InputKind = TYPED,
+    *,
+    allow_wider_types: bool = False,
+    first_row_number: int = 1,
 ) -> pa.Table:
     """A user's table with the columns of a schema in their declared types.
 
@@ -30,74 +35,80 @@ def convert_table(
 
     Args:
         schema: the channel's; None leaves the types as they are.
-        evolves: the channel takes wider types: a column of a wider type is left as it is.
-        first_row: what the first row is called in an error.
+        allow_wider_types: the channel takes wider types: a column of a wider type is left as it is.
+        first_row_number: what the first row is called in an error.
 
     Raises:
         SchemaMismatch: a value that the rules refuse, with its column and row.
     """
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        column = plain_column(column, name)
-        if kind.nan_is_null and _is.is_floating(column.type):
+        column = to_unencoded_column(column, name)
+        if input_kind.nan_is_null and _is.is_floating(column.type):
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
         if name == DELETED:
-            column = deletion_mark(column)
+            column = to_deletion_column(column)
         elif schema is not None and name in schema:
-            column = _convert_column(column, schema.field(name).type, name, kind, evolves, first_row)
+            column = _convert_column(
+                column, schema.field(name).type, name, input_kind, allow_wider_types, first_row_number
+            )
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def convert_values(
-    values: Iterable[Any], type_: DataType, name: str, kind: InputKind, first_row: int = 1
+    values: Iterable[Any], declared_type: DataType, column_name: str, input_kind: InputKind, first_row_number: int = 1
 ) -> pa.ChunkedArray:
     """A column of a declared type out of Python values. Raises SchemaMismatch with the row of a refused value."""
     converted = []
-    for number, value in enumerate(values, start=first_row):
+    for number, value in enumerate(values, start=first_row_number):
         try:
-            converted.append(convert(value, type_, kind))
+            converted.append(convert_value(value, declared_type, input_kind))
         except ValueError as error:
             raise SchemaMismatch(
-                f"row {number} has a value of another type in column {name!r}",
+                f"row {number} has a value of another type in column {column_name!r}",
                 found=str(error),
-                expected=f"{type_}: see the conversion table in the reference",
+                expected=f"{declared_type}: see the conversion table in the reference",
                 next="convert the value, or leave the row out",
-                column=name,
+                column=column_name,
                 row=number,
             ) from error
-    array = pa.array(converted, arrow_type(type_))
+    array = pa.array(converted, arrow_type(declared_type))
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
-def inferred_values(values: Iterable[Any], inferred: pa.Array, name: str, kind: InputKind) -> pa.ChunkedArray:
+def convert_to_inferred_type(
+    values: Iterable[Any], inferred_array: pa.Array, column_name: str, input_kind: InputKind
+) -> pa.ChunkedArray:
     """A column whose type Arrow infers from its values. Arrow cuts off what the type cannot hold, so each value is
     converted to that type by the rules for declared types.
 
     Args:
-        inferred: what Arrow makes of the values.
+        inferred_array: what Arrow makes of the values.
 
     Raises:
         SchemaMismatch: with the row of a value that is not exactly one of the type.
     """
-    column = inferred if isinstance(inferred, pa.ChunkedArray) else pa.chunked_array([inferred])
+    column = inferred_array if isinstance(inferred_array, pa.ChunkedArray) else pa.chunked_array([inferred_array])
     try:
-        type_ = spark_type(column.type, name)
+        type_ = spark_type(column.type, column_name)
     except NovaError:  # of a type of no channel, which is refused with all the others
         return column
-    return column if has_unknown_part(column.type) else convert_values(values, type_, name, kind.inferred)
+    return (
+        column if contains_null_type(column.type) else convert_values(values, type_, column_name, input_kind.inferred)
+    )
 
 
-def has_unknown_part(type_: pa.DataType) -> bool:
+def contains_null_type(type_: pa.DataType) -> bool:
     """Whether a type, or a part of it, is that of nothing but nulls."""
     if _is.is_null(type_):
         return True
     if _is.is_dictionary(type_) or not _is.is_nested(type_):
         return False
-    return any(has_unknown_part(type_.field(n).type) for n in range(type_.num_fields))
+    return any(contains_null_type(type_.field(n).type) for n in range(type_.num_fields))
 
 
-def deletion_mark(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_deletion_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column ``_deleted``. Raises SchemaMismatch where it is not boolean."""
     if _is.is_null(column.type):
         return column.cast(pa.bool_())
@@ -111,54 +122,56 @@ def deletion_mark(column: pa.ChunkedArray) -> pa.ChunkedArray:
 # types whose values are all written out
 
 
-def plain_type(type_: pa.DataType) -> pa.DataType:
+def unencoded_type(type_: pa.DataType) -> pa.DataType:
     """A type without dictionaries and views."""
     if _is.is_dictionary(type_):
-        return plain_type(type_.value_type)
+        return unencoded_type(type_.value_type)
     if _is.is_string_view(type_):
         return pa.string()
     if _is.is_binary_view(type_):
         return pa.binary()
     if _is.is_list(type_) or _is.is_list_view(type_):
-        return pa.list_(_plain_field(type_.value_field))
+        return pa.list_(_unencoded_field(type_.value_field))
     if _is.is_large_list(type_) or _is.is_large_list_view(type_):
-        return pa.large_list(_plain_field(type_.value_field))
+        return pa.large_list(_unencoded_field(type_.value_field))
     if _is.is_fixed_size_list(type_):
-        return pa.list_(_plain_field(type_.value_field), type_.list_size)
+        return pa.list_(_unencoded_field(type_.value_field), type_.list_size)
     if _is.is_struct(type_):
-        return pa.struct([_plain_field(type_.field(n)) for n in range(type_.num_fields)])
+        return pa.struct([_unencoded_field(type_.field(n)) for n in range(type_.num_fields)])
     if _is.is_map(type_):
-        return pa.map_(_plain_field(type_.key_field), _plain_field(type_.item_field), type_.keys_sorted)
+        return pa.map_(_unencoded_field(type_.key_field), _unencoded_field(type_.item_field), type_.keys_sorted)
     return type_
 
 
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(plain_type(field.type))
+def _unencoded_field(field: pa.Field) -> pa.Field:
+    return field.with_type(unencoded_type(field.type))
 
 
-def plain_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def to_unencoded_column(column: pa.ChunkedArray, column_name: str) -> pa.ChunkedArray:
     """A column whose values are all written out.
 
     Raises:
         SchemaMismatch: Arrow cannot write them out.
     """
-    target = plain_type(column.type)
+    target = unencoded_type(column.type)
     if target == column.type:
         return column
     try:
         if _is.is_dictionary(column.type):  # of polars: Arrow has no kernel that takes views by an index
-            return pa.chunked_array([_decoded(chunk, target) for chunk in column.chunks], target)
+            return pa.chunked_array([_decode_dictionary(chunk, target) for chunk in column.chunks], target)
         return column.cast(target)
     except pa.ArrowException:
         try:
             return pa.chunked_array([pa.array(column.to_pylist(), target)], target)
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise SchemaMismatch(
-                f"column {name!r} cannot be written out", found=f"{column.type}: {error}", next="cast the column first"
+                f"column {column_name!r} cannot be written out",
+                found=f"{column.type}: {error}",
+                next="cast the column first",
             ) from error
 
 
-def _decoded(chunk: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
+def _decode_dictionary(chunk: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
     return pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(target)).dictionary_decode()
 
 
@@ -166,44 +179,57 @@ def _decoded(chunk: pa.DictionaryArray, target: pa.DataType) -> pa.Array:
 
 
 def _convert_column(
-    column: pa.ChunkedArray, declared: DataType, name: str, kind: InputKind, evolves: bool, first_row: int
+    column: pa.ChunkedArray,
+    declared_type: DataType,
+    column_name: str,
+    input_kind: InputKind,
+    allow_wider_types: bool,
+    first_row_number: int,
 ) -> pa.ChunkedArray:
-    target = arrow_type(declared)
-    if column.type == target and not (kind.nan_is_null and _is.is_nested(target)):
+    target = arrow_type(declared_type)
+    if column.type == target and not (input_kind.nan_is_null and _is.is_nested(target)):
         return column
     if _is.is_null(column.type):
         return column.cast(target)
-    if not may_convert(column.type, declared):
+    if not is_convertible(column.type, declared_type):
         return column
-    stays = evolves and _is_wider(column.type, declared, name)
-    if stays and kind is TYPED:
+    may_stay_wider = allow_wider_types and _is_wider(column.type, declared_type, column_name)
+    if may_stay_wider and input_kind is TYPED:
         return column
-    exact = None if kind.nan_is_null and _is.is_nested(target) else _cast_exactly(column, target)
-    if exact is not None:
-        return exact
+    cast_column = None if input_kind.nan_is_null and _is.is_nested(target) else _cast_if_lossless(column, target)
+    if cast_column is not None:
+        return cast_column
     try:
-        return convert_values(_python_values(column, name, first_row), declared, name, kind, first_row)
+        return convert_values(
+            _python_values(column, column_name, first_row_number),
+            declared_type,
+            column_name,
+            input_kind,
+            first_row_number,
+        )
     except SchemaMismatch:
-        if stays:
+        if may_stay_wider:
             return column
         raise
 
 
-def may_convert(source: pa.DataType, declared: DataType) -> bool:
+def is_convertible(source_type: pa.DataType, declared_type: DataType) -> bool:
     """Whether some rule converts values of an Arrow type."""
-    if _is.is_null(source):
+    if _is.is_null(source_type):
         return True
-    if value_class_of(source) not in RULES[declared.name]:
+    if value_class_of(source_type) not in RULES[declared_type.name]:
         return False
-    fields = declared.fields
-    if declared.name == "array":
-        return may_convert(source.value_type, fields[0].type)
-    if declared.name == "map":
-        same = _is.is_map(source) and may_convert(source.key_type, fields[0].type)
-        return same and may_convert(source.item_type, fields[1].type)
-    if declared.name == "struct":
+    fields = declared_type.fields
+    if declared_type.name == "array":
+        return is_convertible(source_type.value_type, fields[0].type)
+    if declared_type.name == "map":
+        are_keys_convertible = _is.is_map(source_type) and is_convertible(source_type.key_type, fields[0].type)
+        return are_keys_convertible and is_convertible(source_type.item_type, fields[1].type)
+    if declared_type.name == "struct":
         types = {f.name: f.type for f in fields}
-        return _is.is_struct(source) and all(f.name in types and may_convert(f.type, types[f.name]) for f in source)
+        return _is.is_struct(source_type) and all(
+            f.name in types and is_convertible(f.type, types[f.name]) for f in source_type
+        )
     return True
 
 
@@ -211,10 +237,10 @@ def value_class_of(type_: pa.DataType) -> ValueClass | None:
     """The class of the values of an Arrow type; None for a type of no channel."""
     if _is.is_timestamp(type_):
         return "local time" if type_.tz is None else "instant"
-    return next((name for test, name in _CLASSES if test(type_)), None)
+    return next((name for test, name in _VALUE_CLASS_TESTS if test(type_)), None)
 
 
-_CLASSES: tuple[tuple[Any, ValueClass], ...] = (
+_VALUE_CLASS_TESTS: tuple[tuple[Any, ValueClass], ...] = (
     (_is.is_boolean, "boolean"),
     (_is.is_integer, "whole number"),
     (_is.is_floating, "float"),
@@ -228,53 +254,53 @@ _CLASSES: tuple[tuple[Any, ValueClass], ...] = (
 )
 
 
-def _is_wider(source: pa.DataType, declared: DataType, name: str) -> bool:
+def _is_wider(source_type: pa.DataType, declared_type: DataType, column_name: str) -> bool:
     try:
-        return widens(declared, spark_type(source, name))
+        return can_widen(declared_type, spark_type(source_type, column_name))
     except NovaError:  # Spark has no such type
         return False
 
 
-def _python_values(column: pa.ChunkedArray, name: str, first_row: int) -> Iterator[Any]:
-    for number, scalar in enumerate(column, start=first_row):
+def _python_values(column: pa.ChunkedArray, column_name: str, first_row_number: int) -> Iterator[Any]:
+    for number, scalar in enumerate(column, start=first_row_number):
         try:
             yield scalar.as_py()
         except (ValueError, OverflowError, pa.ArrowException) as error:  # a date that Python does not have
             raise SchemaMismatch(
-                f"row {number} has a value out of range in column {name!r}",
+                f"row {number} has a value out of range in column {column_name!r}",
                 found=f"{scalar}: {error}",
                 expected="the years 0001 to 9999, where a value is converted",
-                column=name,
+                column=column_name,
                 row=number,
             ) from error
 
 
-def _cast_exactly(column: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray | None:
+def _cast_if_lossless(column: pa.ChunkedArray, target_type: pa.DataType) -> pa.ChunkedArray | None:
     """The column, cast by Arrow; None where Arrow does not say whether each value stays what it is."""
     source = column.type
-    if not _is_checked_by_arrow(source, target):
+    if not _is_cast_checked_by_arrow(source, target_type):
         return None
     try:
-        result = column.cast(target, safe=True)
+        result = column.cast(target_type, safe=True)
     except pa.ArrowException:
         return None
-    if _is.is_floating(source) and _is.is_floating(target):
-        return result if _are_near(column, result) else None
-    if _is.is_timestamp(source) and _is.is_date(target):
+    if _is.is_floating(source) and _is.is_floating(target_type):
+        return result if _are_floats_near(column, result) else None
+    if _is.is_timestamp(source) and _is.is_date(target_type):
         return result if result.cast(source).equals(column) else None
     return result
 
 
-def _is_checked_by_arrow(source: pa.DataType, target: pa.DataType) -> bool:
-    if source == target or _is.is_null(source):
+def _is_cast_checked_by_arrow(source_type: pa.DataType, target_type: pa.DataType) -> bool:
+    if source_type == target_type or _is.is_null(source_type):
         return True
-    if _is.is_nested(source):
-        return _is_nested_alike(source, target)
-    pair = (value_class_of(source), value_class_of(target))
-    return pair in _CHECKED
+    if _is.is_nested(source_type):
+        return _is_nested_cast_checked_by_arrow(source_type, target_type)
+    pair = (value_class_of(source_type), value_class_of(target_type))
+    return pair in _CASTS_CHECKED_BY_ARROW
 
 
-_CHECKED: frozenset[tuple[ValueClass | None, ValueClass | None]] = frozenset(
+_CASTS_CHECKED_BY_ARROW: frozenset[tuple[ValueClass | None, ValueClass | None]] = frozenset(
     {
         ("whole number", "whole number"),
         ("whole number", "float"),
@@ -293,27 +319,27 @@ _CHECKED: frozenset[tuple[ValueClass | None, ValueClass | None]] = frozenset(
 )
 
 
-def _is_nested_alike(source: pa.DataType, target: pa.DataType) -> bool:
+def _is_nested_cast_checked_by_arrow(source_type: pa.DataType, target_type: pa.DataType) -> bool:
     """Whether two nested types differ in nothing but what a plain cast checks within them."""
-    if _is.is_struct(source) and [f.name for f in source] != [f.name for f in target]:
+    if _is.is_struct(source_type) and [f.name for f in source_type] != [f.name for f in target_type]:
         return False
-    if _is.is_fixed_size_list(source):
+    if _is.is_fixed_size_list(source_type):
         return False
-    inner = [(source.field(n).type, target.field(n).type) for n in range(source.num_fields)]
+    field_types = [(source_type.field(n).type, target_type.field(n).type) for n in range(source_type.num_fields)]
     return all(
         (
-            _is_checked_by_arrow(a, b)
+            _is_cast_checked_by_arrow(a, b)
             and (value_class_of(a), value_class_of(b)) not in {("float", "float"), ("local time", "date")}
         )
         or a == b
-        for a, b in inner
+        for a, b in field_types
     )
 
 
-def _are_near(column: pa.ChunkedArray, result: pa.ChunkedArray) -> bool:
+def _are_floats_near(original: pa.ChunkedArray, converted: pa.ChunkedArray) -> bool:
     """Whether floats of another size are those that the rules take; the few of which this cannot say are none."""
-    before = pc.fill_null(column, 0.0).cast(pa.float64()).to_numpy()
-    after = pc.fill_null(result, 0.0).cast(pa.float64()).to_numpy()
+    before = pc.fill_null(original, 0.0).cast(pa.float64()).to_numpy()
+    after = pc.fill_null(converted, 0.0).cast(pa.float64()).to_numpy()
     with np.errstate(invalid="ignore"):
-        near = (np.abs(before - after) < 0.5) & ((after != 0) | (before == 0))
-    return bool((near | ((before == after) | (np.isnan(before) & np.isnan(after)))).all())
+        is_near = (np.abs(before - after) < 0.5) & ((after != 0) | (before == 0))
+    return bool((is_near | ((before == after) | (np.isnan(before) & np.isnan(after)))).all())

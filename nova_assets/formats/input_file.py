@@ -20,25 +20,27 @@ import pyarrow as pa
 
 from nova_assets.errors import BadRecord, EmptyInput, NovaError, SourceUnavailable
 
-BROKEN = (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error, UnicodeError, ArithmeticError)
+READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error, UnicodeError, ArithmeticError)
 """What pyarrow and Python raise of a file that is not what it is said to be."""
 
-_OURS = frozenset({errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ETIMEDOUT})
+_ENVIRONMENT_ERRNOS = frozenset(
+    {errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ETIMEDOUT}
+)
 """What says nothing of a file: the machine, or the way to it, is in trouble."""
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 
-LONGEST_LINE = 64 << 20
+MAX_LINE_BYTES = 64 << 20
 """Bytes."""
 
-SHOWN = 10_000
+MAX_RECORD_CHARACTERS = 10_000
 """So many characters of a record that is refused are kept, at most."""
 
-CUT = "..."
+TRUNCATION_SUFFIX = "..."
 """What the text of a record ends in that was longer."""
 
 
-class TooLarge(OSError):
+class FileTooLarge(OSError):
     """It becomes larger than is allowed when it is decompressed."""
 
 
@@ -57,12 +59,12 @@ class File:
     largest: int | None = None
 
     @property
-    def said(self) -> str:
+    def display_name(self) -> str:
         return self.name or str(self.path)
 
     @property
     def compression(self) -> str | None:
-        return COMPRESSIONS.get(Path(self.said).suffix.lower())
+        return COMPRESSIONS.get(Path(self.display_name).suffix.lower())
 
     def open(self) -> Any:
         """Its bytes, decompressed, as a buffered stream.
@@ -75,26 +77,26 @@ class File:
             raw = io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(self.path)), "zstd"))
         else:
             raw = io.BufferedReader(io.FileIO(self.path))
-        return raw if self.largest is None else io.BufferedReader(_Bounded(raw, self.largest))
+        return raw if self.largest is None else io.BufferedReader(_SizeLimitedStream(raw, self.largest))
 
 
-class _Bounded(io.RawIOBase):
+class _SizeLimitedStream(io.RawIOBase):
     """A stream that is not read beyond a number of bytes."""
 
-    def __init__(self, stream: Any, most: int) -> None:
+    def __init__(self, stream: Any, max_bytes: int) -> None:
         self.stream = stream
-        self.most = most
-        self.left = most
+        self.max_bytes = max_bytes
+        self.bytes_left = max_bytes
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, into: Any) -> int:
-        found: int = self.stream.readinto(into)
-        self.left -= found
-        if self.left < 0:
-            raise TooLarge(f"more than {self.most} bytes when it is decompressed")
-        return found
+        count: int = self.stream.readinto(into)
+        self.bytes_left -= count
+        if self.bytes_left < 0:
+            raise FileTooLarge(f"more than {self.max_bytes} bytes when it is decompressed")
+        return count
 
     def close(self) -> None:
         self.stream.close()
@@ -107,50 +109,54 @@ class Line:
 
     Args:
         number: from 1.
-        cut: it is longer than what is here.
+        is_truncated: it is longer than what is here.
     """
 
     number: int
     raw: bytes
-    cut: bool = False
+    is_truncated: bool = False
 
 
-def lines_of(stream: Any, longest: int = LONGEST_LINE) -> Iterator[Line]:
-    """The lines of a stream, of which none takes more memory than ``longest`` bytes."""
+def read_lines(stream: Any, max_bytes: int = MAX_LINE_BYTES) -> Iterator[Line]:
+    """The lines of a stream, of which none takes more memory than ``max_bytes`` bytes."""
     number = 0
-    while raw := stream.readline(longest + 1):
+    while raw := stream.readline(max_bytes + 1):
         number += 1
-        cut = len(raw) > longest and not raw.endswith(b"\n")
-        if cut:
-            while (rest := stream.readline(longest)) and not rest.endswith(b"\n"):
+        is_truncated = len(raw) > max_bytes and not raw.endswith(b"\n")
+        if is_truncated:
+            while (rest := stream.readline(max_bytes)) and not rest.endswith(b"\n"):
                 pass
-        yield Line(number, raw.rstrip(b"\r\n"), cut)
+        yield Line(number, raw.rstrip(b"\r\n"), is_truncated)
 
 
-def bad(file: File, what: str, **parts: Any) -> BadRecord:
+def bad_record_error(file: File, message: str, **fields: Any) -> BadRecord:
     """The error for a file that is not what it is said to be."""
-    return BadRecord(f"{file.said}: {what}", file=file.said, **parts)
+    return BadRecord(f"{file.display_name}: {message}", file=file.display_name, **fields)
 
 
-def cut_short(file: File, error: BaseException) -> NovaError:
+def unreadable_file_error(file: File, error: BaseException) -> NovaError:
     """The error for a file that cannot be read to its end; another, where that is not the file's fault."""
-    if isinstance(error, OSError) and error.errno in _OURS:
-        return SourceUnavailable(f"{file.said} cannot be read now", found=str(error), next="it is tried again")
+    if isinstance(error, OSError) and error.errno in _ENVIRONMENT_ERRNOS:
+        return SourceUnavailable(f"{file.display_name} cannot be read now", found=str(error), next="it is tried again")
     if isinstance(error, PermissionError):
-        return bad(file, "the file may not be read", found=str(error), next="let this user read it; then: nova replay")
-    return bad(file, "the file cannot be read to its end", found=str(error), next="fetch the file again", line=None)
-
-
-def empty(file: File) -> EmptyInput:
-    return EmptyInput(
-        f"{file.said} is empty",
-        found=f"{file.path.stat().st_size} bytes without a record",
-        expected="at least one record (for CSV, a header line)",
-        file=file.said,
+        return bad_record_error(
+            file, "the file may not be read", found=str(error), next="let this user read it; then: nova replay"
+        )
+    return bad_record_error(
+        file, "the file cannot be read to its end", found=str(error), next="fetch the file again", line=None
     )
 
 
-def shown(raw: bytes, most: int = 80) -> str:
+def empty_file_error(file: File) -> EmptyInput:
+    return EmptyInput(
+        f"{file.display_name} is empty",
+        found=f"{file.path.stat().st_size} bytes without a record",
+        expected="at least one record (for CSV, a header line)",
+        file=file.display_name,
+    )
+
+
+def preview_text(raw: bytes, max_characters: int = 80) -> str:
     """Some bytes of a file, for people."""
     text = raw.decode("utf-8", "replace").strip()
-    return repr(text if len(text) <= most else text[: most - 3] + "...")
+    return repr(text if len(text) <= max_characters else text[: max_characters - 3] + "...")

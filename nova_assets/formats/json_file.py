@@ -19,21 +19,30 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.input_file import BROKEN, File, Line, bad, cut_short, empty, lines_of, shown
-from nova_assets.formats.read_outcome import Parsed, Refused
-from nova_assets.formats.row_conversion import BadValue, Rows
-from nova_assets.formats.text_columns import TIMES, cast_text
+from nova_assets.formats.input_file import (
+    READ_ERRORS,
+    File,
+    Line,
+    bad_record_error,
+    empty_file_error,
+    preview_text,
+    read_lines,
+    unreadable_file_error,
+)
+from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord
+from nova_assets.formats.row_conversion import BadValue, RowCollector
+from nova_assets.formats.text_columns import TIME_TYPES, cast_text_if_exact
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.schema import DataType, Schema
 
-_CHUNK = 8 << 20
-_BLANK = b" \t\r\n"
-_BRACKETS = 200
+_CHUNK_BYTES = 8 << 20
+_WHITESPACE = b" \t\r\n"
+_MAX_BRACKETS = 200
 """A line with more of them may be nested deeper than pyarrow's reader can follow without ending the process."""
 
-_TINY = re.compile(rb"[eE]-\d{3}")
-_EXPONENT = re.compile(rb"\d[eE][+-]?\d")
-_EXACT = 2.0**53
+_TINY_EXPONENT_PATTERN = re.compile(rb"[eE]-\d{3}")
+_EXPONENT_PATTERN = re.compile(rb"\d[eE][+-]?\d")
+_MAX_EXACT_INTEGER = 2.0**53
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -48,127 +57,129 @@ def read_json(file: File, schema: Schema | None) -> pa.Table:
         EmptyInput: no object at all.
     """
     try:
-        parsed = _read(file, Rows(schema, "keep", plain=_plain))
+        parsed = _read_records(file, RowCollector(schema, "keep", convert_undeclared=_decimals_to_floats))
     except (OSError, EOFError) as error:
-        raise cut_short(file, error) from error
+        raise unreadable_file_error(file, error) from error
     except SchemaMismatch as error:
         raise SchemaMismatch(
-            f"{file.said}: {error.what}", found=error.found, next=error.next, **error.fields
+            f"{file.display_name}: {error.what}", found=error.found, next=error.next, **error.fields
         ) from error
     if parsed.refused:
         first = parsed.refused[0]
-        raise bad(
+        raise bad_record_error(
             file,
             f"line {first.line}{' is' if first.reason.startswith('no ') else ','} {first.reason}",
-            found=None if first.raw is None else shown(first.raw.encode()),
+            found=None if first.raw is None else preview_text(first.raw.encode()),
             expected=f"JSON objects, one per line, or one array of them{'' if schema is None else f': {schema}'}",
             next="mend the line, or insert the file without it; fetch the file again if it was cut short",
             line=first.line,
             **({} if first.column is None else {"column": first.column}),
         )
     if not parsed.table.num_rows:
-        raise empty(file)
+        raise empty_file_error(file)
     return parsed.table
 
 
-def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
+def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
     """The rows of a file of JSON lines that are what is declared, and the lines that are not.
 
     Each has its own number; of a file that is one JSON array, that of the element.
 
     Args:
-        drop: leave out what is not declared.
+        drop_undeclared: leave out what is not declared.
 
     Raises:
         OSError, EOFError, BadRecord: the file is no such file, or cannot be read to its end.
     """
-    return _read(file, Rows(schema, "drop" if drop else "refuse"))
+    return _read_records(file, RowCollector(schema, "drop" if drop_undeclared else "refuse"))
 
 
-def _read(file: File, rows: Rows) -> Parsed:
+def _read_records(file: File, collector: RowCollector) -> ParsedRecords:
     with file.open() as stream:
         first: bytes = stream.peek(64)
         if first.removeprefix(_BOM).lstrip().startswith(b"["):
             content: bytes = stream.read()
-            if not _is_line(content):
-                for line, value in _elements(file, content):
-                    _take(rows, line, value)
-                return rows.parsed()
+            if not _is_json_lines(content):
+                for line, value in _array_elements(file, content):
+                    _add_value(collector, line, value)
+                return collector.to_parsed()
             stream = io.BytesIO(content)
-        for lines in _chunks(stream):
-            _take_all(rows, lines)
-    return rows.parsed()
+        for lines in _line_chunks(stream):
+            _add_lines(collector, lines)
+    return collector.to_parsed()
 
 
 # lines
 
 
-def _chunks(stream: Any) -> Iterator[list[Line]]:
+def _line_chunks(stream: Any) -> Iterator[list[Line]]:
     """The lines that hold anything, some megabytes at a time."""
     chunk: list[Line] = []
     size = 0
-    for line in lines_of(stream):
-        if line.raw.strip() or line.cut:
+    for line in read_lines(stream):
+        if line.raw.strip() or line.is_truncated:
             chunk.append(line)
             size += len(line.raw)
-        if size >= _CHUNK:
+        if size >= _CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
     if chunk:
         yield chunk
 
 
-def _take_all(rows: Rows, lines: Sequence[Line]) -> None:
+def _add_lines(collector: RowCollector, lines: Sequence[Line]) -> None:
     """A chunk at once if nothing is to be said of any of its lines; otherwise line by line."""
-    table = _at_once(rows.declared, lines)
+    table = _parse_lines_with_arrow(collector.declared, lines)
     if table is not None:
-        rows.take_table(table, [line.number for line in lines])
+        collector.add_table(table, [line.number for line in lines])
         return
     for line in lines:
-        if line.cut:
-            rows.refused.append(Refused.of_bytes("the line is too long", line.number, line.raw))
+        if line.is_truncated:
+            collector.refused.append(RefusedRecord.from_bytes("the line is too long", line.number, line.raw))
             continue
         try:
-            value = json.loads(line.raw.decode("utf-8-sig"), parse_float=Decimal, object_pairs_hook=_no_twins)
+            value = json.loads(
+                line.raw.decode("utf-8-sig"), parse_float=Decimal, object_pairs_hook=_dict_without_duplicates
+            )
         except (ValueError, ArithmeticError, RecursionError) as error:  # of JSON, of UTF-8 and of decimals
             reason = f"no JSON: {error}" if str(error) else f"no JSON: {type(error).__name__}"
-            rows.refused.append(Refused.of_bytes(reason, line.number, line.raw))
+            collector.refused.append(RefusedRecord.from_bytes(reason, line.number, line.raw))
         else:
-            _take(rows, line, value)
-    rows.settle()
+            _add_value(collector, line, value)
+    collector.flush_rows()
 
 
-def _take(rows: Rows, line: Line, value: Any) -> None:
+def _add_value(collector: RowCollector, line: Line, value: Any) -> None:
     try:
-        rows.take(line.number, value)
+        collector.add_row(line.number, value)
     except BadValue as error:
-        rows.refused.append(Refused.of_bytes(str(error), line.number, line.raw, column=error.column))
+        collector.refused.append(RefusedRecord.from_bytes(str(error), line.number, line.raw, column=error.column))
 
 
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _dict_without_duplicates(name_value_pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(name_value_pairs)
+    if len(result) < len(name_value_pairs):
         raise ValueError("a name occurs twice in one object")
-    return found
+    return result
 
 
 # lines at once
 
 
-def _at_once(declared: dict[str, DataType], lines: Sequence[Line]) -> pa.Table | None:
+def _parse_lines_with_arrow(declared_types: dict[str, DataType], lines: Sequence[Line]) -> pa.Table | None:
     """The rows of some lines by pyarrow's reader; None where Python's might come to another result.
 
     Each line is one object: it begins and ends as one does, no object goes on in the next line (after a closing brace
     none can), and there are as many rows as lines. Times are read as text, of which pyarrow knows fewer forms than
     Python; numbers are never times. Floats are taken where neither parser rounds to another than the nearest.
     """
-    types = {name: _read_as(type_) for name, type_ in declared.items()}
-    if any(t is None for t in types.values()) or not all(map(_is_plain_object, lines)):
+    types = {name: _arrow_parse_type(type_) for name, type_ in declared_types.items()}
+    if any(t is None for t in types.values()) or not all(map(_is_shallow_object, lines)):
         return None
     content = b"\n".join(line.raw for line in lines)
-    if b"\0" in content or _TINY.search(content):
+    if b"\0" in content or _TINY_EXPONENT_PATTERN.search(content):
         return None
-    if any(t.name == "decimal" for t in declared.values()) and _EXPONENT.search(content):
+    if any(t.name == "decimal" for t in declared_types.values()) and _EXPONENT_PATTERN.search(content):
         return None  # Arrow takes a decimal with a large exponent for another number
     options = pyarrow.json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="error")
     try:
@@ -178,40 +189,40 @@ def _at_once(declared: dict[str, DataType], lines: Sequence[Line]) -> pa.Table |
         table.validate(full=True)  # pyarrow takes any bytes for text
         if table.num_rows != len(lines):
             return None
-        columns = [_cast(table.column(n), t) for n, t in declared.items()]
-    except BROKEN:
+        columns = [_cast_parsed_column(table.column(n), t) for n, t in declared_types.items()]
+    except READ_ERRORS:
         return None
     if any(column is None for column in columns):
         return None
-    return pa.table(dict(zip(declared, columns, strict=True)))
+    return pa.table(dict(zip(declared_types, columns, strict=True)))
 
 
-def _is_plain_object(line: Line) -> bool:
-    text = line.raw.strip(_BLANK)
+def _is_shallow_object(line: Line) -> bool:
+    text = line.raw.strip(_WHITESPACE)
     brackets = text.count(b"{") + text.count(b"[")
-    return text[:1] == b"{" and text[-1:] == b"}" and not line.cut and brackets <= _BRACKETS
+    return text[:1] == b"{" and text[-1:] == b"}" and not line.is_truncated and brackets <= _MAX_BRACKETS
 
 
-def _read_as(type_: DataType, nested: bool = False) -> pa.DataType | None:
+def _arrow_parse_type(type_: DataType, is_nested: bool = False) -> pa.DataType | None:
     """The type in which pyarrow reads a column; None where it cannot, or has other rules."""
     if type_.name in ("boolean", "tinyint", "smallint", "int", "bigint", "string"):
         return arrow_type(type_)
     if type_.name in ("array", "struct"):
-        inner = [_read_as(f.type, nested=True) for f in type_.fields]
-        return None if any(t is None for t in inner) else arrow_type(type_)
-    if nested:
+        inner_types = [_arrow_parse_type(f.type, is_nested=True) for f in type_.fields]
+        return None if any(t is None for t in inner_types) else arrow_type(type_)
+    if is_nested:
         return None
-    if type_.name in TIMES:
+    if type_.name in TIME_TYPES:
         return pa.string()
     return arrow_type(type_) if type_.name in ("double", "decimal") else None
 
 
-def _cast(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedArray | None:
+def _cast_parsed_column(column: pa.ChunkedArray, type_: DataType) -> pa.ChunkedArray | None:
     """A column in its declared type; None where Python has to look at it."""
     if type_.name == "double":
-        doubtful = pc.or_(pc.greater_equal(pc.abs(column), _EXACT), _is_negative_zero(column))
+        doubtful = pc.or_(pc.greater_equal(pc.abs(column), _MAX_EXACT_INTEGER), _is_negative_zero(column))
         return None if pc.any(doubtful).as_py() else column
-    return cast_text(column, type_) if type_.name in TIMES else column
+    return cast_text_if_exact(column, type_) if type_.name in TIME_TYPES else column
 
 
 def _is_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -221,41 +232,41 @@ def _is_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
 # one array
 
 
-def _is_line(content: bytes) -> bool:
+def _is_json_lines(content: bytes) -> bool:
     """Whether the first line of a file that begins as an array is a whole value, and others follow: lines, then, of
     which the first is no object."""
-    first, _, rest = content.removeprefix(_BOM).lstrip().partition(b"\n")
-    if not rest.strip():
+    first_line, _, other_lines = content.removeprefix(_BOM).lstrip().partition(b"\n")
+    if not other_lines.strip():
         return False
     try:
-        json.loads(first)
+        json.loads(first_line)
     except (ValueError, RecursionError):
         return False
     return True
 
 
-def _elements(file: File, content: bytes) -> Iterator[tuple[Line, Any]]:
+def _array_elements(file: File, content: bytes) -> Iterator[tuple[Line, Any]]:
     """The elements of an array, each with its number and its text.
 
     Raises:
         BadRecord: it is no JSON array.
     """
-    decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_no_twins)
+    decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_dict_without_duplicates)
     try:
         text = content.decode("utf-8-sig")
-        at, number = _next(text, text.index("[") + 1), 0
-        while text[at : at + 1] != "]" or number:
-            value, end = decoder.raw_decode(text, at)
+        position, number = _skip_whitespace(text, text.index("[") + 1), 0
+        while text[position : position + 1] != "]" or number:
+            value, end = decoder.raw_decode(text, position)
             number += 1
-            yield Line(number, text[at:end].encode()), value
-            at = _next(text, end)
-            if text[at : at + 1] != ",":
+            yield Line(number, text[position:end].encode()), value
+            position = _skip_whitespace(text, end)
+            if text[position : position + 1] != ",":
                 break
-            at = _next(text, at + 1)
-        if text[at : at + 1] != "]" or text[at + 1 :].strip():
-            raise ValueError(f"no comma and no end of the array at character {at}")
+            position = _skip_whitespace(text, position + 1)
+        if text[position : position + 1] != "]" or text[position + 1 :].strip():
+            raise ValueError(f"no comma and no end of the array at character {position}")
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise bad(
+        raise bad_record_error(
             file,
             "the file is no JSON array of objects",
             found=str(error) or type(error).__name__,
@@ -264,24 +275,24 @@ def _elements(file: File, content: bytes) -> Iterator[tuple[Line, Any]]:
         ) from error
 
 
-def _next(text: str, at: int) -> int:
+def _skip_whitespace(text: str, position: int) -> int:
     """Where the next character stands that is not blank."""
-    while text[at : at + 1] in (" ", "\t", "\r", "\n"):
-        at += 1
-    return at
+    while text[position : position + 1] in (" ", "\t", "\r", "\n"):
+        position += 1
+    return position
 
 
-def _plain(value: Any) -> Any:
+def _decimals_to_floats(value: Any) -> Any:
     """A value of an undeclared column: numbers with a point are doubles.
 
     Raises:
         ValueError: a number is too large for one.
     """
     if isinstance(value, Decimal):
-        found = float(value)
-        if found in (float("inf"), float("-inf")):
+        number = float(value)
+        if number in (float("inf"), float("-inf")):
             raise ValueError(f"{value} is too large for a double")
-        return found
+        return number
     if isinstance(value, list):
-        return [_plain(v) for v in value]
-    return {k: _plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+        return [_decimals_to_floats(v) for v in value]
+    return {k: _decimals_to_floats(v) for k, v in value.items()} if isinstance(value, dict) else value

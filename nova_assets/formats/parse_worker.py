@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from nova_assets.errors import BadRecord, NovaError
 from nova_assets.formats import readers
-from nova_assets.formats.input_file import File, bad
-from nova_assets.formats.parquet_and_orc import columnar
-from nova_assets.formats.read_outcome import REFUSED, Parsed
+from nova_assets.formats.input_file import File, bad_record_error
+from nova_assets.formats.parquet_and_orc import read_columnar_file
+from nova_assets.formats.read_outcome import REFUSED_SCHEMA, ParsedRecords
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
 
@@ -23,7 +23,7 @@ def handle(job: Job) -> Outcome:
     """What a file holds; or the error that says why it cannot be told."""
     file = File(Path(job["path"]), job["name"], job["largest"])
     try:
-        fields, tables = _read(job, file)
+        fields, tables = _run_operation(job, file)
         for table in tables:
             table.validate(full=True)
             pa.ipc.new_stream(pa.BufferOutputStream(), table.schema).close()  # refuses types nested too deep to be sent
@@ -31,43 +31,45 @@ def handle(job: Job) -> Outcome:
     except NovaError as error:
         return {"error": error.as_dict()}, ()
     except MemoryError:
-        return {"error": _too_large(file).as_dict()}, ()
+        return {"error": _too_large_error(file).as_dict()}, ()
     except Exception as error:  # whatever a library makes of strange bytes
         lines = str(error).splitlines() or [""]
         found = f"{type(error).__name__}: {lines[0][:300]}"
-        return {"error": bad(file, "the file cannot be read", found=found, next="make the file anew").as_dict()}, ()
+        return {
+            "error": bad_record_error(file, "the file cannot be read", found=found, next="make the file anew").as_dict()
+        }, ()
 
 
-def _read(job: Job, file: File) -> Outcome:
+def _run_operation(job: Job, file: File) -> Outcome:
     if job["verb"] == "footer":
-        columnar(file, lambda path: pq.ParquetFile(path).close(), "Parquet")
+        read_columnar_file(file, lambda path: pq.ParquetFile(path).close(), "Parquet")
         return {}, ()
     schema = None if job["schema"] is None else Schema.from_json(job["schema"])
     if job["verb"] == "whole":
         return {}, (readers.read(file, job["format"], schema),)
     assert schema is not None
-    return _sent(readers.read_what_is_right(file, job["format"], schema, drop=job["drop"]))
+    return _parsed_to_outcome(readers.read_valid_records(file, job["format"], schema, drop_undeclared=job["drop"]))
 
 
-def _sent(parsed: Parsed) -> Outcome:
-    refused = pa.Table.from_pylist([_plain(asdict(r)) for r in parsed.refused], REFUSED)
-    numbers = parsed.numbers
-    if isinstance(numbers, range):
-        return {"numbers": [numbers.start, numbers.stop]}, (parsed.table, refused)
-    return {}, (parsed.table, refused, pa.table({"number": _int64(numbers)}))
+def _parsed_to_outcome(parsed: ParsedRecords) -> Outcome:
+    refused = pa.Table.from_pylist([_escape_surrogates(asdict(r)) for r in parsed.refused], REFUSED_SCHEMA)
+    line_numbers = parsed.line_numbers
+    if isinstance(line_numbers, range):
+        return {"numbers": [line_numbers.start, line_numbers.stop]}, (parsed.table, refused)
+    return {}, (parsed.table, refused, pa.table({"number": _int64_array(line_numbers)}))
 
 
-def _int64(numbers: Sequence[int]) -> pa.Array:
-    return pa.array(numbers, pa.int64())
+def _int64_array(line_numbers: Sequence[int]) -> pa.Array:
+    return pa.array(line_numbers, pa.int64())
 
 
-def _plain(refused: dict[str, Any]) -> dict[str, Any]:
+def _escape_surrogates(fields: dict[str, Any]) -> dict[str, Any]:
     """Text that UTF-8 can write: a value with half of a character may be quoted in a reason."""
-    return {n: v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for n, v in refused.items()}
+    return {n: v.encode("utf-8", "backslashreplace").decode() if isinstance(v, str) else v for n, v in fields.items()}
 
 
-def _too_large(file: File) -> BadRecord:
-    return bad(
+def _too_large_error(file: File) -> BadRecord:
+    return bad_record_error(
         file,
         "the file needs more memory than is free",
         expected="a file whose rows fit into memory",

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.formats.input_file import CUT, SHOWN
+from nova_assets.formats.input_file import MAX_RECORD_CHARACTERS, TRUNCATION_SUFFIX
 from nova_assets.model.file_format import Format
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRecord:
     """A record that is not what the channel holds; or a whole file, which has no line then.
 
     Args:
@@ -38,27 +38,29 @@ class Refused:
     column: str | None = None
 
     @staticmethod
-    def of_bytes(reason: str, line: int, raw: bytes, **more: Any) -> Refused:
-        text = raw[: SHOWN * 4].decode("utf-8", "backslashreplace")
-        whole = len(text) <= SHOWN and text.encode() == raw
-        shown = text if len(text) <= SHOWN else text[:SHOWN] + CUT
-        return Refused(reason, line, shown, **{"whole": whole, **more})
+    def from_bytes(reason: str, line: int, raw: bytes, **fields: Any) -> RefusedRecord:
+        text = raw[: MAX_RECORD_CHARACTERS * 4].decode("utf-8", "backslashreplace")
+        is_complete = len(text) <= MAX_RECORD_CHARACTERS and text.encode() == raw
+        displayed = text if len(text) <= MAX_RECORD_CHARACTERS else text[:MAX_RECORD_CHARACTERS] + TRUNCATION_SUFFIX
+        return RefusedRecord(reason, line, displayed, **{"whole": is_complete, **fields})
 
 
-def refused_row(reason: str, line: int, row: Mapping[str, Any], column: str | None = None) -> Refused:
+def refused_record_from_row(reason: str, line: int, row: Mapping[str, Any], column: str | None = None) -> RefusedRecord:
     """A record of which there is no text, as JSON. What JSON cannot say exactly is only shown."""
-    exact = True
+    is_exact = True
 
-    def said(value: Any) -> str:
-        nonlocal exact
-        exact = exact and isinstance(value, date | Decimal)  # a datetime is a date
+    def to_text(value: Any) -> str:
+        nonlocal is_exact
+        is_exact = is_exact and isinstance(value, date | Decimal)  # a datetime is a date
         return value.isoformat() if isinstance(value, date) else str(value)
 
-    raw = json.dumps(row, default=said).encode()
-    return Refused.of_bytes(reason, line, raw, format="json", column=column, **({} if exact else {"whole": False}))
+    raw = json.dumps(row, default=to_text).encode()
+    return RefusedRecord.from_bytes(
+        reason, line, raw, format="json", column=column, **({} if is_exact else {"whole": False})
+    )
 
 
-REFUSED = pa.schema(
+REFUSED_SCHEMA = pa.schema(
     [
         ("reason", pa.string()),
         ("line", pa.int64()),
@@ -73,14 +75,14 @@ REFUSED = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedRecords:
     """The rows of a file, and what of it was refused.
 
     Args:
         table: in the declared types.
-        numbers: of the lines, row by row.
+        line_numbers: of the lines, row by row.
     """
 
     table: pa.Table
-    numbers: Sequence[int]
-    refused: tuple[Refused, ...] = ()
+    line_numbers: Sequence[int]
+    refused: tuple[RefusedRecord, ...] = ()

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.errors import NovaError, SchemaMismatch
-from nova_assets.formats.conversion import deletion_mark, has_unknown_part
-from nova_assets.model.arrow_types import arrow_type, from_arrow, spark_type
-from nova_assets.model.schema import DELETED, UNKNOWN, Schema, widens
+from nova_assets.formats.conversion import contains_null_type, to_deletion_column
+from nova_assets.model.arrow_types import arrow_type, from_arrow_schema, spark_type
+from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema, can_widen
 
 
 def schema_of(table: pa.Table) -> Schema:
@@ -22,7 +22,7 @@ def schema_of(table: pa.Table) -> Schema:
         SchemaMismatch: two columns of one name, or a type that Spark does not have, or a part of unknown type.
     """
     for field in table.schema:
-        if pa.types.is_nested(field.type) and has_unknown_part(field.type):
+        if pa.types.is_nested(field.type) and contains_null_type(field.type):
             raise SchemaMismatch(
                 f"column {field.name!r} has a part that holds nothing but nulls, or no element: that tells no type",
                 found=str(field.type),
@@ -31,20 +31,20 @@ def schema_of(table: pa.Table) -> Schema:
                 column=field.name,
             )
     try:
-        found = from_arrow(table.schema).relaxed()
+        found = from_arrow_schema(table.schema).with_all_nullable()
         unknown = {f.name for f in table.schema if pa.types.is_null(f.type) and f.name != DELETED}
-        return Schema(tuple(replace(f, type=UNKNOWN) if f.name in unknown else f for f in found.fields))
+        return Schema(tuple(replace(f, type=UNKNOWN_TYPE) if f.name in unknown else f for f in found.fields))
     except NovaError as error:
         raise SchemaMismatch(error.what, found=error.found, expected=error.expected, next=error.next) from error
 
 
-def drop_unknown(table: pa.Table, schema: Schema) -> pa.Table:
+def drop_undeclared_null_columns(table: pa.Table, schema: Schema) -> pa.Table:
     """A table without those columns of nothing but nulls for which a schema has no place."""
-    unknown = [f.name for f in table.schema if pa.types.is_null(f.type) and f.name not in schema]
-    return table.drop_columns(unknown) if unknown else table
+    null_columns = [f.name for f in table.schema if pa.types.is_null(f.type) and f.name not in schema]
+    return table.drop_columns(null_columns) if null_columns else table
 
 
-def fit(table: pa.Table, schema: Schema) -> pa.Table:
+def fit_to_schema(table: pa.Table, schema: Schema) -> pa.Table:
     """A table with exactly the columns of ``schema``, as Spark would write them.
 
     Columns that the table lacks are null. ``_deleted``, where the schema has it, is false where the table does not say.
@@ -55,33 +55,33 @@ def fit(table: pa.Table, schema: Schema) -> pa.Table:
     extra = [n for n in table.column_names if n not in schema]
     if extra:
         raise SchemaMismatch(f"columns have no place: {', '.join(map(repr, extra))}", expected=str(schema))
-    columns = [_column(table, f.name, f.nullable, arrow_type(f.type)) for f in schema.fields]
+    columns = [_fit_column(table, f.name, f.nullable, arrow_type(f.type)) for f in schema.fields]
     fields = [pa.field(f.name, arrow_type(f.type), f.name != DELETED) for f in schema.fields]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _column(table: pa.Table, name: str, nullable: bool, type_: pa.DataType) -> pa.ChunkedArray:
+def _fit_column(table: pa.Table, name: str, nullable: bool, target_type: pa.DataType) -> pa.ChunkedArray:
     if name not in table.column_names:
         if name == DELETED:
             return pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
         if not nullable:
             raise SchemaMismatch(f"column {name!r} is missing and may not be null", column=name)
-        return pa.chunked_array([pa.nulls(table.num_rows, type_)])
+        return pa.chunked_array([pa.nulls(table.num_rows, target_type)])
     column = table.column(name)
     if name == DELETED:
-        return pc.fill_null(deletion_mark(column), False)
-    if column.type == type_:
+        return pc.fill_null(to_deletion_column(column), False)
+    if column.type == target_type:
         return column
-    if not pa.types.is_null(column.type) and not _may_become(column.type, type_, name):
+    if not pa.types.is_null(column.type) and not _is_widening(column.type, target_type, name):
         raise SchemaMismatch(
-            f"column {name!r} is {spark_type(column.type, name)}, not {spark_type(type_, name)}",
+            f"column {name!r} is {spark_type(column.type, name)}, not {spark_type(target_type, name)}",
             next="cast the column first",
             column=name,
         )
-    return cast(column, type_, name)
+    return cast_column(column, target_type, name)
 
 
-def cast(column: pa.ChunkedArray, type_: pa.DataType, name: str) -> pa.ChunkedArray:
+def cast_column(column: pa.ChunkedArray, target_type: pa.DataType, name: str) -> pa.ChunkedArray:
     """A column in another type, value by value the same.
 
     Raises:
@@ -90,29 +90,29 @@ def cast(column: pa.ChunkedArray, type_: pa.DataType, name: str) -> pa.ChunkedAr
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     try:
-        return column.cast(type_, safe=True)
+        return column.cast(target_type, safe=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        if _is_too_fine(column.type, type_):
+        if _is_finer_than_microseconds(column.type, target_type):
             raise SchemaMismatch(
                 f"column {name!r} has times finer than a microsecond, which Spark cannot keep",
                 found=f"{column.type}: {error}",
-                expected=str(type_),
+                expected=str(target_type),
                 next="round them first, for example with pyarrow.compute.round_temporal or .dt.floor('us')",
                 column=name,
             ) from error
         raise SchemaMismatch(
-            f"column {name!r} has values that are no {spark_type(type_, name)}",
+            f"column {name!r} has values that are no {spark_type(target_type, name)}",
             found=f"{column.type}: {error}",
-            expected=str(type_),
+            expected=str(target_type),
             next="cast the column first",
             column=name,
         ) from error
 
 
-def _may_become(given: pa.DataType, wanted: pa.DataType, name: str) -> bool:
-    return widens(spark_type(given, name), spark_type(wanted, name))
+def _is_widening(source_type: pa.DataType, target_type: pa.DataType, name: str) -> bool:
+    return can_widen(spark_type(source_type, name), spark_type(target_type, name))
 
 
-def _is_too_fine(given: pa.DataType, wanted: pa.DataType) -> bool:
-    fine: Any = pa.types.is_timestamp(given) and given.unit == "ns"
-    return bool(fine and pa.types.is_timestamp(wanted))
+def _is_finer_than_microseconds(source_type: pa.DataType, target_type: pa.DataType) -> bool:
+    has_nanoseconds: Any = pa.types.is_timestamp(source_type) and source_type.unit == "ns"
+    return bool(has_nanoseconds and pa.types.is_timestamp(target_type))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from nova_assets.formats.input_file import File, bad, lines_of
-from nova_assets.formats.read_outcome import Parsed, Refused
+from nova_assets.formats.input_file import File, bad_record_error, read_lines
+from nova_assets.formats.read_outcome import ParsedRecords, RefusedRecord
 from nova_assets.model.schema import Schema
 
 
-def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
+def read_valid_records(file: File, schema: Schema, drop_undeclared: bool = False) -> ParsedRecords:
     """The lines that are UTF-8 text, and those that are not.
 
     Raises:
@@ -17,17 +17,17 @@ def what_is_right(file: File, schema: Schema, drop: bool = False) -> Parsed:
         OSError, EOFError: it cannot be read to its end.
     """
     if len(schema.names) != 1:
-        raise bad(file, "lines of text are rows of one column", expected=f"a file of rows of {schema}")
+        raise bad_record_error(file, "lines of text are rows of one column", expected=f"a file of rows of {schema}")
     texts: list[str] = []
-    numbers: list[int] = []
-    refused: list[Refused] = []
+    line_numbers: list[int] = []
+    refused: list[RefusedRecord] = []
     with file.open() as stream:
-        for line in lines_of(stream):
+        for line in read_lines(stream):
             try:
-                if line.cut:
+                if line.is_truncated:
                     raise ValueError("the line is too long")
                 texts.append(line.raw.decode("utf-8"))
-                numbers.append(line.number)
+                line_numbers.append(line.number)
             except ValueError as error:
-                refused.append(Refused.of_bytes(str(error), line.number, line.raw))
-    return Parsed(pa.table({schema.names[0]: pa.array(texts, pa.string())}), numbers, tuple(refused))
+                refused.append(RefusedRecord.from_bytes(str(error), line.number, line.raw))
+    return ParsedRecords(pa.table({schema.names[0]: pa.array(texts, pa.string())}), line_numbers, tuple(refused))

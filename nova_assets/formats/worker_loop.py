@@ -36,12 +36,12 @@ def serve_jobs(handle: Callable[[Job], Outcome], *, threads: int | None = None) 
     with suppress(BrokenPipeError):
         for line in sys.stdin.buffer:
             job = json.loads(line)
-            _limit(job["memory"], job["seconds"])
-            _send(answers, *handle(job))
+            _set_resource_limits(job["memory"], job["seconds"])
+            _send_answer(answers, *handle(job))
             pa.default_memory_pool().release_unused()
 
 
-def _send(answers: Any, fields: Mapping[str, Any], tables: Sequence[pa.Table]) -> None:
+def _send_answer(answers: Any, fields: Mapping[str, Any], tables: Sequence[pa.Table]) -> None:
     answers.write(json.dumps({**fields, "tables": len(tables)}).encode() + b"\n")
     for table in tables:
         with pa.ipc.new_stream(answers, table.schema) as stream:
@@ -49,18 +49,18 @@ def _send(answers: Any, fields: Mapping[str, Any], tables: Sequence[pa.Table]) -
     answers.flush()
 
 
-def _limit(memory: int | None, seconds: float | None) -> None:
+def _set_resource_limits(memory_bytes: int | None, cpu_seconds: float | None) -> None:
     """Take no more than this from now on; where the system knows such limits."""
     with suppress(ImportError):
         import resource
 
         none = resource.RLIM_INFINITY
         limits = {
-            resource.RLIMIT_DATA: none if memory is None else memory,
-            resource.RLIMIT_CPU: none if seconds is None else int(time.process_time() + seconds) + 1,
+            resource.RLIMIT_DATA: none if memory_bytes is None else memory_bytes,
+            resource.RLIMIT_CPU: none if cpu_seconds is None else int(time.process_time() + cpu_seconds) + 1,
             resource.RLIMIT_CORE: 0,
         }
-        for which, limit in limits.items():
+        for resource_id, limit in limits.items():
             with suppress(ValueError, OSError):
-                hard = resource.getrlimit(which)[1]
-                resource.setrlimit(which, (hard if limit == none else limit, hard))
+                hard = resource.getrlimit(resource_id)[1]
+                resource.setrlimit(resource_id, (hard if limit == none else limit, hard))

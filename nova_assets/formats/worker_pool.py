@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from nova_assets.errors import EngineUnavailable
 
-_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "LANG", "LC_ALL", "TZ")
+_INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "LANG", "LC_ALL", "TZ")
 """Variables that a worker inherits. The others may hold passwords."""
 
-_BUFFER = 1 << 20
+_BUFFER_BYTES = 1 << 20
 
 
 class WorkerDied(Exception):
@@ -50,7 +50,7 @@ class WorkerDied(Exception):
             return f"signal {-self.exit_code}"
 
 
-class WorkerLate(Exception):
+class WorkerTimedOut(Exception):
     """A worker was ended because its time was over."""
 
 
@@ -74,90 +74,97 @@ class WorkerPool:
         at_once: how many jobs run at the same time; more wait.
     """
 
-    def __init__(self, module: str, at_once: int) -> None:
+    def __init__(self, module: str, max_workers: int) -> None:
         self._module = module
-        self._at_once = at_once
+        self._max_workers = max_workers
         self._reset()
 
-    def ask(
-        self, job: Mapping[str, Any], *, memory: int | None, seconds: float | None = None, wait: float | None = None
+    def run_job(
+        self,
+        job: Mapping[str, Any],
+        *,
+        memory_bytes: int | None,
+        timeout: float | None = None,
+        acquire_timeout: float | None = None,
     ) -> Answer:
         """The answer to a job.
 
         Args:
-            memory: bytes that the worker may allocate.
-            seconds: that it may take.
-            wait: seconds for which a free worker is waited for.
+            memory_bytes: bytes that the worker may allocate.
+            timeout: that it may take.
+            acquire_timeout: seconds for which a free worker is waited for.
 
         Raises:
             WorkerDied, WorkerLate, WorkersBusy.
             EngineUnavailable: no worker can be started.
         """
-        if self._owner != os.getpid():
+        if self._owner_process_id != os.getpid():
             self._reset()  # the workers of the process that forked this one answer to it alone
-        if not self._free.acquire(timeout=wait):
+        if not self._free_slots.acquire(timeout=acquire_timeout):
             raise WorkersBusy
         try:
-            process = self._idle_or_started()
+            process = self._take_or_start_worker()
             is_reusable = False
             try:
-                answer, is_reusable = _answer(process, {**job, "memory": memory, "seconds": seconds}, seconds)
+                answer, is_reusable = _run_job_in_worker(
+                    process, {**job, "memory": memory_bytes, "seconds": timeout}, timeout
+                )
             finally:
                 if is_reusable:
-                    self._idle.append(process)
+                    self._idle_workers.append(process)
                 else:
-                    _end(process)
+                    _end_worker(process)
             return answer
         finally:
-            self._free.release()
+            self._free_slots.release()
 
     def close(self) -> None:
         """End the workers that wait for a job."""
-        while self._owner == os.getpid() and self._idle:
-            _end(self._idle.pop())
+        while self._owner_process_id == os.getpid() and self._idle_workers:
+            _end_worker(self._idle_workers.pop())
 
     def _reset(self) -> None:
-        self._owner = os.getpid()
-        self._free = threading.BoundedSemaphore(self._at_once)
-        self._idle: list[subprocess.Popen[bytes]] = []
+        self._owner_process_id = os.getpid()
+        self._free_slots = threading.BoundedSemaphore(self._max_workers)
+        self._idle_workers: list[subprocess.Popen[bytes]] = []
         atexit.register(self.close)
 
-    def _idle_or_started(self) -> subprocess.Popen[bytes]:
+    def _take_or_start_worker(self) -> subprocess.Popen[bytes]:
         while True:
             try:
-                process = self._idle.pop()
+                process = self._idle_workers.pop()
             except IndexError:
-                return _start(self._module)
+                return _start_worker(self._module)
             if process.poll() is None:
                 return process
-            _end(process)
+            _end_worker(process)
 
 
-def _start(module: str) -> subprocess.Popen[bytes]:
+def _start_worker(module: str) -> subprocess.Popen[bytes]:
     """A worker that has said that it is ready. Raises EngineUnavailable where none can be started: that says nothing of
     the file that is to be read."""
     paths = os.pathsep.join(os.path.abspath(p) for p in sys.path)
-    own = {"PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
+    worker_variables = {"PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module],
-            bufsize=_BUFFER,
+            bufsize=_BUFFER_BYTES,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={n: os.environ[n] for n in _ENVIRONMENT if n in os.environ} | own,
+            env={n: os.environ[n] for n in _INHERITED_VARIABLES if n in os.environ} | worker_variables,
             start_new_session=True,  # Ctrl-C is for the host
         )
     except OSError as error:
-        raise _unavailable(str(error)) from error
+        raise _unavailable_error(str(error)) from error
     assert process.stdout is not None
     if process.stdout.readline() == b"ready\n":
         return process
-    _end(process)
-    raise _unavailable(WorkerDied(process.returncode).cause)
+    _end_worker(process)
+    raise _unavailable_error(WorkerDied(process.returncode).cause)
 
 
-def _unavailable(cause: str) -> EngineUnavailable:
+def _unavailable_error(cause: str) -> EngineUnavailable:
     return EngineUnavailable(
         "no process can be started to read files in",
         found=cause,
@@ -166,25 +173,27 @@ def _unavailable(cause: str) -> EngineUnavailable:
     )
 
 
-def _answer(process: subprocess.Popen[bytes], job: Mapping[str, Any], seconds: float | None) -> tuple[Answer, bool]:
+def _run_job_in_worker(
+    process: subprocess.Popen[bytes], job: Mapping[str, Any], timeout: float | None
+) -> tuple[Answer, bool]:
     """The answer of a worker, and whether it is of use for another job: one that is late has been killed, maybe a
     moment after it had answered.
 
     Raises:
         WorkerDied, WorkerLate.
     """
-    late = threading.Event()
+    has_timed_out = threading.Event()
 
-    def end() -> None:
-        late.set()
+    def kill_late_worker() -> None:
+        has_timed_out.set()
         process.kill()
 
-    timer = None if seconds is None else threading.Timer(seconds, end)
+    timer = None if timeout is None else threading.Timer(timeout, kill_late_worker)
     if timer is not None:
         timer.start()
     answer = None
     try:
-        answer = _exchange(process, job)
+        answer = _send_job_and_receive(process, job)
     except (EOFError, OSError, ValueError, pa.ArrowException):
         pass  # a pipe that breaks, or an answer that is cut short
     finally:
@@ -192,15 +201,15 @@ def _answer(process: subprocess.Popen[bytes], job: Mapping[str, Any], seconds: f
             timer.cancel()
             timer.join()
     if answer is not None:
-        return answer, not late.is_set()
+        return answer, not has_timed_out.is_set()
     process.kill()
     process.wait()
-    if late.is_set():
-        raise WorkerLate
+    if has_timed_out.is_set():
+        raise WorkerTimedOut
     raise WorkerDied(process.returncode)
 
 
-def _exchange(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> Answer:
+def _send_job_and_receive(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> Answer:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(json.dumps(job).encode() + b"\n")
     process.stdin.flush()
@@ -211,6 +220,6 @@ def _exchange(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> Answe
     return Answer(fields, [pa.ipc.open_stream(process.stdout).read_all() for _ in range(fields.pop("tables"))])
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_worker(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.communicate()

@@ -13,16 +13,16 @@ from typing import Literal
 from urllib.parse import unquote
 
 from nova_assets.errors import NotSupported, SettingsError
-from nova_assets.settings import is_url
+from nova_assets.settings import is_warehouse_url
 
 Scheme = Literal["", "s3", "hdfs"]
 
-EXPECTED = "a path, a file:// URL, s3://BUCKET/PREFIX or hdfs://NAMENODE:PORT/PATH"
+EXPECTED_ADDRESS = "a path, a file:// URL, s3://BUCKET/PREFIX or hdfs://NAMENODE:PORT/PATH"
 
 _URL = re.compile(r"([^:]*):(//)?(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _NAMENODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?")
-_SEGMENT = re.compile(r"[\w.=+,@!~:()' -]+")
+_PATH_SEGMENT = re.compile(r"[\w.=+,@!~:()' -]+")
 """Characters of names in stores that everybody takes for themselves: no library decodes or interprets them."""
 
 
@@ -52,10 +52,10 @@ def parse_address(text: str) -> Address:
         NotSupported: it is of another kind.
     """
     if any(ord(c) < 32 or ord(c) == 127 for c in text):
-        raise _refused("holds a control character", repr(text))
-    if not is_url(text):
+        raise _invalid_address_error("holds a control character", repr(text))
+    if not is_warehouse_url(text):
         if not text.strip():
-            raise _refused("is empty", repr(text))
+            raise _invalid_address_error("is empty", repr(text))
         return Address("", "", str(Path(text).expanduser().absolute()))
     match = _URL.fullmatch(text)
     assert match is not None
@@ -64,57 +64,63 @@ def parse_address(text: str) -> Address:
         hint = {"s3a": "s3://", "s3n": "s3://", "webhdfs": "hdfs://"}.get(scheme)
         raise NotSupported(
             f"the warehouse {scheme}:// is of a kind that is not known",
-            expected=EXPECTED,
+            expected=EXPECTED_ADDRESS,
             next=f"write {hint}..."
             if hint
             else "set NOVA_WAREHOUSE to a folder; one that is mounted on every machine of a cluster will do",
         )
     if match[2] is None and scheme != "file":
-        raise _refused(f"lacks the slashes of {scheme}://", repr(text))
-    for mark, name in (("?", "a query"), ("#", "a fragment")):
-        if mark in rest:
-            raise _refused(f"holds {mark!r}, which begins {name} in an address", _without_credentials(text))
+        raise _invalid_address_error(f"lacks the slashes of {scheme}://", repr(text))
+    for character, begins in (("?", "a query"), ("#", "a fragment")):
+        if character in rest:
+            raise _invalid_address_error(
+                f"holds {character!r}, which begins {begins} in an address", _mask_credentials(text)
+            )
     if scheme == "file":
-        return _file(text, rest, match[2] is not None)
-    return _remote("s3" if scheme == "s3" else "hdfs", rest, text)
+        return _parse_file_url(text, rest, match[2] is not None)
+    return _parse_store_url("s3" if scheme == "s3" else "hdfs", rest, text)
 
 
-def split_address(address: str) -> tuple[str, str, str]:
+def split_file_address(file_address: str) -> tuple[str, str, str]:
     """Scheme, bucket or namenode, and name of a file in a store. Every character after the bucket is the name's."""
-    scheme, _, rest = address.partition("://")
+    scheme, _, rest = file_address.partition("://")
     authority, _, name = rest.partition("/")
     return scheme, authority, name
 
 
-def _file(text: str, rest: str, with_host: bool) -> Address:
-    host, slash, path = rest.partition("/") if with_host else ("", "/", rest.lstrip("/"))
+def _parse_file_url(url: str, after_scheme: str, has_authority: bool) -> Address:
+    host, slash, path = after_scheme.partition("/") if has_authority else ("", "/", after_scheme.lstrip("/"))
     if host not in ("", "localhost") or not slash or not path:
-        raise _refused("names no path of this machine", repr(text))
+        raise _invalid_address_error("names no path of this machine", repr(url))
     return Address("", "", str(Path(f"/{unquote(path)}")))
 
 
-def _remote(scheme: Literal["s3", "hdfs"], rest: str, text: str) -> Address:
-    authority, _, path = rest.partition("/")
+def _parse_store_url(scheme: Literal["s3", "hdfs"], after_scheme: str, url: str) -> Address:
+    authority, _, path = after_scheme.partition("/")
     if "@" in authority:
-        raise _refused(
+        raise _invalid_address_error(
             "holds credentials, or a user",
-            _without_credentials(text),
+            _mask_credentials(url),
             "give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or HADOOP_USER_NAME",
         )
     if not (_BUCKET if scheme == "s3" else _NAMENODE).fullmatch(authority):
-        raise _refused(f"names no {'bucket' if scheme == 's3' else 'namenode'}", repr(text))
+        raise _invalid_address_error(f"names no {'bucket' if scheme == 's3' else 'namenode'}", repr(url))
     path = path.rstrip("/")
     if scheme == "hdfs" and not path:
-        raise _refused("names no folder", repr(text))
+        raise _invalid_address_error("names no folder", repr(url))
     for segment in path.split("/") if path else ():
-        if segment in ("", ".", "..") or not _SEGMENT.fullmatch(segment) or segment != segment.strip():
-            raise _refused(f"has a part that stores and libraries read differently: {segment!r}", repr(text))
+        if segment in ("", ".", "..") or not _PATH_SEGMENT.fullmatch(segment) or segment != segment.strip():
+            raise _invalid_address_error(
+                f"has a part that stores and libraries read differently: {segment!r}", repr(url)
+            )
     return Address(scheme, authority, path)
 
 
-def _without_credentials(text: str) -> str:
-    return repr(re.sub(r"//[^/]*@", "//***@", text))
+def _mask_credentials(url: str) -> str:
+    return repr(re.sub(r"//[^/]*@", "//***@", url))
 
 
-def _refused(why: str, found: str, next: str = "set NOVA_WAREHOUSE to another address") -> SettingsError:
-    return SettingsError(f"the warehouse's address {why}", found=found, expected=EXPECTED, next=next)
+def _invalid_address_error(
+    problem: str, actual: str, next_step: str = "set NOVA_WAREHOUSE to another address"
+) -> SettingsError:
+    return SettingsError(f"the warehouse's address {problem}", found=actual, expected=EXPECTED_ADDRESS, next=next_step)

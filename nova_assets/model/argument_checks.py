@@ -16,11 +16,11 @@ from nova_assets.suggestions import did_you_mean
 
 C = TypeVar("C", bound=type)
 
-_SPARE = 20
+_MAX_LISTED_NAMES = 20
 """Names in a message, at most."""
 
 
-def checks_arguments(cls: C) -> C:
+def check_public_method_arguments(cls: C) -> C:
     """A class whose public methods, inherited ones too, refuse arguments of other types than they are annotated with.
 
     Every such call raises ArgumentRefused, which names the method, the argument, its value and the types. Annotations
@@ -28,68 +28,72 @@ def checks_arguments(cls: C) -> C:
     """
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         if not name.startswith("_"):
-            setattr(cls, name, _checked(function))
+            setattr(cls, name, _with_argument_checks(function))
     return cls
 
 
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_argument_checks(function: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(function)
     annotations: dict[str, Any] = {}
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call_with_checks(*args: Any, **kwargs: Any) -> Any:
         if not annotations:
-            annotations.update({p.name: _resolved(p.annotation, function) for p in signature.parameters.values()})
-        for name, value in _bound(function.__name__, signature, args, kwargs).items():
+            annotations.update(
+                {p.name: _resolve_annotation(p.annotation, function) for p in signature.parameters.values()}
+            )
+        for name, value in _bind_arguments(function.__name__, signature, args, kwargs).items():
             kind = signature.parameters[name].kind
             several = kind is inspect.Parameter.VAR_POSITIONAL
-            for one in value if several else () if kind is inspect.Parameter.VAR_KEYWORD else (value,):
-                _check(one, annotations[name], name, function.__name__)
+            for checked_value in value if several else () if kind is inspect.Parameter.VAR_KEYWORD else (value,):
+                _check_argument(checked_value, annotations[name], name, function.__name__)
         return function(*args, **kwargs)
 
-    return call
+    return call_with_checks
 
 
-def _bound(name: str, signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bind_arguments(method: str, signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments by their names. Raises TypeError, as Python does, with the method's name."""
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         unknown = [k for k in kwargs if k not in signature.parameters]
         near = did_you_mean(unknown[0], signature.parameters) if unknown else ""
-        raise TypeError(f"{name}() {error}{near}") from None
+        raise TypeError(f"{method}() {error}{near}") from None
 
 
-def _check(value: Any, annotation: Any, name: str, method: str) -> None:
-    if not accepts(annotation, value):
+def _check_argument(value: Any, annotation: Any, argument: str, method: str) -> None:
+    if not annotation_accepts(annotation, value):
         raise ArgumentRefused(
-            f"{method}() takes no such {name}=",
-            found=f"{_shown(value)} ({type(value).__name__})",
-            expected=_described(annotation) if _is_text(value) else "Unicode text without null characters",
-            argument=name,
+            f"{method}() takes no such {argument}=",
+            found=f"{_format_value(value)} ({type(value).__name__})",
+            expected=_describe_annotation(annotation)
+            if _is_valid_if_text(value)
+            else "Unicode text without null characters",
+            argument=argument,
         )
 
 
-def accepts(annotation: Any, value: Any) -> bool:
+def annotation_accepts(annotation: Any, value: Any) -> bool:
     """Whether a value is of an annotated type, as far as that is a plain one. Text has to be Unicode without nulls."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(accepts(part, value) for part in inner)
+        return any(annotation_accepts(part, value) for part in inner)
     if origin is Literal:
         return any(value == part and type(value) is type(part) for part in inner)
     if annotation is None or annotation is type(None):
         return value is None
     if annotation is str:
-        return isinstance(value, str) and _is_text(value)
+        return isinstance(value, str) and _is_valid_if_text(value)
     if annotation in (int, float):
         numbers = int if annotation is int else (int, float)
         return isinstance(value, numbers) and not isinstance(value, bool) and abs(value) < 2**63
     if origin in (collections.abc.Sequence, collections.abc.Iterable, list, tuple) and inner:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             return False
-        return not isinstance(value, Sequence) or all(accepts(inner[0], v) for v in value)
+        return not isinstance(value, Sequence) or all(annotation_accepts(inner[0], v) for v in value)
     if origin is collections.abc.Mapping:
         return isinstance(value, Mapping)
     if isinstance(annotation, type) and not getattr(annotation, "_is_protocol", False):
@@ -97,7 +101,7 @@ def accepts(annotation: Any, value: Any) -> bool:
     return True
 
 
-def _is_text(value: Any) -> bool:
+def _is_valid_if_text(value: Any) -> bool:
     """Whether a value is Unicode without null characters, where it is text."""
     if not isinstance(value, str):
         return True
@@ -107,7 +111,7 @@ def _is_text(value: Any) -> bool:
         return False
 
 
-def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
+def _resolve_annotation(annotation: Any, function: Callable[..., Any]) -> Any:
     """An annotation as an object; Any where only type checkers know it."""
     if not isinstance(annotation, str):
         return Any if annotation is inspect.Parameter.empty else annotation
@@ -117,23 +121,23 @@ def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
         return Any
 
 
-def _described(annotation: Any) -> str:
+def _describe_annotation(annotation: Any) -> str:
     """An annotation for people."""
     inner = typing.get_args(annotation)
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return " or ".join(_described(part) for part in inner)
+        return " or ".join(_describe_annotation(part) for part in inner)
     if typing.get_origin(annotation) is Literal:
-        return " or ".join(map(repr, inner[:_SPARE]))
+        return " or ".join(map(repr, inner[:_MAX_LISTED_NAMES]))
     if annotation in (None, type(None)):
         return "None"
     if typing.get_origin(annotation) is not None and inner:
-        return f"a {typing.get_origin(annotation).__name__.lower()} of {_described(inner[0])}"
+        return f"a {typing.get_origin(annotation).__name__.lower()} of {_describe_annotation(inner[0])}"
     return {str: "text", int: "a whole number", float: "a number", bool: "True or False"}.get(
         annotation, getattr(annotation, "__name__", str(annotation))
     )
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     try:
         text = ascii(value)
     except Exception:  # a repr of the user's own

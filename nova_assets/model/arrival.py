@@ -31,16 +31,16 @@ class Arrival:
     @property
     def key(self) -> str:
         """What it is known by: two that are announced with one key are one."""
-        return _hashed(f"{self.path}\0{self.version}")
+        return _sha256_hex(f"{self.path}\0{self.version}")
 
     @property
-    def place(self) -> str:
+    def path_key(self) -> str:
         """What all versions at its path are known by."""
-        return _hashed(self.path)
+        return _sha256_hex(self.path)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ArrivalOutcome:
     """What became of an arrival: the commit that says so is refused if it is not waiting any more. One that was refused
     may be made to wait again.
 
@@ -93,5 +93,5 @@ class ArrivalCounts:
     oldest: datetime | None = None
 
 
-def _hashed(text: str) -> str:
+def _sha256_hex(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

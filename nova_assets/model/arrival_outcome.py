@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nova_assets.model.quarantine import add_reasons
+from nova_assets.model.quarantine import merge_reason_counts
 
 if TYPE_CHECKING:
     from nova_assets.model.commit import Commit
@@ -43,7 +43,7 @@ class Received:
             self.bad + later.bad,
             (*self.commits, *later.commits),
             later.waiting,
-            add_reasons(self.why, later.why),
+            merge_reason_counts(self.why, later.why),
         )
 
 

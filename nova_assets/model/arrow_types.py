@@ -23,7 +23,7 @@ _TO_ARROW: dict[str, pa.DataType] = {
 }
 
 
-def to_arrow(schema: Schema) -> pa.Schema:
+def to_arrow_schema(schema: Schema) -> pa.Schema:
     """The schema as Spark writes it to Parquet: microsecond timestamps, ``timestamp`` in UTC."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
 
@@ -40,7 +40,7 @@ def arrow_type(type_: DataType) -> pa.DataType:
     return _TO_ARROW[type_.name]
 
 
-def from_arrow(schema: pa.Schema) -> Schema:
+def from_arrow_schema(schema: pa.Schema) -> Schema:
     """Spark's schema for Arrow data. Unsigned integers take the next wider signed type."""
     return Schema(tuple(Field(f.name, spark_type(f.type, f.name), f.nullable) for f in schema))
 
@@ -58,7 +58,7 @@ def spark_type(type_: pa.DataType, column: str) -> DataType:
         return DataType("array", fields=(Field("element", spark_type(type_.value_type, column)),))
     if t.is_struct(type_):
         return DataType("struct", fields=tuple(Field(f.name, spark_type(f.type, column), f.nullable) for f in type_))
-    for test, name in _SIMPLE:
+    for test, name in _SPARK_TYPE_BY_ARROW_TEST:
         if test(type_):
             return DataType(name)
     if t.is_timestamp(type_):
@@ -68,7 +68,7 @@ def spark_type(type_: pa.DataType, column: str) -> DataType:
     )
 
 
-_SIMPLE = [
+_SPARK_TYPE_BY_ARROW_TEST = [
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_int8, "tinyint"),
     (pa.types.is_int16, "smallint"),

@@ -12,7 +12,7 @@ Priority: TypeAlias = Literal["low", "normal", "high"]
 PRIORITIES: Mapping[Priority, int] = {"low": -1, "normal": 0, "high": 1}
 """Of what is ready, the higher is run first. What is missing, or stale, is of normal priority."""
 
-State: TypeAlias = Literal["waiting", "made", "cancelled", "dropped"]
+PartState: TypeAlias = Literal["waiting", "made", "cancelled", "dropped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Backfill:
     priority: Priority = "low"
     downstream: tuple[str, ...] = ()
     cancelled_at: datetime | None = None
-    parts: Mapping[State, int] = field(default_factory=dict)
+    parts: Mapping[PartState, int] = field(default_factory=dict)
 
     @property
     def state(self) -> Literal["running", "done", "cancelled"]:
@@ -52,7 +52,7 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ExecutionCost:
     """What an execution cost.
 
     Args:
@@ -66,7 +66,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BackfillPart:
     """A partition of a backfill.
 
     Args:
@@ -77,7 +77,7 @@ class Part:
 
     dataset: str
     partition: str
-    state: State = "waiting"
+    state: PartState = "waiting"
     ended_at: datetime | None = None
     seq: int | None = None
     execution_id: str | None = None

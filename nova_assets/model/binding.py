@@ -13,10 +13,10 @@ from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes, Produces
 from nova_assets.model.names import check_name
 from nova_assets.model.partitions import WHOLE, Dimension, parse_partition
-from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.task import Task
 from nova_assets.model.trigger import Trigger
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.model.workflowette import Workflowette
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
@@ -84,7 +84,7 @@ class Binding:
     @property
     def reads(self) -> tuple[Channel, ...]:
         """Channels that some task consumes, in any mode."""
-        return self._of(e.port for t in self.tasks for e in t.consumes)
+        return self._channels_on_ports(e.port for t in self.tasks for e in t.consumes)
 
     @property
     def looks_at(self) -> tuple[Channel, ...]:
@@ -92,22 +92,24 @@ class Binding:
 
         What it sees of an output as ``new`` is the staged block alone: that reads no channel.
         """
-        return self._of(e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._writes(e.port))
+        return self._channels_on_ports(
+            e.port for c in self.checks for e in c.consumes if e.mode != "new" or not self._is_written_by_task(e.port)
+        )
 
     @property
     def writes(self) -> tuple[Channel, ...]:
         """Channels that some task produces."""
-        return self._of(e.port for t in self.tasks for e in t.produces)
+        return self._channels_on_ports(e.port for t in self.tasks for e in t.produces)
 
     @property
     def base_writes(self) -> tuple[Channel, ...]:
         """Channels that some task produces a base of."""
-        return self._of(e.port for t in self.tasks for e in t.produces if e.kind == "base")
+        return self._channels_on_ports(e.port for t in self.tasks for e in t.produces if e.kind == "base")
 
     @property
     def cursor_channels(self) -> tuple[Channel, ...]:
         """Channels of which this binding keeps a cursor."""
-        return self._of(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
+        return self._channels_on_ports(e.port for t in self.tasks for e in t.consumes if e.moves_cursor)
 
     @property
     def is_scoped(self) -> bool:
@@ -135,7 +137,9 @@ class Binding:
         written = {c.name for c in self.writes}
         inputs = [c for c in self.reads if c.name not in written]
         return tuple(
-            d for d in self._shared_by_outputs if not inputs or any(d.column in c.partition_columns for c in inputs)
+            d
+            for d in self._dimensions_shared_by_outputs
+            if not inputs or any(d.column in c.partition_columns for c in inputs)
         )
 
     def partition(self, given: str | Mapping[str, object] | None) -> str:
@@ -146,7 +150,7 @@ class Binding:
         """
         if not given:
             return WHOLE
-        dimensions = self.dimensions or self._shared_by_outputs
+        dimensions = self.dimensions or self._dimensions_shared_by_outputs
         if not dimensions:
             raise PartitionError(
                 f"binding {self.name!r} has no partitions",
@@ -157,28 +161,28 @@ class Binding:
         return parse_partition(dimensions, given)
 
     @property
-    def _shared_by_outputs(self) -> tuple[Dimension, ...]:
+    def _dimensions_shared_by_outputs(self) -> tuple[Dimension, ...]:
         first = self.writes[0].partitions if self.writes else ()
         return tuple(d for d in first if all(d.column in c.partition_columns for c in self.writes))
 
     def completed(self, known: Mapping[str, Channel]) -> Binding:
         """The same, with channels on the ports that queries call by the names of channels."""
-        open_ = {e.port for t in self.tasks for e in t.consumes if e.by_name and e.port not in self.channels}
-        found = {p: known[p] for p in sorted(open_) if p in known and not self._writes(p)}
+        unbound_ports = {e.port for t in self.tasks for e in t.consumes if e.by_name and e.port not in self.channels}
+        found = {p: known[p] for p in sorted(unbound_ports) if p in known and not self._is_written_by_task(p)}
         if not found:
             return self
-        made = copy(self)
-        object.__setattr__(made, "channels", {**self.channels, **found})
-        return made
+        bound = copy(self)
+        object.__setattr__(bound, "channels", {**self.channels, **found})
+        return bound
 
     def channel(self, port: str) -> Channel | None:
         """The channel on a port; None for a private port."""
         return self.channels.get(port)
 
-    def _writes(self, port: str) -> bool:
+    def _is_written_by_task(self, port: str) -> bool:
         return self.workflowette.writer(port) is not None
 
-    def _of(self, ports: Any) -> tuple[Channel, ...]:
+    def _channels_on_ports(self, ports: Any) -> tuple[Channel, ...]:
         return tuple(dict.fromkeys(self.channels[p] for p in ports if p in self.channels))
 
     def problems(self) -> list[str]:
@@ -203,15 +207,15 @@ class Binding:
             for p in t.produces:
                 found += self._produce_problems(t, p)
         for c in self.checks:
-            found += [p for e in c.consumes for p in self._look_problems(c, e)]
+            found += [p for e in c.consumes for p in self._check_edge_problems(c, e)]
         if self.when is not None and not isinstance(self.when, Trigger):
             found.append(
                 f"when is {self.when!r}; expected nova.on_data(...), nova.every(...), nova.cron(...) or nova.after(...)"
             )
         if not isinstance(self.attempts, int) or self.attempts < 1:
             found.append(f"attempts is {self.attempts!r}; expected how many runs a firing is worth, from 1")
-        if seconds_of(self.backoff) is None:
-            found.append(f"backoff is {self.backoff!r}; expected {EXPECTED}")
+        if period_seconds(self.backoff) is None:
+            found.append(f"backoff is {self.backoff!r}; expected {EXPECTED_PERIOD}")
         return [*self.workflowette.problems(), *(f"binding {self.name!r}: {p}" for p in found)]
 
     def _shared_channel_problems(self) -> list[str]:
@@ -239,11 +243,11 @@ class Binding:
             if p not in by_column
         ]
         for d in self.dimensions:
-            same = by_column[d.column]
+            channels_and_dimensions = by_column[d.column]
             if self.is_scoped:  # its query says what is read
-                same = [(c, other) for c, other in same if c in self.writes]
-            if len({(other.kind, other.tz) for _, other in same}) > 1:
-                shown = ", ".join(f"{other.kind} on {c.name!r}" for c, other in same)
+                channels_and_dimensions = [(c, other) for c, other in channels_and_dimensions if c in self.writes]
+            if len({(other.kind, other.tz) for _, other in channels_and_dimensions}) > 1:
+                shown = ", ".join(f"{other.kind} on {c.name!r}" for c, other in channels_and_dimensions)
                 found.append(f"partition column {d.column!r} is not the same on all its channels: {shown}")
             found += [
                 f"it is partitioned by {d.column!r} and writes bases of channel {c.name!r}, which is not: "
@@ -293,13 +297,13 @@ class Binding:
             return [f"task {task.name!r} writes channel {channel.name!r}, which is external: others write it"]
         return []
 
-    def _look_problems(self, check: Check, edge: Consumes) -> list[str]:
+    def _check_edge_problems(self, check: Check, edge: Consumes) -> list[str]:
         where, channel = f"check {check.name!r}", self.channel(edge.port)
         if channel is None and edge.port == check.port:
             return [f"{where} is about the private port {edge.port!r}, of which nothing is published; bind a channel"]
-        if channel is None and not self._writes(edge.port):
+        if channel is None and not self._is_written_by_task(edge.port):
             return [f"port {edge.port!r}, at which {where} looks, has no channel and no task writes it"]
-        if edge.moves_cursor and not self._writes(edge.port) and channel not in self.cursor_channels:
+        if edge.moves_cursor and not self._is_written_by_task(edge.port) and channel not in self.cursor_channels:
             return [
                 f"{where} consumes {edge.mode}({edge.port}), but no task does: a check keeps no cursor; "
                 f"take all({edge.port})"
@@ -320,7 +324,9 @@ class Binding:
         }
 
 
-@typed("nova.bind", workflowette="nova.Workflowette(name, tasks)", channels="{'port': nova.Channel(name)}")
+@check_argument_types(
+    "nova.bind", workflowette="nova.Workflowette(name, tasks)", channels="{'port': nova.Channel(name)}"
+)
 def bind(
     workflowette: Workflowette,
     *,

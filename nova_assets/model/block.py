@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from nova_assets.model.block_layout import Layout, Place, place_from_json
-from nova_assets.model.external_files import Outside
+from nova_assets.model.block_layout import KeyLayout, KeyPlacement, key_placement_from_json
+from nova_assets.model.external_files import ExternalFolder
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
@@ -25,12 +25,12 @@ class DataFile:
         path: relative to the warehouse root, forward slashes; the whole address of one that is not in it.
         rows, bytes: its size.
         ranges: column -> (least, greatest) for the key and order columns, and those that are summed, as JSON values.
-        place: which buckets or keys its rows are of, where the block is laid out.
+        key_placement: which buckets or keys its rows are of, where the block is laid out.
         partition: which all of its rows are in; a staged block may hold files of several, a committed one does not.
         deletes: rows that are deletions, where the file is of a staged block.
         digest: of all bytes, as the writer computed it; empty where none did.
         footer_digest: of the Parquet footer: a file whose footer has another digest is another file.
-        unpacked: bytes of its rows before they are compressed, as its footer says; 0 where that is not known.
+        uncompressed_bytes: bytes of its rows before they are compressed, as its footer says; 0 where that is not known.
     """
 
     __repr__ = short_repr
@@ -39,12 +39,12 @@ class DataFile:
     rows: int
     bytes: int
     ranges: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
-    place: Place | None = None
+    key_placement: KeyPlacement | None = None
     partition: str = WHOLE
     deletes: int = 0
     digest: str = ""
     footer_digest: str = ""
-    unpacked: int = 0
+    uncompressed_bytes: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -52,21 +52,27 @@ class DataFile:
             "rows": self.rows,
             "bytes": self.bytes,
             "ranges": {k: list(v) for k, v in self.ranges.items()},
-            "place": None if self.place is None else self.place.as_json(),
+            "place": None if self.key_placement is None else self.key_placement.as_json(),
             "partition": self.partition,
             "deletes": self.deletes,
             "digest": self.digest,
             "footer_digest": self.footer_digest,
-            "unpacked": self.unpacked,
+            "unpacked": self.uncompressed_bytes,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> DataFile:
         ranges = {k: (v[0], v[1]) for k, v in data["ranges"].items()}
-        where = (place_from_json(data.get("place")), data.get("partition", WHOLE), data.get("deletes", 0))
+        where = (key_placement_from_json(data.get("place")), data.get("partition", WHOLE), data.get("deletes", 0))
         digests = (data.get("digest", ""), data.get("footer_digest", ""))
         return DataFile(
-            data["path"], data["rows"], data["bytes"], ranges, *where, *digests, unpacked=data.get("unpacked", 0)
+            data["path"],
+            data["rows"],
+            data["bytes"],
+            ranges,
+            *where,
+            *digests,
+            uncompressed_bytes=data.get("unpacked", 0),
         )
 
 
@@ -81,7 +87,7 @@ class Manifest:
         format: of the files.
         keeps_all: of a base: it was compared with the snapshot that it replaces, and drops no row of it (R10).
         layout: how rows lie in the files; None where nothing is known of that.
-        outside: whose the files are, where they are not the warehouse's.
+        external_folder: whose the files are, where they are not the warehouse's.
         digest: of the rows that were written, whatever their order and files; None where nobody asked for it. It is
             kept with an idempotency key, and not with the block.
     """
@@ -93,8 +99,8 @@ class Manifest:
     deletes: int = 0
     format: str = "parquet"
     keeps_all: bool = False
-    layout: Layout | None = None
-    outside: Outside | None = None
+    layout: KeyLayout | None = None
+    external_folder: ExternalFolder | None = None
     digest: str | None = field(default=None, compare=False)
 
     @property
@@ -105,13 +111,14 @@ class Manifest:
     def bytes(self) -> int:
         return sum(f.bytes for f in self.files)
 
-    def by_partition(self) -> dict[str, Manifest]:
+    def split_by_partition(self) -> dict[str, Manifest]:
         """What a commit makes a block of, each: the files of one partition."""
-        found: dict[str, list[DataFile]] = {}
+        files_by_partition: dict[str, list[DataFile]] = {}
         for f in self.files:
-            found.setdefault(f.partition, []).append(f)
+            files_by_partition.setdefault(f.partition, []).append(f)
         return {
-            p: replace(self, files=tuple(files), deletes=sum(f.deletes for f in files)) for p, files in found.items()
+            p: replace(self, files=tuple(files), deletes=sum(f.deletes for f in files))
+            for p, files in files_by_partition.items()
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -122,7 +129,7 @@ class Manifest:
             "format": self.format,
             "keeps_all": self.keeps_all,
             "layout": None if self.layout is None else self.layout.as_json(),
-            **({} if self.outside is None else {"outside": self.outside.as_json()}),
+            **({} if self.external_folder is None else {"outside": self.external_folder.as_json()}),
         }
 
     @staticmethod
@@ -133,8 +140,8 @@ class Manifest:
             data["deletes"],
             data["format"],
             data.get("keeps_all", False),
-            Layout.from_json(data["layout"]) if data.get("layout") else None,
-            Outside.from_json(data["outside"]) if data.get("outside") else None,
+            KeyLayout.from_json(data["layout"]) if data.get("layout") else None,
+            ExternalFolder.from_json(data["outside"]) if data.get("outside") else None,
         )
 
 

@@ -15,12 +15,12 @@ HASHED_TYPES = frozenset(
 )
 """Types of keys by which blocks are laid out: engines call the same values of them equal, and order them alike."""
 
-Key: TypeAlias = tuple[Any, ...]
+LayoutKey: TypeAlias = tuple[Any, ...]
 """The values of a key in the order of a layout, as JSON has them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class KeyLayout:
     """What a block that is laid out says of all its files.
 
     Args:
@@ -37,49 +37,49 @@ class Layout:
         return {"order": list(self.order), "types": list(self.types), "clustered": self.clustered}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Layout:
-        return Layout(tuple(data["order"]), tuple(data["types"]), data["clustered"])
+    def from_json(data: Mapping[str, Any]) -> KeyLayout:
+        return KeyLayout(tuple(data["order"]), tuple(data["types"]), data["clustered"])
 
 
 @dataclass(frozen=True, slots=True)
-class Hashed:
+class HashBuckets:
     """Which buckets of the hash the rows of a file are in, one after the other.
 
     Buckets are numbered by the first bits of the hash, and their count is a power of two; so a bucket of few is several
     of many, side by side.
 
     Args:
-        of: how many buckets there are.
-        first: the first of those that the file has.
-        rows: how many rows it has of each.
+        bucket_count: how many buckets there are.
+        first_bucket: the first of those that the file has.
+        rows_per_bucket: how many rows it has of each.
     """
 
-    of: int
-    first: int
-    rows: tuple[int, ...]
+    bucket_count: int
+    first_bucket: int
+    rows_per_bucket: tuple[int, ...]
 
     def as_json(self) -> dict[str, Any]:
-        return {"of": self.of, "first": self.first, "rows": list(self.rows)}
+        return {"of": self.bucket_count, "first": self.first_bucket, "rows": list(self.rows_per_bucket)}
 
 
 @dataclass(frozen=True, slots=True)
-class Ranged:
+class KeyRange:
     """The least and the greatest key of a file."""
 
-    least: Key
-    greatest: Key
+    least: LayoutKey
+    greatest: LayoutKey
 
     def as_json(self) -> dict[str, Any]:
         return {"least": list(self.least), "greatest": list(self.greatest)}
 
 
-Place: TypeAlias = Hashed | Ranged
+KeyPlacement: TypeAlias = HashBuckets | KeyRange
 
 
-def place_from_json(data: Mapping[str, Any] | None) -> Place | None:
+def key_placement_from_json(data: Mapping[str, Any] | None) -> KeyPlacement | None:
     """The place that ``as_json`` described."""
     if data is None:
         return None
     if "of" in data:
-        return Hashed(data["of"], data["first"], tuple(data["rows"]))
-    return Ranged(tuple(data["least"]), tuple(data["greatest"]))
+        return HashBuckets(data["of"], data["first"], tuple(data["rows"]))
+    return KeyRange(tuple(data["least"]), tuple(data["greatest"]))

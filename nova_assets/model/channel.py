@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nova_assets.errors import DefinitionConflict, DefinitionError
 from nova_assets.model.compaction import Compacting
-from nova_assets.model.declared_schema import schema_of
+from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.external_table import External
 from nova_assets.model.file_source import Files
-from nova_assets.model.merge import Append, Custom, MergeModel, model_from_json
-from nova_assets.model.names import check_name, twice
+from nova_assets.model.merge import Append, Custom, MergeModel, merge_model_from_json
+from nova_assets.model.names import check_name, find_duplicates
 from nova_assets.model.partitions import Dimension
-from nova_assets.model.period import EXPECTED, retention_of, seconds_of
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds, period_seconds_or_zero
 from nova_assets.model.publish_table import Table
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SHORTEST_FRESHNESS = 60
+MIN_FRESHNESS_SECONDS = 60
 """Seconds; Dagster looks no more often."""
 
 OnSchemaChange = Literal["freeze", "evolve"]
 
 
-def _schema_of(channel: str, given: Any) -> Schema | None:
+def _declared_schema(channel: str, declaration: Any) -> Schema | None:
     """The schema of a channel. Raises DefinitionError, which names the channel."""
     try:
-        return schema_of(given)
+        return schema_from_declaration(declaration)
     except DefinitionError as error:
         raise DefinitionError(
             f"channel {channel!r}: {error.what}", found=error.found, expected=error.expected, next=error.next
@@ -97,7 +97,7 @@ class Channel:
     publish: tuple[Table, ...] = field(compare=False)
     renamed: Mapping[str, str] = field(compare=False, hash=False)
 
-    @typed("nova.Channel")
+    @check_argument_types("nova.Channel")
     def __init__(
         self,
         name: str,
@@ -120,23 +120,23 @@ class Channel:
         publish: Table | Sequence[Table] = (),
         renamed: Mapping[str, str] | None = None,
     ) -> None:
-        def put(**values: Any) -> None:
+        def set_fields(**values: Any) -> None:
             for key, value in values.items():
                 object.__setattr__(self, key, value)
 
-        put(
+        set_fields(
             name=check_name(name, "a channel"),
             merge=merge if merge is not None else Append(),
-            schema=_schema_of(name, schema),
+            schema=_declared_schema(name, schema),
         )
-        put(
+        set_fields(
             partitions=(partitions,) if isinstance(partitions, Dimension) else tuple(partitions),
             on_schema_change=on_schema_change,
             cluster_by=(cluster_by,) if isinstance(cluster_by, str) else tuple(cluster_by),
         )
-        put(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
-        put(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
-        put(
+        set_fields(description=description, owners=tuple(owners), group=group, tags=dict(tags or {}))
+        set_fields(renamed=dict(renamed or {}), fresh_within=fresh_within, retain=retain, compacting=compacting)
+        set_fields(
             source=source,
             external=external,
             seal=seal,
@@ -196,10 +196,10 @@ class Channel:
         if self.on_schema_change not in ("freeze", "evolve"):
             near = did_you_mean(self.on_schema_change, ("freeze", "evolve"))
             found.append(f'on_schema_change is {self.on_schema_change!r}; expected "freeze" or "evolve"{near}')
-        if self.fresh_within is not None and (seconds_of(self.fresh_within) or 0) < SHORTEST_FRESHNESS:
-            found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED}, and a minute at least")
-        if self.retain is not None and retention_of(self.retain) is None:
-            found.append(f'retain is {self.retain!r}; expected {EXPECTED}, or "0s" to keep no old versions')
+        if self.fresh_within is not None and (period_seconds(self.fresh_within) or 0) < MIN_FRESHNESS_SECONDS:
+            found.append(f"fresh_within is {self.fresh_within!r}; expected {EXPECTED_PERIOD}, and a minute at least")
+        if self.retain is not None and period_seconds_or_zero(self.retain) is None:
+            found.append(f'retain is {self.retain!r}; expected {EXPECTED_PERIOD}, or "0s" to keep no old versions')
         if self.compacting is not None:
             found += self.compacting.problems()
         found += [
@@ -209,7 +209,7 @@ class Channel:
         ]
         found += self._cluster_problems() + self._source_problems() + self._seal_problems() + self._external_problems()
         found += [p for t in self.publish for p in t.problems()]
-        found += [f"it is published twice in {t}" for t in twice(t.id for t in self.publish)]
+        found += [f"it is published twice in {t}" for t in find_duplicates(t.id for t in self.publish)]
         columns = self.partition_columns
         if len(set(columns)) != len(columns):
             found.append(f"a partition column is named twice ({', '.join(columns)})")
@@ -223,23 +223,24 @@ class Channel:
                 if d.column in self.schema and self.schema.field(d.column).type.name not in d.types:
                     given = self.schema.field(d.column).type
                     found.append(f"{d.kind} partition column {d.column!r} is {given}; expected {' or '.join(d.types)}")
-                found += _derivation_problems(d, self.schema)
+                found += _derived_column_problems(d, self.schema)
         if self.merge.keyed:
             found += [f"partition column {c!r} must be part of the key" for c in columns if c not in self.merge.key]
         return found
 
     def _cluster_problems(self) -> list[str]:
         """Which files a row is in must follow from its key alone: that is how an older row of the key is found."""
-        strange = [c for c in self.cluster_by if c not in self.merge.key]
+        not_in_key = [c for c in self.cluster_by if c not in self.merge.key]
         found = [
-            f"cluster_by names {c!r}, which is no column of the key{did_you_mean(c, self.merge.key)}" for c in strange
+            f"cluster_by names {c!r}, which is no column of the key{did_you_mean(c, self.merge.key)}"
+            for c in not_in_key
         ]
         if len(set(self.cluster_by)) != len(self.cluster_by):
             found.append(f"cluster_by names a column twice ({', '.join(self.cluster_by)})")
         if self.schema is not None:
             kinds = {c: self.schema.field(c).type for c in self.cluster_by if c in self.schema}
-            without = {c: t for c, t in kinds.items() if t.name in ("binary", "boolean")}
-            found += [f"cluster_by column {c!r} is {t}, which has no ranges" for c, t in without.items()]
+            unordered_types = {c: t for c, t in kinds.items() if t.name in ("binary", "boolean")}
+            found += [f"cluster_by column {c!r} is {t}, which has no ranges" for c, t in unordered_types.items()]
         return found
 
     def _source_problems(self) -> list[str]:
@@ -260,8 +261,10 @@ class Channel:
         calendars = [d.column for d in self.partitions if d.kind in ("daily", "hourly")]
         if self.seal is None or self.seal.by in calendars:
             return []
-        known = ", ".join(calendars) or "it has none"
-        return [f"it is sealed by {self.seal.by!r}; expected one of its daily or hourly dimensions ({known})"]
+        expected_columns = ", ".join(calendars) or "it has none"
+        return [
+            f"it is sealed by {self.seal.by!r}; expected one of its daily or hourly dimensions ({expected_columns})"
+        ]
 
     def _external_problems(self) -> list[str]:
         """Others write it: what is said of writing here means nothing."""
@@ -327,66 +330,69 @@ class Channel:
         Args:
             upkeep: the parts of its definition that are kept beside it.
         """
-        kept = upkeep or {}
-        keep: Mapping[str, str] = kept.get("keep") or {}
+        settings = upkeep or {}
+        keep: Mapping[str, str] = settings.get("keep") or {}
         return Channel(
             data["name"],
-            model_from_json(data["merge"]),
+            merge_model_from_json(data["merge"]),
             None if data["schema"] is None else Schema.from_json(data["schema"]),
             [replace(d, keep=keep.get(d.column)) for d in map(Dimension.from_json, data["partitions"])],
             data["on_schema_change"],
-            retain=kept.get("retain"),
-            seal=Sealing.from_json(kept["seal"]) if kept.get("seal") else None,
+            retain=settings.get("retain"),
+            seal=Sealing.from_json(settings["seal"]) if settings.get("seal") else None,
             renamed=data.get("renamed"),
             cluster_by=data.get("cluster_by", ()),
             external=External.from_json(data["external"]) if data.get("external") else None,
         )
 
 
-def upkeep_after(channel: str, before: Mapping[str, Any], given: Mapping[str, Any], replaced: bool) -> dict[str, Any]:
+def mutable_settings_after_register(
+    channel: str, registered: Mapping[str, Any], declared: Mapping[str, Any], replace_definition: bool
+) -> dict[str, Any]:
     """The upkeep of a channel after it is registered again.
 
     The definition that was registered last holds, and a part that it leaves out has its default. No old version goes
     because a definition left out for how long it is kept: that has to be said.
 
     Args:
-        before: as registered; empty for a new channel.
-        given: of the definition.
-        replaced: whether another definition is accepted.
+        registered: as registered; empty for a new channel.
+        declared: of the definition.
+        replace_definition: whether another definition is accepted.
 
     Raises:
         DefinitionConflict: the definition leaves out ``retain``, and one is registered.
     """
-    if given["retain"] is None and before.get("retain") and not replaced:
+    if declared["retain"] is None and registered.get("retain") and not replace_definition:
         raise DefinitionConflict(
-            f"channel {channel!r} is registered with retain={before['retain']!r}, and this definition leaves it out",
+            f"channel {channel!r} is registered with retain={registered['retain']!r}, and "
+            "this definition leaves it out",
             found="no retain=",
-            expected=f"retain={before['retain']!r}, as it is registered",
+            expected=f"retain={registered['retain']!r}, as it is registered",
             next='say retain="0s" where old versions may go, or accept this definition: register(..., replace=True) or '
             "nova init --replace",
             channel=channel,
             differences=["retain"],
         )
-    after = {**given, "retain": given["retain"] if retention_of(given["retain"]) else None}
+    after = {**declared, "retain": declared["retain"] if period_seconds_or_zero(declared["retain"]) else None}
     return {part: value for part, value in after.items() if value}
 
 
-def _derivation_problems(d: Dimension, schema: Schema) -> list[str]:
+def _derived_column_problems(dimension: Dimension, schema: Schema) -> list[str]:
     """Of a partition column that follows from another."""
-    if d.of is None:
+    if dimension.of is None:
         return []
-    if d.of not in schema:
+    if dimension.of not in schema:
         return [
-            f"partition column {d.column!r} follows from {d.of!r}, which is not in the schema"
-            + did_you_mean(d.of, schema.names)
+            f"partition column {dimension.column!r} follows from {dimension.of!r}, which is not in the schema"
+            + did_you_mean(dimension.of, schema.names)
         ]
-    fitting = ("timestamp",) if d.kind == "hourly" else ("timestamp", "timestamp_ntz", "date")
-    found = [(d.of, schema.field(d.of).type, fitting)]
-    if d.kind == "hourly" and d.column in schema:
-        found.append((d.column, schema.field(d.column).type, fitting))
+    fitting = ("timestamp",) if dimension.kind == "hourly" else ("timestamp", "timestamp_ntz", "date")
+    found = [(dimension.of, schema.field(dimension.of).type, fitting)]
+    if dimension.kind == "hourly" and dimension.column in schema:
+        found.append((dimension.column, schema.field(dimension.column).type, fitting))
     return [f"column {name!r} is {t}; expected {' or '.join(f)}" for name, t, f in found if t.name not in f]
 
 
-def fingerprint(definition: Mapping[str, Any]) -> str:
+def definition_fingerprint(definition: Mapping[str, Any]) -> str:
     """A short name of a definition's content: equal when and only when the definitions are."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]

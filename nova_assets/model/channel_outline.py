@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BlockSpan:
     """Where a block lies: at ``hi``, and for a delta from ``lo`` on. Partitions' blocks that lie alike are one span.
 
     Args:
@@ -28,7 +28,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class ChannelOutline:
     """What a picture of a channel needs, and no more: cheap enough to be asked for with every commit.
 
     Args:
@@ -39,6 +39,6 @@ class Outline:
 
     channel: str
     head: int
-    spans: tuple[Span, ...]
+    spans: tuple[BlockSpan, ...]
     cursors: tuple[Cursor, ...]
     scope: str = WHOLE

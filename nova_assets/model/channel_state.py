@@ -10,7 +10,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import Sealing
-from nova_assets.model.timeline import Position
+from nova_assets.model.timeline import TimelinePosition
 from nova_assets.short_repr import short_repr
 
 
@@ -45,7 +45,7 @@ class ChannelState:
     since: datetime | None = None
     looked: datetime | None = None
     seal: Sealing | None = None
-    position: Position = field(default_factory=Position)
+    position: TimelinePosition = field(default_factory=TimelinePosition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadData:
     """What came to a channel, or to some of its partitions, after a number.
 
     Args:
@@ -105,7 +105,7 @@ class Unread:
     bytes: int = 0
     oldest: datetime | None = None
 
-    def said(self, now: datetime) -> str:
+    def describe(self, now: datetime) -> str:
         """For people: how much, and since when."""
         waits = "" if self.oldest is None else f", the oldest for {(now - self.oldest).total_seconds():.0f} s"
         return f"{self.blocks} blocks, {self.rows} rows, {self.bytes} bytes{waits}"

@@ -8,36 +8,41 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nova_assets.model.binding import Binding
 
-Column = tuple[str, str]
+ChannelColumn = tuple[str, str]
 """(channel, column)."""
 
 
-def column_lineage(binding: Binding) -> dict[str, dict[str, tuple[Column, ...]]]:
+def column_lineage(binding: Binding) -> dict[str, dict[str, tuple[ChannelColumn, ...]]]:
     """Written channel -> column -> the columns of other channels that it is made from, through private ports.
 
     Columns of which nothing is declared are absent: not known is not the same as made from nothing.
     """
-    by_port: dict[str, dict[str, tuple[Column, ...]]] = {}
+    lineage_by_port: dict[str, dict[str, tuple[ChannelColumn, ...]]] = {}
     for task in binding.workflowette.in_order():
-        ports = {e.name: e.port for e in task.consumes}
-        for out in task.produces:
-            known = task.scoped.columns() if task.scoped is not None else out.columns
-            by_port[out.port] = {
-                column: _made_from(binding, by_port, ports, sources) for column, sources in known.items()
+        port_by_input = {e.name: e.port for e in task.consumes}
+        for produced_edge in task.produces:
+            sources_by_column = task.scoped.column_origins() if task.scoped is not None else produced_edge.columns
+            lineage_by_port[produced_edge.port] = {
+                column: _resolve_source_columns(binding, lineage_by_port, port_by_input, sources)
+                for column, sources in sources_by_column.items()
             }
-    return {c.name: by_port[p] for p, c in binding.channels.items() if by_port.get(p)}
+    return {c.name: lineage_by_port[p] for p, c in binding.channels.items() if lineage_by_port.get(p)}
 
 
-def _made_from(
+def _resolve_source_columns(
     binding: Binding,
-    by_port: Mapping[str, Mapping[str, tuple[Column, ...]]],
-    ports: Mapping[str, str],
+    lineage_by_port: Mapping[str, Mapping[str, tuple[ChannelColumn, ...]]],
+    port_by_input: Mapping[str, str],
     sources: tuple[str, ...],
-) -> tuple[Column, ...]:
-    found: dict[Column, None] = {}
+) -> tuple[ChannelColumn, ...]:
+    columns: dict[ChannelColumn, None] = {}
     for source in sources:
         name, _, column = source.partition(".")
-        channel = binding.channel(ports[name])
-        made = ((channel.name, column),) if channel is not None else by_port.get(ports[name], {}).get(column, ())
-        found |= dict.fromkeys(made)
-    return tuple(found)
+        channel = binding.channel(port_by_input[name])
+        source_columns = (
+            ((channel.name, column),)
+            if channel is not None
+            else lineage_by_port.get(port_by_input[name], {}).get(column, ())
+        )
+        columns |= dict.fromkeys(source_columns)
+    return tuple(columns)

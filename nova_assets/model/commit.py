@@ -13,19 +13,19 @@ from datetime import datetime
 from typing import Any
 
 from nova_assets.errors import IdempotencyConflict
-from nova_assets.model.arrival import Taken
+from nova_assets.model.arrival import ArrivalOutcome
 from nova_assets.model.block import Block, Kind, Manifest, Origin
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.published_version import ShowEdition
+from nova_assets.model.published_version import ShowPublishedVersion
 from nova_assets.model.schema import Schema
 from nova_assets.model.seal import PutSeal
-from nova_assets.model.sum_bounds import SumRoom
+from nova_assets.model.sum_bounds import SumHeadroom
 from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class AddBlock:
     """One block to be added, at the number that the commit gives its channel.
 
     A delta without rows is not published and takes no number; a base without rows is (R1).
@@ -49,12 +49,12 @@ class Publish:
     anew: bool = False
 
     @property
-    def is_added(self) -> bool:
+    def is_committed(self) -> bool:
         return self.kind == "base" or self.manifest.rows > 0 or self.span is not None
 
     @property
-    def takes_number(self) -> bool:
-        return self.is_added and self.span is None
+    def takes_sequence_number(self) -> bool:
+        return self.is_committed and self.span is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class HeadAt:
 
 
 @dataclass(frozen=True, slots=True)
-class NoConsumers:
+class RequireNoConsumers:
     """Requires that nobody has consumed changes of the channel, or is about to (R10).
 
     For a base that was not compared with the rows that it replaces: when this fails, it is planned again, and compared.
@@ -96,12 +96,12 @@ class NoConsumers:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaAt:
+class SetSchema:
     """Requires that the channel's schema is still the one that the blocks were fitted to, and sets the new one."""
 
     channel: str
-    was: Schema | None
-    becomes: Schema
+    expected: Schema | None
+    to: Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,11 @@ class CommitRequest:
         id: made by the caller, so that it can ask after an unknown outcome (R7).
         execution_id, epoch: the execution that must be live under this epoch.
         binding: None for an insert.
-        rooms: how much others may have added meanwhile to what is summed.
+        sum_headrooms: how much others may have added meanwhile to what is summed.
         consumed: channel -> (cursor, head) read; kept as provenance.
-        takes: (channel, what became of an arrival for it); refused if one of them is not waiting any more.
+        arrival_outcomes: (channel, what became of an arrival for it); refused if one of them is not waiting any more.
         seals: groups that are complete.
-        editions: what tables show now.
+        published_versions: what tables show now.
         idempotency: (channel, key): a second commit with it gives back the first.
         digest: of what is inserted under that key: a second commit with another digest is refused.
         keeps_marks: what it writes was made of something that is to be made again: so is that, then, still.
@@ -129,16 +129,16 @@ class CommitRequest:
     execution_id: str
     epoch: int
     binding: str | None
-    publish: tuple[Publish, ...]
+    publish: tuple[AddBlock, ...]
     cursors: tuple[MoveCursor, ...] = ()
     heads: tuple[HeadAt, ...] = ()
-    no_consumers: tuple[NoConsumers, ...] = ()
-    schemas: tuple[SchemaAt, ...] = ()
-    rooms: tuple[SumRoom, ...] = ()
+    no_consumers: tuple[RequireNoConsumers, ...] = ()
+    schemas: tuple[SetSchema, ...] = ()
+    sum_headrooms: tuple[SumHeadroom, ...] = ()
     consumed: Mapping[str, tuple[int | None, int]] = field(default_factory=dict, hash=False)
-    takes: tuple[tuple[str, Taken], ...] = ()
+    arrival_outcomes: tuple[tuple[str, ArrivalOutcome], ...] = ()
     seals: tuple[PutSeal, ...] = ()
-    editions: tuple[ShowEdition, ...] = ()
+    published_versions: tuple[ShowPublishedVersion, ...] = ()
     idempotency: tuple[str, str] | None = None
     digest: str | None = None
     keeps_marks: bool = False
@@ -174,14 +174,17 @@ class Commit:
     @property
     def seq(self) -> int:
         """The number of a commit to a single channel, as ``store.insert`` makes; its head, if the delta was empty."""
-        known = self.numbers or self.heads
-        if len(known) != 1:
-            raise ValueError(f"the commit touches {len(known)} channels; look its numbers up by channel: {dict(known)}")
-        return next(iter(known.values()))
+        number_by_channel = self.numbers or self.heads
+        if len(number_by_channel) != 1:
+            raise ValueError(
+                f"the commit touches {len(number_by_channel)} channels; look its numbers up by "
+                f"channel: {dict(number_by_channel)}"
+            )
+        return next(iter(number_by_channel.values()))
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedCommit:
+class IdempotentCommit:
     """The commit that an idempotency key stands for.
 
     Args:
@@ -192,14 +195,14 @@ class KeyedCommit:
     commit: Commit
     digest: str | None
 
-    def repeat(self, channel: str, digest: str | None) -> Commit:
+    def as_repeated(self, channel: str, digest: str | None) -> Commit:
         """The commit again, for an insert with the same key. Raises IdempotencyConflict for other content."""
         if self.digest is not None and digest is not None and digest != self.digest:
-            first = f"{_described(self.digest)}, which commit {self.commit.id} inserted"
+            first = f"{_describe_insert_digest(self.digest)}, which commit {self.commit.id} inserted"
             raise IdempotencyConflict(
                 f"the idempotency key {self.key!r} of channel {channel!r} was used for other rows",
-                found=f"{_described(digest)} to be inserted now",
-                expected=f"{first} at {self._number(channel)}",
+                found=f"{_describe_insert_digest(digest)} to be inserted now",
+                expected=f"{first} at {self._describe_number(channel)}",
                 next="use another key for these rows; nothing was changed",
                 channel=channel,
                 key=self.key,
@@ -210,14 +213,14 @@ class KeyedCommit:
             )
         return replace(self.commit, repeated=True)
 
-    def _number(self, channel: str) -> str:
+    def _describe_number(self, channel: str) -> str:
         number, at = self.commit.heads.get(channel), self.commit.at.strftime("%Y-%m-%d %H:%M:%S UTC")
         return f"number {number} on {at}"
 
 
-def content_digest(kind: Kind, scope: str, rows: str) -> str:
+def insert_digest(kind: Kind, scope: str, rows_digest: str) -> str:
     """The digest of an insert: of its rows, and of what they are to do."""
-    return f"{kind}:{scope_digest(scope) if kind == 'base' else ''}:{rows}"
+    return f"{kind}:{scope_digest(scope) if kind == 'base' else ''}:{rows_digest}"
 
 
 def scope_digest(scope: str) -> str:
@@ -225,6 +228,6 @@ def scope_digest(scope: str) -> str:
     return hashlib.blake2b(scope.encode(), digest_size=6).hexdigest() if scope else ""
 
 
-def _described(digest: str) -> str:
+def _describe_insert_digest(digest: str) -> str:
     kind, _, rows, hashes = digest.split(":")
     return f"a {kind} of {rows} rows (digest {hashes[:12]})"

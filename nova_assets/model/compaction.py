@@ -35,11 +35,11 @@ class Compacting:
         """What is wrong with these limits."""
         return [
             f"compacting has {name}={value!r}; expected {expected}"
-            for name, value, expected, sound in (
+            for name, value, expected, is_valid in (
                 ("deltas", self.deltas, "a number, from 1", self.deltas >= 1),
                 ("share", self.share, "a share above 0", self.share > 0),
                 ("small", self.small, "bytes, from 0", self.small >= 0),
                 ("target", self.target, "bytes, from 1", self.target >= 1),
             )
-            if not sound
+            if not is_valid
         ]

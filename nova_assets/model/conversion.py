@@ -101,27 +101,27 @@ NOTATIONS: Mapping[Notation, Mapping[str, str]] = {
 }
 """Notation -> declared type -> the text that stands for its values; they then follow ``RULES``."""
 
-BITS: Mapping[str, int] = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+INTEGER_BITS: Mapping[str, int] = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_TOO_FINE = re.compile(r"[.,]\d{6}\d*[1-9]")  # Python's parser would cut this off without a word
+_NUMBER_PATTERN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_FINER_THAN_MICROSECOND = re.compile(r"[.,]\d{6}\d*[1-9]")  # Python's parser would cut this off without a word
 _HALF = Decimal("0.5")
-_EXACT = Context(prec=400, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_EXACT_CONTEXT = Context(prec=400, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
-def convert(value: Any, type_: DataType, kind: InputKind = DICTS) -> Any:
+def convert_value(value: Any, type_: DataType, kind: InputKind = DICTS) -> Any:
     """A value as ``pyarrow.array(..., type=...)`` takes it for the declared type, meaning exactly the same.
 
     Raises:
         ValueError: the rules refuse it.
     """
-    value = plain_value(value)
+    value = python_value(value)
     if value is None or (kind.nan_is_null and isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str) and type_.name in NOTATIONS[kind.notation]:
-        value = _read_text(value, type_, kind)
+        value = _parse_text(value, type_, kind)
     if value_class(value) not in RULES[type_.name]:
-        raise _refusal(value, type_)
+        raise _conversion_error(value, type_)
     return _CONVERTERS[type_.name](value, type_, kind)
 
 
@@ -148,12 +148,12 @@ _CLASSES: tuple[tuple[tuple[type, ...], ValueClass], ...] = (
 )
 
 
-def plain_value(value: Any) -> Any:
+def python_value(value: Any) -> Any:
     """A scalar of NumPy or pandas as Python has it; None where it is their mark of a missing value."""
-    home = type(value).__module__
-    if home.startswith("pandas") and type(value).__name__ in ("NaTType", "NAType"):
+    module_name = type(value).__module__
+    if module_name.startswith("pandas") and type(value).__name__ in ("NaTType", "NAType"):
         return None
-    if home != "numpy" or getattr(value, "ndim", 1) != 0:
+    if module_name != "numpy" or getattr(value, "ndim", 1) != 0:
         return value
     if value.dtype.kind != "M":
         return value.item()
@@ -164,200 +164,208 @@ def plain_value(value: Any) -> Any:
     return moment if micros.astype(value.dtype) == value and isinstance(moment, datetime) else value
 
 
-def _refusal(value: Any, type_: DataType, why: str = "") -> ValueError:
+def _conversion_error(value: Any, type_: DataType, reason: str = "") -> ValueError:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return ValueError(f"{shown} is no {type_}{': ' * bool(why)}{why}")
+    return ValueError(f"{shown} is no {type_}{': ' * bool(reason)}{reason}")
 
 
 # text
 
 
-def _read_text(text: str, type_: DataType, kind: InputKind) -> Any:
+def _parse_text(text: str, type_: DataType, kind: InputKind) -> Any:
     """The value for which a text stands in the notation of a kind of input."""
     name, stripped = type_.name, text.strip()
     if name == "binary":
-        return _unicode(text, type_).encode()
+        return _check_unicode(text, type_).encode()
     if name in ("date", "timestamp", "timestamp_ntz"):
-        return _read_time(text, type_)
+        return _parse_date_or_time(text, type_)
     if name == "boolean":
-        return _read_boolean(text, type_)
+        return _parse_boolean(text, type_)
     if name in ("float", "double"):
         special = stripped.lower() if kind.notation == "csv" else stripped
-        if special in _SPECIAL[kind.notation]:
+        if special in _SPECIAL_FLOATS[kind.notation]:
             return float(special)
         if kind.notation == "json":
-            raise _refusal(text, type_)
-    if not _NUMBER.fullmatch(stripped):
-        raise _refusal(text, type_)
+            raise _conversion_error(text, type_)
+    if not _NUMBER_PATTERN.fullmatch(stripped):
+        raise _conversion_error(text, type_)
     return Decimal(stripped)
 
 
-_SPECIAL: Mapping[Notation, frozenset[str]] = {
+_SPECIAL_FLOATS: Mapping[Notation, frozenset[str]] = {
     "json": frozenset({"NaN", "Infinity", "-Infinity"}),
     "csv": frozenset({"nan", *(s + i for s in ("", "+", "-") for i in ("inf", "infinity"))}),
 }
 
 
-def _read_boolean(text: str, type_: DataType) -> bool:
+def _parse_boolean(text: str, type_: DataType) -> bool:
     values = {"true": True, "1": True, "false": False, "0": False}
     if text.strip().lower() not in values:
-        raise _refusal(text, type_)
+        raise _conversion_error(text, type_)
     return values[text.strip().lower()]
 
 
-def _read_time(text: str, type_: DataType) -> date:
-    if _TOO_FINE.search(text):
-        raise _refusal(text, type_, "it is finer than a microsecond")
+def _parse_date_or_time(text: str, type_: DataType) -> date:
+    if _FINER_THAN_MICROSECOND.search(text):
+        raise _conversion_error(text, type_, "it is finer than a microsecond")
     try:
         return (date if type_.name == "date" else datetime).fromisoformat(text.strip())
     except ValueError as error:
-        raise _refusal(text, type_) from error
+        raise _conversion_error(text, type_) from error
 
 
 # the converters of the declared types; the class of the value is one of the type's row
 
 
-def _integer(value: Any, type_: DataType, kind: InputKind) -> int:
-    number, limit = _number(value, type_), 2 ** (BITS[type_.name] - 1)
+def _to_integer(value: Any, type_: DataType, kind: InputKind) -> int:
+    number, limit = _to_finite_decimal(value, type_), 2 ** (INTEGER_BITS[type_.name] - 1)
     if not -limit <= number < limit or number != number.to_integral_value():
-        raise _refusal(value, type_)
+        raise _conversion_error(value, type_)
     return int(number)
 
 
-def _floating(value: Any, type_: DataType, kind: InputKind) -> float:
+def _to_float(value: Any, type_: DataType, kind: InputKind) -> float:
     if isinstance(value, float) and (type_.name == "double" or not math.isfinite(value)):
         return value
-    written = _number(value, type_)
-    exact = Decimal(value) if isinstance(value, float) else written
+    written_number = _to_finite_decimal(value, type_)
+    exact = Decimal(value) if isinstance(value, float) else written_number
     try:
         nearest = float(value)
         nearest = nearest if type_.name == "double" else struct.unpack("<f", struct.pack("<f", nearest))[0]
     except OverflowError as error:
-        raise _refusal(value, type_, "it is too large") from error
+        raise _conversion_error(value, type_, "it is too large") from error
     if math.isinf(nearest) or (nearest == 0 and exact != 0):
-        raise _refusal(value, type_, "it is too large" if nearest else "it is too small")
-    if abs(_EXACT.subtract(Decimal(nearest), exact)) >= _HALF and not _prints_alike(nearest, written, type_):
-        raise _refusal(value, type_, f"the nearest is {Decimal(nearest)}"[:80])
+        raise _conversion_error(value, type_, "it is too large" if nearest else "it is too small")
+    if abs(_EXACT_CONTEXT.subtract(Decimal(nearest), exact)) >= _HALF and not _is_shortest_notation(
+        nearest, written_number, type_
+    ):
+        raise _conversion_error(value, type_, f"the nearest is {Decimal(nearest)}"[:80])
     return nearest
 
 
-def _prints_alike(nearest: float, written: Decimal, type_: DataType) -> bool:
+def _is_shortest_notation(nearest: float, written_number: Decimal, type_: DataType) -> bool:
     """Whether a number that was written with an exponent is one of the shortest texts for a float."""
     digits = range(15, 18) if type_.name == "double" else range(6, 10)
-    exponent = written.as_tuple().exponent
-    return isinstance(exponent, int) and exponent > 0 and any(Decimal(f"{nearest:.{n}g}") == written for n in digits)
+    exponent = written_number.as_tuple().exponent
+    return (
+        isinstance(exponent, int)
+        and exponent > 0
+        and any(Decimal(f"{nearest:.{n}g}") == written_number for n in digits)
+    )
 
 
-def _decimal(value: Any, type_: DataType, kind: InputKind) -> Decimal:
-    number = _number(value, type_)
+def _to_decimal(value: Any, type_: DataType, kind: InputKind) -> Decimal:
+    number = _to_finite_decimal(value, type_)
     precision, scale = type_.args
     if number:
         _, digits, exponent = number.as_tuple()
         assert isinstance(exponent, int)
         zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
         if number.adjusted() >= precision - scale or exponent + zeros < -scale:
-            raise _refusal(value, type_)
+            raise _conversion_error(value, type_)
     return number
 
 
-def _number(value: Any, type_: DataType) -> Decimal:
+def _to_finite_decimal(value: Any, type_: DataType) -> Decimal:
     """A finite number, exactly as it is written."""
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if not number.is_finite():
-        raise _refusal(value, type_)
+        raise _conversion_error(value, type_)
     return number
 
 
-def _same(value: Any, type_: DataType, kind: InputKind) -> Any:
+def _keep_value(value: Any, type_: DataType, kind: InputKind) -> Any:
     return value
 
 
-def _string(value: Any, type_: DataType, kind: InputKind) -> str:
-    return _unicode(value, type_)
+def _to_string(value: Any, type_: DataType, kind: InputKind) -> str:
+    return _check_unicode(value, type_)
 
 
-def _unicode(text: str, type_: DataType) -> str:
+def _check_unicode(text: str, type_: DataType) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _refusal(text, type_, "it has half of a surrogate pair, which is no character") from error
+        raise _conversion_error(text, type_, "it has half of a surrogate pair, which is no character") from error
     return text
 
 
-def _binary(value: Any, type_: DataType, kind: InputKind) -> bytes:
+def _to_bytes(value: Any, type_: DataType, kind: InputKind) -> bytes:
     return bytes(value)
 
 
-def _date(value: date, type_: DataType, kind: InputKind) -> date:
+def _to_date(value: date, type_: DataType, kind: InputKind) -> date:
     if not isinstance(value, datetime):
         return value
-    if value.time() != time.min or _nanoseconds(value):
-        raise _refusal(value, type_, "it is not midnight")
+    if value.time() != time.min or _nanosecond_part(value):
+        raise _conversion_error(value, type_, "it is not midnight")
     return value.date()
 
 
-def _timestamp(value: Any, type_: DataType, kind: InputKind) -> datetime:
-    moment = _micros(value, type_)
+def _to_timestamp(value: Any, type_: DataType, kind: InputKind) -> datetime:
+    moment = _check_whole_microseconds(value, type_)
     if moment.tzinfo is None and not kind.local_is_utc:
-        raise _refusal(value, type_, "it has no zone, and others have one")
+        raise _conversion_error(value, type_, "it has no zone, and others have one")
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError as error:
-        raise _refusal(value, type_, "it is outside the years 0001 to 9999") from error
+        raise _conversion_error(value, type_, "it is outside the years 0001 to 9999") from error
 
 
-def _timestamp_ntz(value: Any, type_: DataType, kind: InputKind) -> datetime:
-    return _micros(value, type_) if isinstance(value, datetime) else datetime.combine(value, time.min)
+def _to_timestamp_ntz(value: Any, type_: DataType, kind: InputKind) -> datetime:
+    return _check_whole_microseconds(value, type_) if isinstance(value, datetime) else datetime.combine(value, time.min)
 
 
-def _micros(value: datetime, type_: DataType) -> datetime:
+def _check_whole_microseconds(value: datetime, type_: DataType) -> datetime:
     """A moment without the nanoseconds that pandas adds to Python's own, which have to be 0."""
-    if _nanoseconds(value):
-        raise _refusal(value, type_, "it is finer than a microsecond")
+    if _nanosecond_part(value):
+        raise _conversion_error(value, type_, "it is finer than a microsecond")
     return value
 
 
-def _nanoseconds(moment: Any) -> int:
+def _nanosecond_part(moment: Any) -> int:
     return int(getattr(moment, "nanosecond", 0))
 
 
-def _array(value: Any, type_: DataType, kind: InputKind) -> list[Any]:
-    return [convert(v, type_.fields[0].type, kind) for v in value]
+def _to_list(value: Any, type_: DataType, kind: InputKind) -> list[Any]:
+    return [convert_value(v, type_.fields[0].type, kind) for v in value]
 
 
-def _map(value: Any, type_: DataType, kind: InputKind) -> list[tuple[Any, Any]]:
+def _to_map_entries(value: Any, type_: DataType, kind: InputKind) -> list[tuple[Any, Any]]:
     key, item = type_.fields
     entries = []
     for pair in value.items() if isinstance(value, Mapping) else value:
         if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
-            raise _refusal(value, type_, "it is not of pairs")
-        name = convert(pair[0], key.type, kind)
+            raise _conversion_error(value, type_, "it is not of pairs")
+        name = convert_value(pair[0], key.type, kind)
         if name is None:
-            raise _refusal(value, type_, "a key is null")
-        entries.append((name, convert(pair[1], item.type, kind)))
+            raise _conversion_error(value, type_, "a key is null")
+        entries.append((name, convert_value(pair[1], item.type, kind)))
     return entries
 
 
-def _struct(value: Any, type_: DataType, kind: InputKind) -> dict[str, Any]:
+def _to_struct_dict(value: Any, type_: DataType, kind: InputKind) -> dict[str, Any]:
     fields = {f.name: f.type for f in type_.fields}
     if not set(value) <= set(fields):
-        raise _refusal(value, type_, f"it has other fields: {', '.join(repr(n) for n in value if n not in fields)}")
-    return {name: convert(value.get(name), inner, kind) for name, inner in fields.items()}
+        raise _conversion_error(
+            value, type_, f"it has other fields: {', '.join(repr(n) for n in value if n not in fields)}"
+        )
+    return {name: convert_value(value.get(name), inner, kind) for name, inner in fields.items()}
 
 
 _CONVERTERS: Mapping[str, Callable[[Any, DataType, InputKind], Any]] = {
-    "boolean": _same,
-    **dict.fromkeys(BITS, _integer),
-    "float": _floating,
-    "double": _floating,
-    "decimal": _decimal,
-    "string": _string,
-    "binary": _binary,
-    "date": _date,
-    "timestamp": _timestamp,
-    "timestamp_ntz": _timestamp_ntz,
-    "array": _array,
-    "map": _map,
-    "struct": _struct,
+    "boolean": _keep_value,
+    **dict.fromkeys(INTEGER_BITS, _to_integer),
+    "float": _to_float,
+    "double": _to_float,
+    "decimal": _to_decimal,
+    "string": _to_string,
+    "binary": _to_bytes,
+    "date": _to_date,
+    "timestamp": _to_timestamp,
+    "timestamp_ntz": _to_timestamp_ntz,
+    "array": _to_list,
+    "map": _to_map_entries,
+    "struct": _to_struct_dict,
 }

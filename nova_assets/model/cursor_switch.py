@@ -7,11 +7,11 @@ from typing import Literal
 
 from nova_assets.model.partitions import WHOLE
 
-Kind = Literal["whole", "partitions"]
+SwitchTarget = Literal["whole", "partitions"]
 
 
 @dataclass(frozen=True, slots=True)
-class CursorAt:
+class CursorPosition:
     """One cursor, as the catalog keeps it: of a binding's partition, on a channel's partition."""
 
     channel: str
@@ -30,6 +30,6 @@ class Switch:
     """
 
     binding: str
-    to: Kind
-    before: tuple[CursorAt, ...]
-    after: tuple[CursorAt, ...]
+    to: SwitchTarget
+    before: tuple[CursorPosition, ...]
+    after: tuple[CursorPosition, ...]

@@ -43,21 +43,21 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RepairOutcome:
     """What became of a damage that there was a cure for.
 
     Args:
         mended: whether it is gone.
-        says: why not, or what was done beyond the mending that was announced.
+        detail: why not, or what was done beyond the mending that was announced.
     """
 
     damage: Damage
     mended: bool
-    says: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class DamageReport:
     """What was looked at, and found.
 
     Args:
@@ -70,8 +70,8 @@ class Examination:
     counts: Mapping[str, int] = field(default_factory=dict, hash=False)
     notes: tuple[str, ...] = ()
 
-    def and_also(self, other: Examination) -> Examination:
+    def merged_with(self, other: DamageReport) -> DamageReport:
         """Both together."""
-        return Examination(
+        return DamageReport(
             (*self.damages, *other.damages), {**self.counts, **other.counts}, (*self.notes, *other.notes)
         )

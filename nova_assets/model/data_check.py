@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nova_assets.model.edge import Consumes
-from nova_assets.model.function_parameters import parameter_problems, twice, wants_context
+from nova_assets.model.function_parameters import find_duplicates, input_parameter_problems, wants_context
 from nova_assets.model.names import check_name
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 
@@ -69,13 +69,13 @@ class Check:
         """What is wrong with this check by itself."""
         names = [e.name for e in self.consumes]
         found = [] if names else ["consumes nothing; expected an edge to the port that it is about, say nova.new(port)"]
-        found += [f"two inputs are called {n!r}; rename one with as_=" for n in twice(names)]
+        found += [f"two inputs are called {n!r}; rename one with as_=" for n in find_duplicates(names)]
         found += [
             f"consumes matching({e.port}); expected new, all, old or changes"
             for e in self.consumes
             if e.mode == "matching"
         ]
-        found += parameter_problems(self.function, names)
+        found += input_parameter_problems(self.function, names)
         return [f"check {self.name!r}: {p}" for p in found]
 
     def as_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Check:
         }
 
 
-@typed("nova.check")
+@check_argument_types("nova.check")
 def check(
     consumes: Consumes | Sequence[Consumes],
     *,

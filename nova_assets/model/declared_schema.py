@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 from nova_assets.model.schema import Schema
 
 
-def schema_of(given: str | Schema | pa.Schema | None) -> Schema | None:
+def schema_from_declaration(declaration: str | Schema | pa.Schema | None) -> Schema | None:
     """A schema from what a user may write: Spark DDL, a ``pyarrow.Schema``, or nothing (the first block gives it).
 
     Raises:
         DefinitionError: the text is not Spark DDL, or a type is not one that Spark has.
     """
-    if given is None or isinstance(given, Schema):
-        return given
-    if isinstance(given, str):
-        return parse_ddl(given)
+    if declaration is None or isinstance(declaration, Schema):
+        return declaration
+    if isinstance(declaration, str):
+        return parse_ddl(declaration)
     import pyarrow as pa
 
-    if isinstance(given, pa.Schema):
-        from nova_assets.model.arrow_types import from_arrow
+    if isinstance(declaration, pa.Schema):
+        from nova_assets.model.arrow_types import from_arrow_schema
 
-        return from_arrow(given)
+        return from_arrow_schema(declaration)
     raise DefinitionError(
-        "a schema is of no known kind", found=type(given).__name__, expected="Spark DDL text or a pyarrow.Schema"
+        "a schema is of no known kind", found=type(declaration).__name__, expected="Spark DDL text or a pyarrow.Schema"
     )

@@ -11,7 +11,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.block import Kind
 from nova_assets.model.channel import Channel
 from nova_assets.model.names import check_name
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 Lineage = Mapping[str, str | Sequence[str]]
@@ -66,31 +66,31 @@ class Produces:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
 
-@typed("nova.all")
+@check_argument_types("nova.all")
 def all(port: Channel | str, *, as_: str | None = None) -> Consumes:  # the paper's word
     """The whole channel, as of the pinned head."""
-    return _consumes(port, "all", as_)
+    return _consumes_edge(port, "all", as_)
 
 
-@typed("nova.new")
+@check_argument_types("nova.new")
 def new(port: Channel | str, *, as_: str | None = None) -> Consumes:
     """What has come since this binding's last successful execution, as one delta (Nova 2.2)."""
-    return _consumes(port, "new", as_)
+    return _consumes_edge(port, "new", as_)
 
 
-@typed("nova.old")
+@check_argument_types("nova.old")
 def old(port: Channel | str, *, as_: str | None = None) -> Consumes:
     """The snapshot that the last successful execution saw. Legal only beside ``new`` on the same channel (R8)."""
-    return _consumes(port, "old", as_)
+    return _consumes_edge(port, "old", as_)
 
 
-@typed("nova.changes")
+@check_argument_types("nova.changes")
 def changes(port: Channel | str, *, as_: str | None = None) -> Consumes:
     """A ``View`` with ``.new``, ``.old`` and ``.all`` of one channel, under one pin."""
-    return _consumes(port, "changes", as_)
+    return _consumes_edge(port, "changes", as_)
 
 
-@typed("nova.matching")
+@check_argument_types("nova.matching")
 def matching(
     port: Channel | str, *, keys_of: Channel | Consumes | str, on: str | Sequence[str] = (), as_: str | None = None
 ) -> Consumes:
@@ -102,23 +102,23 @@ def matching(
         on: the key columns, where they are not the channel's key.
         as_: renames the parameter.
     """
-    looked_up = _consumes(port, "matching", as_)
+    edge = _consumes_edge(port, "matching", as_)
     other = keys_of.name if isinstance(keys_of, Channel | Consumes) else keys_of
     columns = (on,) if isinstance(on, str) else tuple(on)
-    return Consumes(looked_up.port, "matching", looked_up.name, looked_up.channel, other, columns)
+    return Consumes(edge.port, "matching", edge.name, edge.channel, other, columns)
 
 
-@typed("nova.base")
+@check_argument_types("nova.base")
 def base(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
     """A new, full snapshot that replaces what was there.
 
     Args:
         columns: as for ``delta``.
     """
-    return _produces(port, "base", columns)
+    return _produces_edge(port, "base", columns)
 
 
-@typed("nova.delta")
+@check_argument_types("nova.delta")
 def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
     """Rows (or deletions) that augment what is there.
 
@@ -126,21 +126,21 @@ def delta(port: Channel | str, *, columns: Lineage | None = None) -> Produces:
         columns: column -> what it is made from, as ``"input.column"``, one or several: ``{"total": ["orders.price",
             "orders.pieces"]}``. Shown as column lineage; of columns that are left out nothing is said.
     """
-    return _produces(port, "delta", columns)
+    return _produces_edge(port, "delta", columns)
 
 
-def _consumes(port: Channel | str, mode: Mode, as_: str | None) -> Consumes:
-    name, channel = _port(port)
+def _consumes_edge(port: Channel | str, mode: Mode, as_: str | None) -> Consumes:
+    name, channel = _port_name_and_channel(port)
     return Consumes(name, mode, check_name(as_, "a parameter (as_)") if as_ is not None else name, channel)
 
 
-def _produces(port: Channel | str, kind: Kind, columns: Lineage | None) -> Produces:
-    name, channel = _port(port)
-    given = {c: (s,) if isinstance(s, str) else tuple(s) for c, s in (columns or {}).items()}
-    return Produces(name, kind, channel, given)
+def _produces_edge(port: Channel | str, kind: Kind, columns: Lineage | None) -> Produces:
+    name, channel = _port_name_and_channel(port)
+    sources_by_column = {c: (s,) if isinstance(s, str) else tuple(s) for c, s in (columns or {}).items()}
+    return Produces(name, kind, channel, sources_by_column)
 
 
-def _port(port: Channel | str) -> tuple[str, Channel | None]:
+def _port_name_and_channel(port: Channel | str) -> tuple[str, Channel | None]:
     if isinstance(port, Channel):
         return port.name, port
     if isinstance(port, str):
@@ -148,16 +148,16 @@ def _port(port: Channel | str) -> tuple[str, Channel | None]:
     raise DefinitionError("an edge leads nowhere", found=repr(port), expected="a nova.Channel or the name of a port")
 
 
-def lineage_problems(edge: Produces, inputs: Mapping[str, str]) -> list[str]:
+def lineage_problems(edge: Produces, port_by_input: Mapping[str, str]) -> list[str]:
     """Sources that are no ``input.column`` of the task.
 
     Args:
-        inputs: the task's parameters -> their ports.
+        port_by_input: the task's parameters -> their ports.
     """
     return [
         f"port {edge.port!r} says that column {column!r} is made from {source!r}; "
-        f"expected input.column, of {', '.join(inputs) or 'a task with inputs'}"
+        f"expected input.column, of {', '.join(port_by_input) or 'a task with inputs'}"
         for column, sources in edge.columns.items()
         for source in sources
-        if source.partition(".")[0] not in inputs or not source.partition(".")[2]
+        if source.partition(".")[0] not in port_by_input or not source.partition(".")[2]
     ]

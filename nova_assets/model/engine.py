@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nova_assets.model.block import Block, DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_files import Seen
-from nova_assets.model.external_table import Described
-from nova_assets.model.read_strategy import Way
+from nova_assets.model.external_files import ExternalFileInfo
+from nova_assets.model.external_table import ExternalFilesContent
+from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.warehouse_contents import Entry, Upload
+from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 
 if TYPE_CHECKING:
     from nova_assets.model.reads import Chain, Read, Snapshot
@@ -36,7 +36,7 @@ class Engine(Protocol):
     @property
     def address(self) -> str: ...
 
-    way: Way | None
+    forced_strategy: ReadStrategy | None
     """The one that reads take wherever it leads there; None for the cheapest."""
 
     def read(self, read: Read) -> Frame:
@@ -45,7 +45,7 @@ class Engine(Protocol):
     def fetch(self, read: Read) -> Frame:
         """The same, of which all rows are wanted in this process: computed now, where they are few."""
 
-    def batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
+    def read_batches(self, read: Read, columns: Sequence[str] | None = None) -> Any:
         """The same as a ``pyarrow.RecordBatchReader``, a piece at a time: what is in memory at once is a row group, a
         cell, a portion of the partitions, or, where nothing else is possible, the whole.
 
@@ -55,30 +55,35 @@ class Engine(Protocol):
             columns: those of the rows that are wanted. Raises SchemaMismatch for one that they lack.
         """
 
-    def check_sums(self, where: str, staged: Block, older: Sequence[Block], types: Mapping[str, DataType]) -> None:
+    def check_sums(
+        self, error_label: str, staged: Block, earlier_blocks: Sequence[Block], type_by_column: Mapping[str, DataType]
+    ) -> None:
         """Refuse a delta with which the sum of a key leaves its column's type.
 
         Args:
-            where: names the channel in errors.
+            error_label: names the channel in errors.
             staged: the delta, of one partition.
-            older: the deltas that it comes on top of, the latest first, and the base below them, if there is one.
-            types: of the summed columns.
+            earlier_blocks: the deltas that it comes on top of, the latest first, and the base below them, if there is
+                one.
+            type_by_column: of the summed columns.
 
         Raises:
             SumOverflow: with key, column and value.
         """
 
-    def matching(self, snapshot: Snapshot | Frame, keys: Frame, on: Sequence[str], *, here: bool = False) -> Frame:
+    def matching(
+        self, snapshot: Snapshot | Frame, keys: Frame, on: Sequence[str], *, in_process: bool = False
+    ) -> Frame:
         """The rows of ``snapshot`` whose ``on`` columns occur in ``keys``.
 
         Args:
-            here: all of them are wanted in this process.
+            in_process: all of them are wanted in this process.
         """
 
     def schema_of(self, frame: Frame) -> Schema:
         """The columns of a frame, ``_deleted`` included where it is there."""
 
-    def one_evaluation(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
+    def evaluate_once(self, frames: Mapping[str, Frame]) -> AbstractContextManager[Mapping[str, Frame]]:
         """Frames such that what several of them share is evaluated once (R4)."""
 
     def write(
@@ -95,19 +100,19 @@ class Engine(Protocol):
             BadKey, SchemaMismatch, PartitionError: nothing of it is left.
         """
 
-    def digest(self, frame: Frame, schema: Schema | None) -> str:
+    def frame_digest(self, frame: Frame, schema: Schema | None) -> str:
         """The digest that ``write`` would give of a frame; the same for the same rows in any order."""
 
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
-    ) -> tuple[Manifest, Way]:
+    ) -> tuple[Manifest, ReadStrategy]:
         """Write what a channel holds already into the staged block's folder: a snapshot as a base, a chain as a delta.
 
         Files of the blocks that are read may be part of what is written as they are, where nothing in them changes.
         Gives by which way it was done, too.
         """
 
-    def in_partition(self, frame: Frame, channel: Channel, scope: str, schema: Schema | None) -> Frame:
+    def add_partition_columns(self, frame: Frame, channel: Channel, scope: str, schema: Schema | None) -> Frame:
         """A frame with the partition columns that it lacks: as the scope says (R13), or as they follow from others."""
 
     def select(self, frame: Frame, columns: Sequence[str]) -> Frame:
@@ -141,91 +146,93 @@ class Engine(Protocol):
     def close(self) -> None:
         """Let go of what is held for frames that were handed out."""
 
-    def working(self) -> AbstractContextManager[None]:
+    def computation_scope(self) -> AbstractContextManager[None]:
         """A block in which the engine computes. Its batches fit the widest rows that are read in the block.
 
         Raises:
             EngineUnavailable: the engine's own process has ended meanwhile.
         """
 
-    def computing(
-        self, name: str, function: Callable[..., Any], tell: Callable[[int, int], None]
+    def task_computation(
+        self, job_name: str, function: Callable[..., Any], on_progress: Callable[[int, int], None]
     ) -> AbstractContextManager[None]:
         """A block in which a user's function is called and its rows are computed.
 
-        The engine's jobs in it are marked with a name. Every few seconds ``tell`` hears how many of the engine's tasks
-        are done, and known of; an interruption of the block stops its jobs.
+        The engine's jobs in it are marked with a name. Every few seconds ``on_progress`` hears how many of the
+        engine's tasks are done, and known of; an interruption of the block stops its jobs.
         """
 
-    def take(self, data: Any, schema: Schema | None, *, evolves: bool = False) -> Frame:
+    def convert_input(self, data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Frame:
         """A frame of this engine, or an Arrow table, out of what a user gives to ``insert``: frames, tables, paths.
 
         Args:
             data: what was given.
             schema: the channel's, to whose types values are converted; None to infer.
-            evolves: the channel takes wider types than it has.
+            allow_widening: the channel takes wider types than it has.
 
         Raises:
             BadRecord, EmptyInput, SchemaMismatch.
         """
 
-    def frame(self, data: Any, schema: Schema) -> Frame:
+    def to_frame(self, data: Any, schema: Schema) -> Frame:
         """The same as a frame of this engine; nothing at all is a frame without rows."""
 
-    def take_folder(self, folder: Path, channel: Channel) -> Frame:
+    def read_parquet_folder(self, folder: Path, channel: Channel) -> Frame:
         """What a folder of Parquet files holds, in its own columns; those of partitions may be in the names of its
         folders, as Hive has them. It is listed for that: no read of a channel does so (R16)."""
 
-    def dropped(self, old: Snapshot, new: Manifest) -> int:
+    def count_dropped_rows(self, old: Snapshot, new: Manifest) -> int:
         """How many rows of ``old`` the staged base lacks, counted as bags (R10)."""
 
-    def delete(self, folder: str) -> None:
+    def delete_staged_folder(self, folder: str) -> None:
         """Remove a staged folder; only ever under the warehouse root."""
 
-    def look(self, location: str) -> list[Seen]:
+    def list_external_files(self, location: str) -> list[ExternalFileInfo]:
         """All files below the location of an external channel. Raises SourceUnavailable, NotSupported."""
 
-    def described(self, channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
+    def describe_external_files(
+        self, channel: Channel, partition: str, files: Sequence[ExternalFileInfo]
+    ) -> ExternalFilesContent:
         """What files of an external channel hold. Raises FileMissing, BadRecord, SchemaMismatch."""
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """Remove files of collected blocks, and the folders that they leave empty; no matter if they are gone."""
 
-    def set_aside(self, path: str) -> None:
+    def move_to_orphans(self, path: str) -> None:
         """Move what nobody lists to ``orphans/`` in the warehouse."""
 
-    def listing(self) -> list[Entry]:
+    def list_warehouse(self) -> list[WarehouseEntry]:
         """Everything that lies below ``blocks/``: for repair alone, which is no read (R16)."""
 
-    def size(self, path: str) -> int | None:
+    def file_size(self, path: str) -> int | None:
         """The bytes of a listed file; None where it is not there."""
 
-    def uploads(self) -> list[Upload]:
+    def unfinished_uploads(self) -> list[UnfinishedUpload]:
         """Uploads in parts below ``blocks/`` that are not finished. Raises NotSupported where they cannot be told."""
 
-    def abort_upload(self, upload: Upload) -> None:
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Give the room of an unfinished upload back."""
 
-    def defect_of(self, file: DataFile, *, thorough: bool = False) -> str | None:
+    def file_defect(self, file: DataFile, *, thorough: bool = False) -> str | None:
         """What is wrong with a listed file, after its path; None where it is as it was written.
 
         Args:
             thorough: all its bytes are read, and compared with its digest.
         """
 
-    def where(self, files: Sequence[DataFile]) -> list[str]:
+    def locate_files(self, files: Sequence[DataFile]) -> list[str]:
         """Where listed files are, each seen to be there. Raises FileMissing."""
 
-    def mark(self, catalog: str, identity: str) -> None:
+    def write_catalog_marker(self, catalog_id: str, identity: str) -> None:
         """Leave a catalog's mark in the warehouse: that it writes here, and the warehouse's identity."""
 
-    def mark_of(self, catalog: str) -> str | None:
+    def read_catalog_marker(self, catalog_id: str) -> str | None:
         """The identity in a catalog's mark; None where it has left none, and empty in one of an older version."""
 
-    def marks(self) -> frozenset[str]:
+    def catalog_identities(self) -> frozenset[str]:
         """The identities of all catalogs that have left their mark."""
 
-    def check(self) -> str:
+    def check_warehouse(self) -> str:
         """One line about the warehouse. Raises WarehouseUnavailable."""
 
     @property

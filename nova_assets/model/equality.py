@@ -19,23 +19,23 @@ from nova_assets.model.schema import DataType
 FLOATS = frozenset({"float", "double"})
 
 
-def canonical(value: Any) -> Any:
+def canonical_value(value: Any) -> Any:
     """The value that stands for all that equal this one, as Python has it. Two are equal if their ``repr`` is."""
     if isinstance(value, float):
         return math.nan if math.isnan(value) else value + 0.0
     if isinstance(value, dict):
-        return {name: canonical(v) for name, v in value.items()}
+        return {name: canonical_value(v) for name, v in value.items()}
     if isinstance(value, list):
-        found = [canonical(v) for v in value]
+        found = [canonical_value(v) for v in value]
         return sorted(found, key=repr) if found and all(isinstance(v, tuple) for v in found) else found
     if isinstance(value, tuple):  # an entry of a map
-        return tuple(canonical(v) for v in value)
+        return tuple(canonical_value(v) for v in value)
     return value
 
 
-def has_several_forms(type_: DataType) -> bool:
+def has_unequal_representations(type_: DataType) -> bool:
     """Whether values of a type can be equal and yet not be the same."""
-    return type_.name in FLOATS or any(has_several_forms(f.type) for f in type_.fields)
+    return type_.name in FLOATS or any(has_unequal_representations(f.type) for f in type_.fields)
 
 
 def can_be_key(type_: DataType) -> bool:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from nova_assets.model.commit import Commit
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.read_strategy import Estimate
+from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.short_repr import short_repr
 
-State = Literal["running", "failed", "committed", "aborted"]
+ExecutionState = Literal["running", "failed", "committed", "aborted"]
 """``running`` holds a lease; ``failed`` keeps pins and staged files until resumed, expired or superseded (R4)."""
 
 
@@ -36,21 +36,21 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginRequest:
     """A request to open an execution.
 
     Args:
         execution_id: made by the caller, so that it can ask after an unknown outcome.
         binding: None for an insert.
         partition: of the binding.
-        heads: channels whose heads are pinned.
-        cursors: those of them whose cursors are pinned as well.
-        scopes: channel -> the scope in which it is read, where that is not all of it.
+        pinned_channels: channels whose heads are pinned.
+        cursor_channels: those of them whose cursors are pinned as well.
+        scope_by_channel: channel -> the scope in which it is read, where that is not all of it.
         owner: who holds the lease: ``host:pid:start`` or ``dagster:run``.
         lease: seconds.
         dead: owners that are known to be gone, whose leases need not be waited for.
-        at: channel -> the number that is pinned, instead of its head.
-        since: channel -> the number at which its changes begin, of a reader that has no cursor.
+        pinned_version_by_channel: channel -> the number that is pinned, instead of its head.
+        changes_after_by_channel: channel -> the number at which its changes begin, of a reader that has no cursor.
         purpose: what it is about to do to a channel, where it does not execute a binding: an action of the timeline, or
             ``read``.
     """
@@ -59,17 +59,17 @@ class Begin:
 
     execution_id: str
     binding: str | None
-    heads: tuple[str, ...]
-    cursors: tuple[str, ...] = ()
+    pinned_channels: tuple[str, ...]
+    cursor_channels: tuple[str, ...] = ()
     partition: str = WHOLE
     owner: str = ""
     lease: float = 120.0
     run_id: str | None = None
     firing_id: str | None = None
     dead: frozenset[str] = frozenset()
-    scopes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    at: Mapping[str, int] = field(default_factory=dict, hash=False)
-    since: Mapping[str, int] = field(default_factory=dict, hash=False)
+    scope_by_channel: Mapping[str, str] = field(default_factory=dict, hash=False)
+    pinned_version_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
+    changes_after_by_channel: Mapping[str, int] = field(default_factory=dict, hash=False)
     purpose: str = "commit"
 
 
@@ -94,7 +94,7 @@ class TaskReport:
     read: Mapping[str, int | None]
     wrote: Mapping[str, int | None]
     skipped: bool = False
-    ways: Mapping[str, Estimate] = field(default_factory=dict)
+    ways: Mapping[str, CostEstimate] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -108,20 +108,20 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TaskProgress:
     """How far the engine has come with what a task is waiting for.
 
     Args:
         task: of the workflowette.
-        done, known: the engine's own tasks in its running stages; more may follow.
+        done, total: the engine's own tasks in its running stages; more may follow.
     """
 
     task: str
     done: int
-    known: int
+    total: int
 
     def __str__(self) -> str:
-        return f"{self.task}: {self.done} of {self.known} Spark tasks done"
+        return f"{self.task}: {self.done} of {self.total} Spark tasks done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class CheckReport:
     skipped: bool = False
 
     @property
-    def blocks(self) -> bool:
+    def blocks_commit(self) -> bool:
         """Whether, by this, nothing may be published."""
         return self.blocking and not self.passed
 
@@ -174,7 +174,7 @@ class Execution:
     id: str
     binding: str | None
     partition: str
-    state: State
+    state: ExecutionState
     epoch: int
     pins: Mapping[str, Pin]
     owner: str

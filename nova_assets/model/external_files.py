@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-GONE = "gone"
+GONE_VERSION = "gone"
 """The version of a partition that was there, and of which nothing is any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class ExternalFolder:
     """Of a block whose files are not the warehouse's: whose they are.
 
     Args:
@@ -26,29 +26,29 @@ class Outside:
         return {"location": self.location, "version": self.version}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Outside:
-        return Outside(data["location"], data["version"])
+    def from_json(data: Mapping[str, Any]) -> ExternalFolder:
+        return ExternalFolder(data["location"], data["version"])
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Whether a file is in the folder."""
         return path.startswith(f"{self.location}/") and ".." not in path.split("/")
 
 
-def is_outside(path: str) -> bool:
+def is_external_path(path: str) -> bool:
     """Whether a listed file is in nobody's warehouse: those have paths that begin in theirs."""
     return path.startswith("/") or "://" in path
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ExternalFileInfo:
     """A file that is there.
 
     Args:
         path: its address.
         bytes: its size.
-        changed: when it was last written, in nanoseconds since 1970.
+        modified_ns: when it was last written, in nanoseconds since 1970.
     """
 
     path: str
     bytes: int
-    changed: int
+    modified_ns: int

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class External:
         return External(data["location"], data["format"], data.get("done"))
 
 
-@typed("nova.external")
+@check_argument_types("nova.external")
 def external(location: str, *, format: Form = "parquet", done: str | None = None) -> External:
     """A table that another system keeps, to be read where it is.
 
@@ -115,12 +115,12 @@ class Refreshed:
     error: str | None = None
 
     @property
-    def is_amiss(self) -> bool:
+    def needs_attention(self) -> bool:
         """Whether somebody should look at it."""
         return self.error is not None or bool(self.bad) or bool(self.held)
 
     @property
-    def said(self) -> str:
+    def describe_problems(self) -> str:
         """What is amiss, in a line."""
         if self.error is not None:
             return f"{self.channel} cannot be looked at: {self.error}"
@@ -130,7 +130,7 @@ class Refreshed:
 
 
 @dataclass(frozen=True)
-class Described:
+class ExternalFilesContent:
     """Files, with what they hold.
 
     Args:

@@ -9,14 +9,14 @@ from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.model.file_format import Format
-from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.type_checks import typed
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 Replaced = Literal["refuse", "take"]
 Extra = Literal["refuse", "drop"]
 
-_SCHEMES = ("s3",)
+_REMOTE_SCHEMES = ("s3",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Files:
     def problems(self) -> list[str]:
         """What is wrong with it."""
         found = []
-        if not self.location or (self.scheme != "file" and self.scheme not in _SCHEMES):
+        if not self.location or (self.scheme != "file" and self.scheme not in _REMOTE_SCHEMES):
             found.append(f"source has location={self.location!r}; expected a folder or s3://BUCKET/PREFIX")
         if self.format is not None and self.format not in get_args(Format):
             found.append(f"source has format={self.format!r}; expected one of {', '.join(get_args(Format))}")
@@ -81,8 +81,8 @@ class Files:
         if self.queue is not None and self.scheme == "file":
             found.append("source has a queue, but its location is a folder, which the operating system watches")
         for name in ("look_back", "settled"):
-            if seconds_of(getattr(self, name)) is None:
-                found.append(f"source has {name}={getattr(self, name)!r}; expected {EXPECTED}")
+            if period_seconds(getattr(self, name)) is None:
+                found.append(f"source has {name}={getattr(self, name)!r}; expected {EXPECTED_PERIOD}")
         for name in ("largest", "batch_files", "batch_bytes"):
             if getattr(self, name) < 1:
                 found.append(f"source has {name}={getattr(self, name)!r}; expected a number, from 1")
@@ -92,7 +92,7 @@ class Files:
             ZoneInfo(self.tz)
         except (ZoneInfoNotFoundError, ValueError):
             found.append(f'source has tz={self.tz!r}; expected a name such as "UTC" or "Europe/Paris"')
-        if self.hours is not None and not _is_hourly(self.hours):
+        if self.hours is not None and not _is_hour_pattern(self.hours):
             found.append(f'source has hours={self.hours!r}; expected one of an hour and its day, such as "%Y/%m/%d/%H"')
         return found
 
@@ -100,7 +100,7 @@ class Files:
         """Whether the file at a path below the location is one of these. Names that begin with a dot or an underscore
         are none, as everywhere in the field."""
         hidden = any(part.startswith((".", "_")) for part in path.split("/"))
-        return not hidden and _matcher(self.pattern).fullmatch(path) is not None
+        return not hidden and _compile_glob(self.pattern).fullmatch(path) is not None
 
     def is_too_bad(self, bad: int, records: int) -> bool:
         """Whether so many bad records are too many.
@@ -117,20 +117,25 @@ class Files:
         return None if self.hours is None else hour.strftime(self.hours).strip("/")
 
 
-def _is_hourly(pattern: str) -> bool:
+def _is_hour_pattern(strftime_pattern: str) -> bool:
     """Whether it says an hour of a day, and nothing finer."""
     day, hour = datetime(2024, 1, 2, 3), datetime(2024, 1, 2, 4)
-    tells = len({at.strftime(pattern) for at in (day, hour, datetime(2024, 1, 3, 3), datetime(2023, 1, 2, 3))}) == 4
-    return tells and day.strftime(pattern) == day.replace(minute=59, second=59).strftime(pattern)
+    tells_hours_apart = (
+        len({at.strftime(strftime_pattern) for at in (day, hour, datetime(2024, 1, 3, 3), datetime(2023, 1, 2, 3))})
+        == 4
+    )
+    return tells_hours_apart and day.strftime(strftime_pattern) == day.replace(minute=59, second=59).strftime(
+        strftime_pattern
+    )
 
 
-def _matcher(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return re.compile("".join(means.get(p, re.escape(p)) for p in parts), re.DOTALL)
+def _compile_glob(glob_pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", glob_pattern)
+    regex_by_wildcard = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(regex_by_wildcard.get(p, re.escape(p)) for p in parts), re.DOTALL)
 
 
-@typed("nova.files")
+@check_argument_types("nova.files")
 def files(
     location: str,
     *,

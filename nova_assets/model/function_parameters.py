@@ -12,25 +12,25 @@ def wants_context(function: Callable[..., Any]) -> bool:
     return "ctx" in inspect.signature(function).parameters
 
 
-def parameter_problems(function: Callable[..., Any], names: Iterable[str]) -> list[str]:
+def input_parameter_problems(function: Callable[..., Any], input_names: Iterable[str]) -> list[str]:
     """Where the function's parameters and the names of its edges differ."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return []
-    takes = {n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    needs = {n for n in takes if parameters[n].default is inspect.Parameter.empty} - {"ctx"}
-    given = set(names)
+    accepted = {n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    required = {n for n in accepted if parameters[n].default is inspect.Parameter.empty} - {"ctx"}
+    inputs = set(input_names)
     found = [
         f"the function has no parameter {n!r} for the input of that name; name it so, or use as_="
-        for n in sorted(given - takes)
+        for n in sorted(inputs - accepted)
     ]
     return found + [
         f"the function's parameter {n!r} has no input; consume a port of that name, or use as_="
-        for n in sorted(needs - given)
+        for n in sorted(required - inputs)
     ]
 
 
-def twice(names: Iterable[str]) -> list[str]:
+def find_duplicates(names: Iterable[str]) -> list[str]:
     """The names that occur more than once, sorted."""
-    seen = list(names)
-    return sorted({n for n in seen if seen.count(n) > 1})
+    all_names = list(names)
+    return sorted({n for n in all_names if all_names.count(n) > 1})

@@ -31,10 +31,10 @@ class FunctionRef:
             DefinitionError: a lambda, a function inside another, or one of ``__main__``: nobody else could import it.
         """
         module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-        why = _unimportable(function, module, qualname)
-        if why or module is None or qualname is None:
+        reason = _reason_unimportable(function, module, qualname)
+        if reason or module is None or qualname is None:
             raise DefinitionError(
-                f"the {role} function cannot be recorded: {why}",
+                f"the {role} function cannot be recorded: {reason}",
                 found=repr(function),
                 expected="a function defined at the top level of a module that can be imported",
                 next="move it into a module of your package and give it a name",
@@ -43,8 +43,8 @@ class FunctionRef:
 
     @staticmethod
     def parse(text: str) -> FunctionRef:
-        where, _, version = text.rpartition("@")
-        module, _, qualname = where.partition(":")
+        import_path, _, version = text.rpartition("@")
+        module, _, qualname = import_path.partition(":")
         return FunctionRef(module, qualname, version)
 
     def load(self) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ class FunctionRef:
         return found  # type: ignore[no-any-return]
 
 
-def _unimportable(function: object, module: str | None, qualname: str | None) -> str | None:
+def _reason_unimportable(function: object, module: str | None, qualname: str | None) -> str | None:
     if not callable(function):
         return "it is not a function"
     if module is None or qualname is None:

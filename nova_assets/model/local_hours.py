@@ -13,29 +13,29 @@ from zoneinfo import ZoneInfo
 _HOUR = timedelta(hours=1)
 
 
-def clock_hour(moment: datetime, zone: ZoneInfo) -> datetime:
+def start_of_clock_hour(moment: datetime, zone: ZoneInfo) -> datetime:
     """The beginning, in the zone, of the hour in which a moment lies."""
-    begin = moment.astimezone(zone)
-    while into := _past_full_hour(begin):
-        begin = (begin.astimezone(UTC) - into).astimezone(zone)
-    return begin
+    hour_start = moment.astimezone(zone)
+    while past_full_hour := _time_since_full_hour(hour_start):
+        hour_start = (hour_start.astimezone(UTC) - past_full_hour).astimezone(zone)
+    return hour_start
 
 
-def next_clock_hour(begin: datetime, zone: ZoneInfo) -> datetime:
+def start_of_next_clock_hour(hour_start: datetime, zone: ZoneInfo) -> datetime:
     """The beginning, in the zone, of the hour after the one that begins at a moment."""
-    following = (begin.astimezone(UTC) + _HOUR).astimezone(zone)
-    while into := _past_full_hour(following):
-        following = (following.astimezone(UTC) + (_HOUR - into)).astimezone(zone)
+    following = (hour_start.astimezone(UTC) + _HOUR).astimezone(zone)
+    while past_full_hour := _time_since_full_hour(following):
+        following = (following.astimezone(UTC) + (_HOUR - past_full_hour)).astimezone(zone)
     return following
 
 
-def clock_hours(first: datetime, last: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+def starts_of_clock_hours(first: datetime, last: datetime, zone: ZoneInfo) -> Iterator[datetime]:
     """The beginnings, in the zone, of all hours from the one in which ``first`` lies up to ``last``."""
-    hour, end = clock_hour(first, zone), last.astimezone(UTC)
+    hour, end = start_of_clock_hour(first, zone), last.astimezone(UTC)
     while hour.astimezone(UTC) <= end:
         yield hour
-        hour = next_clock_hour(hour, zone)
+        hour = start_of_next_clock_hour(hour, zone)
 
 
-def _past_full_hour(local: datetime) -> timedelta:
+def _time_since_full_hour(local: datetime) -> timedelta:
     return timedelta(minutes=local.minute, seconds=local.second, microseconds=local.microsecond)

@@ -11,26 +11,26 @@ from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ConsumerPosition:
     """Somebody who has read a channel up to a number and will ask for what came since.
 
     Args:
-        who: as it is told to people.
+        name: as it is told to people.
         cursor: 0 for one that has never run, or has run when the channel was empty.
         scope: the partitions that it reads.
-        old: it reads the snapshot at its cursor, too.
+        reads_old_snapshot: it reads the snapshot at its cursor, too.
         has_run: it has; at 0, it is told what came to partitions that are dropped before it runs again.
     """
 
-    who: str
+    name: str
     cursor: int
     scope: str = WHOLE
-    old: bool = False
+    reads_old_snapshot: bool = False
     has_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PinnedRead:
     """What a live execution or reader has pinned.
 
     Args:
@@ -41,7 +41,7 @@ class Held:
 
     __repr__ = short_repr
 
-    who: str
+    holder: str
     head: int
     cursor: int | None = None
     scope: str = WHOLE
@@ -49,12 +49,12 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RetentionState:
     """Everything that decides what of a channel is held.
 
     Args:
         history: all blocks that are there, up to the head.
-        readers: every consumer.
+        consumers: every consumer.
         pins: of live executions and readers.
         bases: the channel may be given a base: a bound task produces one, or one was ever inserted. Then consumers that
             lag will need the snapshot at their cursor, to compare it with.
@@ -64,8 +64,8 @@ class Facts:
     __repr__ = short_repr
 
     history: History
-    readers: tuple[Reader, ...] = ()
-    pins: tuple[Held, ...] = ()
+    consumers: tuple[ConsumerPosition, ...] = ()
+    pins: tuple[PinnedRead, ...] = ()
     bases: bool = False
     keep_from: int | None = None
 

@@ -15,11 +15,11 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.equality import can_be_key
 from nova_assets.model.function_reference import FunctionRef, is_associative
 from nova_assets.model.schema import DELETED, DataType, Schema
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
-_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
+_NUMERIC_TYPES = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
 
 COMBINERS = ("sum", "min", "max", "bool_and", "bool_or")
 """The associative functions that ``Keyed(combine=...)`` knows by name. Each passes over nulls."""
@@ -54,15 +54,15 @@ class MergeModel:
         """What is wrong with this model on a channel of that schema."""
         if schema is None:
             return []
-        named = {**dict.fromkeys(self.key, "key"), **dict.fromkeys(self.order_by, "order_by")}
+        role_by_column = {**dict.fromkeys(self.key, "key"), **dict.fromkeys(self.order_by, "order_by")}
         found = [
             f"{role} column {c!r} is not in the schema ({', '.join(schema.names)}){did_you_mean(c, schema.names)}"
-            for c, role in named.items()
+            for c, role in role_by_column.items()
             if c not in schema
         ]
         found += [
             f"{role} column {c!r} is {schema.field(c).type}: a map cannot be compared"
-            for c, role in named.items()
+            for c, role in role_by_column.items()
             if c in schema and not can_be_key(schema.field(c).type)
         ]
         found += [
@@ -105,12 +105,12 @@ class Upsert(MergeModel):
     order: tuple[str, ...]
     kind = "upsert"
 
-    @typed("nova.Upsert")
+    @check_argument_types("nova.Upsert")
     def __init__(
         self, key: str | list[str] | tuple[str, ...], order_by: str | list[str] | tuple[str, ...] | None = None
     ) -> None:
-        object.__setattr__(self, "keys", _names(key, "key"))
-        object.__setattr__(self, "order", _names(order_by, "order_by") if order_by is not None else ())
+        object.__setattr__(self, "keys", _parse_column_names(key, "key"))
+        object.__setattr__(self, "order", _parse_column_names(order_by, "order_by") if order_by is not None else ())
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -143,16 +143,16 @@ class Keyed(MergeModel):
     order: tuple[str, ...]
     kind = "keyed"
 
-    @typed("nova.Keyed")
+    @check_argument_types("nova.Keyed")
     def __init__(
         self,
         key: str | list[str] | tuple[str, ...],
         combine: Mapping[str, str | Callable[..., Any]],
         order_by: str | list[str] | tuple[str, ...] | None = None,
     ) -> None:
-        object.__setattr__(self, "keys", _names(key, "key"))
-        object.__setattr__(self, "combine", tuple(sorted((c, _combiner(c, f)) for c, f in combine.items())))
-        object.__setattr__(self, "order", _names(order_by, "order_by") if order_by is not None else ())
+        object.__setattr__(self, "keys", _parse_column_names(key, "key"))
+        object.__setattr__(self, "combine", tuple(sorted((c, _combiner_reference(c, f)) for c, f in combine.items())))
+        object.__setattr__(self, "order", _parse_column_names(order_by, "order_by") if order_by is not None else ())
 
     @property
     def combines(self) -> bool:
@@ -179,7 +179,7 @@ class Keyed(MergeModel):
             found += [
                 f"combined column {c!r} is {schema.field(c).type}; {f} takes {expected}"
                 for c, f in self.combine
-                if c in schema and (expected := _unfit(f, schema.field(c).type)) is not None
+                if c in schema and (expected := _expected_type_if_unfit(f, schema.field(c).type)) is not None
             ]
         return found
 
@@ -209,7 +209,7 @@ class Custom(MergeModel):
     diff_ref: str
     kind = "custom"
 
-    @typed("nova.Custom")
+    @check_argument_types("nova.Custom")
     def __init__(
         self, merge: Callable[..., Any], chain: Callable[..., Any], diff: Callable[..., Any], version: str = "1"
     ) -> None:
@@ -220,7 +220,7 @@ class Custom(MergeModel):
         return {"kind": self.kind, "merge": self.merge_ref, "chain": self.chain_ref, "diff": self.diff_ref}
 
 
-def model_from_json(data: Mapping[str, Any]) -> MergeModel:
+def merge_model_from_json(data: Mapping[str, Any]) -> MergeModel:
     """The model that ``as_json`` described; functions stay references until they are called."""
     if data["kind"] == "append":
         return Append()
@@ -236,27 +236,27 @@ def model_from_json(data: Mapping[str, Any]) -> MergeModel:
     return custom
 
 
-def _unfit(function: str, type_: DataType) -> str | None:
+def _expected_type_if_unfit(combiner: str, type_: DataType) -> str | None:
     """What a combiner takes, where that is no value of a type; functions of the user's may take anything."""
-    if function == "sum" and type_.name not in _NUMBERS:
+    if combiner == "sum" and type_.name not in _NUMERIC_TYPES:
         return "numbers"
-    if function in ("min", "max") and not can_be_key(type_):
+    if combiner in ("min", "max") and not can_be_key(type_):
         return "values that can be ordered"
-    return "booleans" if function in ("bool_and", "bool_or") and type_.name != "boolean" else None
+    return "booleans" if combiner in ("bool_and", "bool_or") and type_.name != "boolean" else None
 
 
-def _names(given: str | list[str] | tuple[str, ...], what: str) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given)
+def _parse_column_names(columns: str | list[str] | tuple[str, ...], argument: str) -> tuple[str, ...]:
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
     if not names or not all(isinstance(n, str) and n for n in names) or len(set(names)) != len(names):
         raise DefinitionError(
-            f"{what} must name one column or several different ones",
-            found=repr(given),
-            expected=f'{what}="id" or {what}=["site", "url"]',
+            f"{argument} must name one column or several different ones",
+            found=repr(columns),
+            expected=f'{argument}="id" or {argument}=["site", "url"]',
         )
     return names
 
 
-def _combiner(column: str, function: str | Callable[..., Any]) -> str:
+def _combiner_reference(column: str, function: str | Callable[..., Any]) -> str:
     if isinstance(function, str):
         if function in COMBINERS:
             return function

@@ -11,7 +11,7 @@ from nova_assets.errors import DefinitionError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
-def check_name(name: object, what: str) -> str:
+def check_name(name: object, described_as: str) -> str:
     """The name, if it is one that Python, Dagster, SQL and a file system all take.
 
     Raises:
@@ -19,7 +19,7 @@ def check_name(name: object, what: str) -> str:
     """
     if not isinstance(name, str) or not _NAME.match(name):
         raise DefinitionError(
-            f"{what} has an unusable name",
+            f"{described_as} has an unusable name",
             found=repr(name),
             expected="letters, digits and _, not starting with a digit, at most 128",
             next="rename it",
@@ -27,6 +27,6 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
-def twice(names: Iterable[str]) -> list[str]:
+def find_duplicates(names: Iterable[str]) -> list[str]:
     """The names that occur more than once, in order."""
     return sorted(name for name, n in Counter(names).items() if n > 1)

@@ -10,34 +10,35 @@ from nova_assets.errors import PartitionError
 from nova_assets.model.partitions import Dimension, partition_name
 
 
-def partition_of(dimensions: Sequence[Dimension], row: Mapping[str, Any], where: str) -> str:
+def partition_of_row(dimensions: Sequence[Dimension], row: Mapping[str, Any], error_label: str) -> str:
     """The partition of a row.
 
     Raises:
         PartitionError: a dimension has no such value, or another way of writing it.
     """
     return partition_name(
-        [d.column for d in dimensions], {d.column: _text(d, row[d.column], where) for d in dimensions}
+        [d.column for d in dimensions],
+        {d.column: _value_as_partition_text(d, row[d.column], error_label) for d in dimensions},
     )
 
 
-def _text(dimension: Dimension, value: Any, where: str) -> str | None:
+def _value_as_partition_text(dimension: Dimension, value: Any, error_label: str) -> str | None:
     """A value as its partition's name has it."""
     if isinstance(value, datetime):
-        return dimension.of_moment(value)
+        return dimension.partition_starting_at(value)
     if isinstance(value, bool):
-        given: str | None = "true" if value else "false"
+        written_text: str | None = "true" if value else "false"
     elif isinstance(value, date):
-        given = value.isoformat()
+        written_text = value.isoformat()
     else:
-        given = None if value is None else str(value)
-    known = dimension.parse(given)
-    if known != given:
+        written_text = None if value is None else str(value)
+    canonical_text = dimension.parse(written_text)
+    if canonical_text != written_text:
         raise PartitionError(
-            f"{where}: {given!r} is not how partitions of {dimension.column!r} are written",
-            found=given,
-            expected=known,
+            f"{error_label}: {written_text!r} is not how partitions of {dimension.column!r} are written",
+            found=written_text,
+            expected=canonical_text,
             next="write all values in the same way, or make the column a date or a timestamp",
             column=dimension.column,
         )
-    return given
+    return written_text

@@ -8,7 +8,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DirtyPartition:
     """A partition that is to be made again.
 
     Args:
@@ -26,33 +26,33 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MaterializedPartition:
     """A partition that is there.
 
     Args:
         seq: the number at which it was given something last.
-        read: of one that a task has made: dataset or channel -> its number when that was read.
-        arrived: the number at which it was given something last that was no backfill's: a backfill says itself what
-            is to follow. None where that is ``seq``.
+        read_versions: of one that a task has made: dataset or channel -> its number when that was read.
+        last_non_backfill_seq: the number at which it was given something last that was no backfill's: a backfill says
+            itself what is to follow. None where that is ``seq``.
     """
 
     seq: int
-    read: Mapping[str, int] = field(default_factory=dict)
-    arrived: int | None = None
+    read_versions: Mapping[str, int] = field(default_factory=dict)
+    last_non_backfill_seq: int | None = None
 
-    def has_more_than(self, seen: int) -> bool:
+    def has_data_after(self, version: int) -> bool:
         """Whether something has come since a number."""
-        return self.last_given > seen
+        return self.last_data_seq > version
 
     @property
-    def last_given(self) -> int:
+    def last_data_seq(self) -> int:
         """The number at which something came last that is late data for who has read it before."""
-        return self.seq if self.arrived is None else self.arrived
+        return self.seq if self.last_non_backfill_seq is None else self.last_non_backfill_seq
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class TaskFailures:
     """How often in a row a task has failed, and when it did last."""
 
-    times: int
+    consecutive: int
     at: datetime

@@ -17,22 +17,22 @@ from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.model.local_hours import next_clock_hour
-from nova_assets.model.period import EXPECTED, seconds_of
+from nova_assets.model.local_hours import start_of_next_clock_hour
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
 from nova_assets.model.schema import DataType, Schema
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 from nova_assets.suggestions import did_you_mean
 
 WHOLE = ""
 """The partition of a channel or binding that has none."""
 
-LONGEST_NAME = 2000
+MAX_NAME_BYTES = 2000
 """In bytes: PostgreSQL indexes no more than about 2,700."""
 
-_NULL = "__null__"
+_NULL_TEXT = "__null__"
 
-_NEVER = datetime(9990, 1, 1, tzinfo=UTC)
+_LATEST_MOMENT = datetime(9990, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class Dimension:
             return schema.field(self.column).type
         return DataType("date" if self.kind == "daily" else "timestamp")
 
-    def cannot_derive(self, found: Sequence[str]) -> PartitionError:
+    def derivation_error(self, column_names: Sequence[str]) -> PartitionError:
         """The error for rows from which the partition does not follow."""
         return PartitionError(
             f"partition column {self.column!r} follows from {self.of!r}, which is not there as a moment",
-            found=f"columns {', '.join(found)}",
+            found=f"columns {', '.join(column_names)}",
             expected=f"{self.of} timestamp, or {self.column} itself",
             column=self.column,
         )
@@ -97,23 +97,25 @@ class Dimension:
         if self.kind == "dynamic":
             return value
         if value is None:
-            raise self._no_value(value, "a value: only dynamic partitions have one for null")
+            raise self._invalid_value_error(value, "a value: only dynamic partitions have one for null")
         if self.kind == "static":
             if value not in self.values:
-                raise self._no_value(value, f"one of {_some(self.values)}", did_you_mean(value, self.values))
+                raise self._invalid_value_error(
+                    value, f"one of {_format_some_values(self.values)}", did_you_mean(value, self.values)
+                )
             return value
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            raise self._no_value(value, f"{self._pattern}, from {self.start} on") from None
-        return self.of_moment(moment, value)
+            raise self._invalid_value_error(value, f"{self._value_pattern}, from {self.start} on") from None
+        return self.partition_starting_at(moment, value)
 
-    def of_moment(self, moment: datetime, written: str | None = None) -> str:
+    def partition_starting_at(self, moment: datetime, written_text: str | None = None) -> str:
         """The calendar partition that *is* this moment (not: that holds it).
 
         Args:
             moment: with a zone, or on the dimension's own clock.
-            written: how a person wrote it, for the error.
+            written_text: how a person wrote it, for the error.
 
         Raises:
             PartitionError: it lies before the start, or between two partitions.
@@ -121,19 +123,21 @@ class Dimension:
         zone = ZoneInfo(self.tz or "UTC")
         local = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
         hour = 0 if self.kind == "daily" else local.hour
-        whole = local.replace(hour=hour, minute=0, second=0, microsecond=0)
-        begins = datetime.fromisoformat(self.start or "0001-01-01")
-        if local != whole or local < (begins.replace(tzinfo=zone) if begins.tzinfo is None else begins):
-            raise self._no_value(
-                written or moment.isoformat(), f"{self._pattern}, from {self.start} on, in zone {zone.key}"
+        partition_start = local.replace(hour=hour, minute=0, second=0, microsecond=0)
+        first_start = datetime.fromisoformat(self.start or "0001-01-01")
+        if local != partition_start or local < (
+            first_start.replace(tzinfo=zone) if first_start.tzinfo is None else first_start
+        ):
+            raise self._invalid_value_error(
+                written_text or moment.isoformat(), f"{self._value_pattern}, from {self.start} on, in zone {zone.key}"
             )
         if self.kind == "daily":
             return local.date().isoformat()
-        plain = local.strftime("%Y-%m-%dT%H:00")
+        start_text = local.strftime("%Y-%m-%dT%H:00")
         # An hour that a change of clocks repeats has two partitions; the second says its offset, as in Dagster.
-        return plain + local.strftime("%z") if local.fold else plain
+        return start_text + local.strftime("%z") if local.fold else start_text
 
-    def ends(self, value: str | None) -> datetime | None:
+    def end_of_partition(self, value: str | None) -> datetime | None:
         """When a partition of the calendar is over; None where nothing says."""
         if self.kind not in ("daily", "hourly") or value is None:
             return None
@@ -143,19 +147,19 @@ class Dimension:
             if self.kind == "daily":  # by its own clock: some days have 23 hours
                 return (local + timedelta(days=1)).replace(tzinfo=zone)
             begins = local if local.tzinfo is not None else local.replace(tzinfo=zone)
-            return next_clock_hour(begins, zone).astimezone(UTC)
+            return start_of_next_clock_hour(begins, zone).astimezone(UTC)
         except OverflowError:  # the last day of all, which some write for "never"
-            return _NEVER
+            return _LATEST_MOMENT
 
     @property
-    def _pattern(self) -> str:
+    def _value_pattern(self) -> str:
         return "YYYY-MM-DD" if self.kind == "daily" else "YYYY-MM-DDTHH:00"
 
-    def _no_value(self, value: object, expected: str, meant: str = "") -> PartitionError:
-        said = "rows without a value" if value is None else _shown(value)
+    def _invalid_value_error(self, value: object, expected: str, suggestion: str = "") -> PartitionError:
+        value_text = "rows without a value" if value is None else _format_value(value)
         return PartitionError(
-            f"{self.kind} partitions of {self.column!r} have no {said}{meant}",
-            found="null" if value is None else said,
+            f"{self.kind} partitions of {self.column!r} have no {value_text}{suggestion}",
+            found="null" if value is None else value_text,
             expected=expected,
             next=f"give each row its {self.column}, or name the partition that all are of" if value is None else None,
             column=self.column,
@@ -176,7 +180,7 @@ class Dimension:
         return Dimension(data["column"], data["kind"], data["start"], data["tz"], tuple(data["values"]), data.get("of"))
 
 
-@typed("nova.daily")
+@check_argument_types("nova.daily")
 def daily(
     column: str, start: str | date, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
@@ -186,10 +190,17 @@ def daily(
         of: a column of moments from which the day follows, for data that has no column of days.
         keep: ``"90d"``: for how long after its end a day is kept; then upkeep drops it (R19).
     """
-    return Dimension(column, "daily", _start(column, start), _zone(column, tz), of=of, keep=_keep(column, keep))
+    return Dimension(
+        column,
+        "daily",
+        _parse_start(column, start),
+        _check_zone(column, tz),
+        of=of,
+        keep=_check_keep_period(column, keep),
+    )
 
 
-@typed("nova.hourly")
+@check_argument_types("nova.hourly")
 def hourly(
     column: str, start: str | datetime, tz: str = "UTC", *, of: str | None = None, keep: str | None = None
 ) -> Dimension:
@@ -199,10 +210,17 @@ def hourly(
         of: a column of moments from which the hour follows, for data that has no column of hours.
         keep: ``"7d"``: for how long after its end an hour is kept; then upkeep drops it (R19).
     """
-    return Dimension(column, "hourly", _start(column, start), _zone(column, tz), of=of, keep=_keep(column, keep))
+    return Dimension(
+        column,
+        "hourly",
+        _parse_start(column, start),
+        _check_zone(column, tz),
+        of=of,
+        keep=_check_keep_period(column, keep),
+    )
 
 
-@typed("nova.static")
+@check_argument_types("nova.static")
 def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
     """A partition for each of these values and no other."""
     if not values or len(set(values)) != len(values):
@@ -212,7 +230,7 @@ def static(column: str, values: list[str] | tuple[str, ...]) -> Dimension:
     return Dimension(column, "static", values=tuple(values))
 
 
-@typed("nova.dynamic")
+@check_argument_types("nova.dynamic")
 def dynamic(column: str) -> Dimension:
     """A partition for each value that turns up in the data."""
     return Dimension(column, "dynamic")
@@ -224,12 +242,12 @@ def partition_name(columns: Sequence[str], values: Mapping[str, str | None]) -> 
     Raises:
         PartitionError: the name would be longer than a catalog can index.
     """
-    name = "/".join(f"{_escape(c)}={value_as_text(values[c])}" for c in columns)
-    if len(name.encode()) > LONGEST_NAME:
+    name = "/".join(f"{_escape_text(c)}={value_to_text(values[c])}" for c in columns)
+    if len(name.encode()) > MAX_NAME_BYTES:
         raise PartitionError(
             f"a partition's name is {len(name.encode())} bytes long",
             found=name[:80] + "...",
-            expected=f"at most {LONGEST_NAME} bytes for all its values together",
+            expected=f"at most {MAX_NAME_BYTES} bytes for all its values together",
             next="partition by a shorter column, such as a hash of this one",
         )
     return name
@@ -241,98 +259,110 @@ def partition_values(name: str) -> dict[str, str | None]:
     Raises:
         PartitionError: it is no such name.
     """
-    found: dict[str, str | None] = {}
+    value_by_column: dict[str, str | None] = {}
     for part in filter(None, name.split("/")):
         column, equals, value = part.partition("=")
         if not equals:
             raise PartitionError(f"{part!r} names no partition", found=name, expected="COLUMN=VALUE, joined by /")
-        if unquote(column) in found:
+        if unquote(column) in value_by_column:
             raise PartitionError(f"{unquote(column)!r} is said twice", found=name, expected="each dimension once")
-        found[unquote(column)] = text_as_value(value)
-    return found
+        value_by_column[unquote(column)] = text_to_value(value)
+    return value_by_column
 
 
-def value_as_text(value: str | None) -> str:
+def value_to_text(value: str | None) -> str:
     """A value as a name has it; ``text_as_value`` gives it back."""
-    return _NULL if value is None else "%5F" + value[1:] if value == _NULL else _escape(value)
+    return _NULL_TEXT if value is None else "%5F" + value[1:] if value == _NULL_TEXT else _escape_text(value)
 
 
-def text_as_value(text: str) -> str | None:
-    return None if text == _NULL else unquote(text)
+def text_to_value(text: str) -> str | None:
+    return None if text == _NULL_TEXT else unquote(text)
 
 
-def within(partition: str, scope: str) -> bool:
+def is_in_scope(partition: str, scope: str) -> bool:
     """Whether a partition lies in a scope: the name of a partition, or of some of its dimensions; ``""`` is all."""
     return not scope or partition == scope or set(scope.split("/")) <= set(partition.split("/"))
 
 
-def agree(scope: str, other: str) -> bool:
+def scopes_overlap(scope: str, other_scope: str) -> bool:
     """Whether two scopes have partitions in common: no dimension has one value here and another there."""
-    values = partition_values(other)
+    values = partition_values(other_scope)
     return all(values.get(column, value) == value for column, value in partition_values(scope).items())
 
 
-def scope_of(columns: Sequence[str], partition: str) -> str:
+def scope_for_columns(columns: Sequence[str], partition: str) -> str:
     """What a partition says of these columns: the scope in which a channel with such dimensions is read."""
     values = partition_values(partition)
     return partition_name([c for c in columns if c in values], values)
 
 
-def single_in(columns: Sequence[str], scope: str) -> str | None:
+def single_partition_in_scope(columns: Sequence[str], scope: str) -> str | None:
     """The one partition that is in a scope, where it names all of a channel's dimensions: ``""`` where there are
     none."""
     values = partition_values(scope)
     return partition_name(columns, values) if set(values) == set(columns) else None
 
 
-def parse_partition(dimensions: Sequence[Dimension], given: str | Mapping[str, object], *, partly: bool = False) -> str:
+def parse_partition(
+    dimensions: Sequence[Dimension], name_or_values: str | Mapping[str, object], *, allow_scope: bool = False
+) -> str:
     """The name of the partition that a person means.
 
     Args:
         dimensions: of the channel or binding.
-        given: ``dt=2024-01-01/action=login`` with the dimensions in any order; where there is but one, its bare value
-            will do, unless it has a ``=``; or a mapping.
-        partly: some of the dimensions are enough.
+        name_or_values: ``dt=2024-01-01/action=login`` with the dimensions in any order; where there is but one, its
+            bare value will do, unless it has a ``=``; or a mapping.
+        allow_scope: some of the dimensions are enough.
 
     Raises:
         PartitionError: it is none of these, or a value is none that a dimension has.
     """
     columns = [d.column for d in dimensions]
-    shape = "/".join(f"{c}=..." for c in columns) or "no partition: there are no dimensions"
+    expected_form = "/".join(f"{c}=..." for c in columns) or "no partition: there are no dimensions"
     values: dict[str, str | None]
-    if isinstance(given, Mapping):
-        values = {str(c): None if v is None else str(v) for c, v in given.items()}
-    elif len(columns) == 1 and "=" not in given:
-        values = {columns[0]: given}
+    if isinstance(name_or_values, Mapping):
+        values = {str(c): None if v is None else str(v) for c, v in name_or_values.items()}
+    elif len(columns) == 1 and "=" not in name_or_values:
+        values = {columns[0]: name_or_values}
     else:
-        values = partition_values(given) if "=" in given else {}
-    if not columns and given:
-        raise PartitionError(f"{_shown(given)} names no partition", found=_shown(given), expected=shape)
-    lacking = [] if partly and values and columns else [c for c in columns if c not in values]
-    if lacking or set(values) - set(columns):
-        meant = "".join(did_you_mean(c, lacking or columns) for c in sorted(set(values) - set(columns))[:1])
-        raise PartitionError(f"{_shown(given)} names no partition{meant}", found=_shown(given), expected=shape)
+        values = partition_values(name_or_values) if "=" in name_or_values else {}
+    if not columns and name_or_values:
+        raise PartitionError(
+            f"{_format_value(name_or_values)} names no partition",
+            found=_format_value(name_or_values),
+            expected=expected_form,
+        )
+    missing_columns = [] if allow_scope and values and columns else [c for c in columns if c not in values]
+    if missing_columns or set(values) - set(columns):
+        suggestion = "".join(
+            did_you_mean(c, missing_columns or columns) for c in sorted(set(values) - set(columns))[:1]
+        )
+        raise PartitionError(
+            f"{_format_value(name_or_values)} names no partition{suggestion}",
+            found=_format_value(name_or_values),
+            expected=expected_form,
+        )
     for d in dimensions:
         if d.column in values:
             values[d.column] = d.parse(values[d.column])
     return partition_name([c for c in columns if c in values], values)
 
 
-def _shown(given: object) -> str:
-    text = str(given)
+def _format_value(value: object) -> str:
+    text = str(value)
     return repr(text if len(text) <= 100 else text[:97] + "...")
 
 
-def _escape(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Whatever could be taken for a part of the name's own syntax, or hides on a screen, as ``%XX``."""
     return "".join(c if c.isprintable() and c not in "%/=\\" else quote(c, safe="") for c in text)
 
 
-def _some(values: Sequence[str]) -> str:
+def _format_some_values(values: Sequence[str]) -> str:
     return ", ".join(values[:10]) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
 
 
-def _start(column: str, start: str | date) -> str:
+def _parse_start(column: str, start: str | date) -> str:
     text = start if isinstance(start, str) else start.isoformat()
     try:
         datetime.fromisoformat(text)
@@ -343,15 +373,15 @@ def _start(column: str, start: str | date) -> str:
     return text
 
 
-def _keep(column: str, keep: str | None) -> str | None:
-    if keep is not None and seconds_of(keep) is None:
+def _check_keep_period(column: str, keep: str | None) -> str | None:
+    if keep is not None and period_seconds(keep) is None:
         raise DefinitionError(
-            f"partitions of {column!r} are kept for an unreadable period", found=repr(keep), expected=EXPECTED
+            f"partitions of {column!r} are kept for an unreadable period", found=repr(keep), expected=EXPECTED_PERIOD
         )
     return keep
 
 
-def _zone(column: str, tz: str) -> str:
+def _check_zone(column: str, tz: str) -> str:
     try:
         ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError) as error:

@@ -6,15 +6,15 @@ import re
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
-EXPECTED = 'a number and a unit: "30s", "5m", "6h", "7d", "2w"'
+EXPECTED_PERIOD = 'a number and a unit: "30s", "5m", "6h", "7d", "2w"'
 
 
-def seconds_of(period: object) -> int | None:
+def period_seconds(period: object) -> int | None:
     """The period in seconds; None where it is none."""
-    return retention_of(period) or None
+    return period_seconds_or_zero(period) or None
 
 
-def retention_of(period: object) -> int | None:
+def period_seconds_or_zero(period: object) -> int | None:
     """The same, where a period of no length means none at all: ``"0s"`` is 0."""
     match = re.fullmatch(r"(\d+)\s*([smhdw])", period) if isinstance(period, str) else None
     return int(match[1]) * _UNITS[match[2]] if match is not None else None

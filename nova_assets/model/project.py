@@ -10,12 +10,12 @@ from graphlib import CycleError, TopologicalSorter
 from nova_assets.errors import BindingNotFound, ChannelNotFound, DefinitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel import Channel
-from nova_assets.model.names import twice
-from nova_assets.model.quarantine import quarantine_of
+from nova_assets.model.names import find_duplicates
+from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.trigger import After, OnData, OnSealed, Trigger
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
-from nova_assets.suggestions import did_you_mean, known_names
+from nova_assets.suggestions import did_you_mean, list_valid_names
 
 
 @dataclass(frozen=True, init=False)
@@ -37,15 +37,15 @@ class Project:
     bindings: tuple[Binding, ...]
     channels: tuple[Channel, ...]
 
-    @typed("nova.Project", bindings="nova.bind(workflowette)", channels="nova.Channel(name)")
+    @check_argument_types("nova.Project", bindings="nova.bind(workflowette)", channels="nova.Channel(name)")
     def __init__(self, bindings: Sequence[Binding] = (), channels: Sequence[Channel] = ()) -> None:
         named = [c for b in bindings for c in b.channels.values() if isinstance(c, Channel)]
-        brought = getattr(bindings, "channels", ())  # by datasets: views of what others keep
-        given = list(dict.fromkeys([*channels, *brought, *named]))
-        known = {c.name: c for c in given}
-        object.__setattr__(self, "bindings", tuple(b.completed(known) for b in bindings))
-        beside = [quarantine_of(c) for c in given if c.source is not None]
-        object.__setattr__(self, "channels", tuple(dict.fromkeys([*given, *beside])))
+        dataset_channels = getattr(bindings, "channels", ())  # by datasets: views of what others keep
+        channels_without_quarantine = list(dict.fromkeys([*channels, *dataset_channels, *named]))
+        channel_by_name = {c.name: c for c in channels_without_quarantine}
+        object.__setattr__(self, "bindings", tuple(b.completed(channel_by_name) for b in bindings))
+        quarantines = [quarantine_channel(c) for c in channels_without_quarantine if c.source is not None]
+        object.__setattr__(self, "channels", tuple(dict.fromkeys([*channels_without_quarantine, *quarantines])))
         problems = self._problems()
         if problems:
             raise DefinitionError.of(list(dict.fromkeys(problems)), "the project is not sound")
@@ -57,7 +57,7 @@ class Project:
         names = [b.name for b in self.bindings]
         raise BindingNotFound(
             f"no binding is called {name!r}{did_you_mean(name, names)}",
-            expected=known_names(names, "(the project has none)"),
+            expected=list_valid_names(names, "(the project has none)"),
             binding=name,
         )
 
@@ -68,7 +68,7 @@ class Project:
         names = [c.name for c in self.channels]
         raise ChannelNotFound(
             f"no channel is called {name!r}{did_you_mean(name, names)}",
-            expected=known_names(names, "(the project has none)"),
+            expected=list_valid_names(names, "(the project has none)"),
             channel=name,
         )
 
@@ -95,18 +95,22 @@ class Project:
         )
 
     def _name_problems(self) -> list[str]:
-        found = [f"two bindings are called {n!r}; give one a name=" for n in twice(b.name for b in self.bindings)]
-        found += [f"two different channels are called {n!r}" for n in twice(c.name for c in self.channels)]
+        found = [
+            f"two bindings are called {n!r}; give one a name=" for n in find_duplicates(b.name for b in self.bindings)
+        ]
+        found += [f"two different channels are called {n!r}" for n in find_duplicates(c.name for c in self.channels)]
         tables = (t.id for c in self.channels for t in c.publish)
-        return found + [f"two channels are published in {t}" for t in twice(tables)]
+        return found + [f"two channels are published in {t}" for t in find_duplicates(tables)]
 
     def _writer_problems(self) -> list[str]:
         writers: dict[str, list[str]] = {}
         for b in self.bindings:
             for c in b.writes:
                 writers.setdefault(c.name, []).append(b.name)
-        fed = {c.name for c in self.channels if c.source is not None}
-        strict = {c.name for c in self.channels if c.seal is not None and c.seal.late == "quarantine"} - fed
+        source_channels = {c.name for c in self.channels if c.source is not None}
+        quarantining_channels = {
+            c.name for c in self.channels if c.seal is not None and c.seal.late == "quarantine"
+        } - source_channels
         return (
             [
                 f"channel {c!r} is written by the bindings {' and '.join(map(repr, w))}; one binding writes a channel"
@@ -116,12 +120,12 @@ class Project:
             + [
                 f"channel {c!r} has a source, and is written by the binding {w[0]!r}; one or the other feeds a channel"
                 for c, w in writers.items()
-                if c in fed
+                if c in source_channels
             ]
             + [
                 f"channel {c!r} is written by the binding {w[0]!r}, but late='quarantine' in its seal is for files"
                 for c, w in writers.items()
-                if c in strict
+                if c in quarantining_channels
             ]
         )
 
@@ -153,34 +157,34 @@ class Project:
         graph = {
             b.name: {writers[c.name] for c in b.reads if writers.get(c.name, b.name) != b.name} for b in self.bindings
         }
-        cycle = _cycle(graph)
+        cycle = _describe_cycle(graph)
         return [f"the bindings form a cycle: {cycle}"] if cycle else self._trigger_cycle_problems(writers)
 
     def _trigger_cycle_problems(self, writers: Mapping[str, str]) -> list[str]:
         """Bindings that fire each other would never come to rest."""
-        graph = {b.name: {f for leaf in b.triggers for f in _fired_by(leaf, writers)} for b in self.bindings}
-        cycle = _cycle(graph)
+        graph = {b.name: {f for leaf in b.triggers for f in _bindings_that_fire(leaf, writers)} for b in self.bindings}
+        cycle = _describe_cycle(graph)
         if not cycle:
             return []
         return [f"the triggers form a cycle that never rests: {cycle}; if that is meant, say loop=True on one of them"]
 
 
-def _fired_by(trigger: Trigger, writers: Mapping[str, str]) -> set[str]:
+def _bindings_that_fire(trigger: Trigger, writer_by_channel: Mapping[str, str]) -> set[str]:
     """The bindings whose executions may make a simple trigger fire."""
     if isinstance(trigger, After) and not trigger.loop:
         return {trigger.binding}
     if isinstance(trigger, OnData) and not trigger.loop:
-        return {writers[c] for c in trigger.channels if c in writers}
+        return {writer_by_channel[c] for c in trigger.channels if c in writer_by_channel}
     return set()
 
 
-def _cycle(graph: Mapping[str, set[str]]) -> str:
+def _describe_cycle(sources_by_name: Mapping[str, set[str]]) -> str:
     """A cycle, in the order in which things happen; empty where there is none."""
-    for name, sources in graph.items():
+    for name, sources in sources_by_name.items():
         if name in sources:  # the sorter passes over these
             return f"{name} → {name}"
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(sources_by_name).prepare()
     except CycleError as error:
         return " → ".join(error.args[1])
     return ""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.type_checks import typed
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class HiveTable:
 
     def problems(self) -> list[str]:
         """What is wrong with it by itself."""
-        found = _every_problems(self.id, self.every)
+        found = _period_problems(self.id, self.every)
         if not self.path.strip("/") or "://" in self.path or self.path.rstrip("/").endswith(".."):
             found.append(f"a hive table has path={self.path!r}; expected a folder, such as 'exports/actions'")
         return found
@@ -79,9 +79,9 @@ class IcebergTable:
 
     def problems(self) -> list[str]:
         """What is wrong with it by itself."""
-        found = _every_problems(self.id, self.every)
+        found = _period_problems(self.id, self.every)
         parts = self.name.split(".")
-        if len(parts) < 2 or not all(_PART.fullmatch(p) for p in parts):
+        if len(parts) < 2 or not all(_NAME_PART.fullmatch(p) for p in parts):
             found.append(f"an iceberg table has name={self.name!r}; expected NAMESPACE.TABLE, such as 'lake.actions'")
         return found
 
@@ -90,18 +90,18 @@ Table: TypeAlias = HiveTable | IcebergTable
 TableT = TypeVar("TableT", HiveTable, IcebergTable)
 
 
-def table_of(id: str) -> Table:
+def table_from_id(table_id: str) -> Table:
     """The table that is called so, as far as its id tells. Raises DefinitionError."""
-    kind, _, where = id.partition(":")
-    if kind == "hive" and where:
-        return HiveTable(where)
-    name, _, catalog = where.partition("@")
+    kind, _, path_or_name = table_id.partition(":")
+    if kind == "hive" and path_or_name:
+        return HiveTable(path_or_name)
+    name, _, catalog = path_or_name.partition("@")
     if kind == "iceberg" and name:
         return IcebergTable(name, catalog or None)
-    raise DefinitionError(f"{id!r} is no table", expected="hive:PATH, or iceberg:NAMESPACE.TABLE[@CATALOG]")
+    raise DefinitionError(f"{table_id!r} is no table", expected="hive:PATH, or iceberg:NAMESPACE.TABLE[@CATALOG]")
 
 
-@typed("nova.hive")
+@check_argument_types("nova.hive")
 def hive(path: str, *, every: str = "1m") -> HiveTable:
     """Publish a channel as a folder that every tool of the field can read; see ``HiveTable``.
 
@@ -110,10 +110,10 @@ def hive(path: str, *, every: str = "1m") -> HiveTable:
     Raises:
         DefinitionError: the path is none, or ``every`` is unreadable.
     """
-    return _checked(HiveTable(path, every))
+    return _validate_table(HiveTable(path, every))
 
 
-@typed("nova.iceberg")
+@check_argument_types("nova.iceberg")
 def iceberg(name: str, *, catalog: str | None = None, every: str = "1m") -> IcebergTable:
     """Publish a channel as a table of Apache Iceberg; see ``IcebergTable``. Needs ``nova-assets[iceberg]``.
 
@@ -122,15 +122,15 @@ def iceberg(name: str, *, catalog: str | None = None, every: str = "1m") -> Iceb
     Raises:
         DefinitionError: the name has no namespace, or ``every`` is unreadable.
     """
-    return _checked(IcebergTable(name, catalog, every))
+    return _validate_table(IcebergTable(name, catalog, every))
 
 
-def _checked(table: TableT) -> TableT:
+def _validate_table(table: TableT) -> TableT:
     problems = table.problems()
     if problems:
         raise DefinitionError.of(problems, "a table to publish in")
     return table
 
 
-def _every_problems(name: str, every: str) -> list[str]:
-    return [] if seconds_of(every) is not None else [f"{name} has every={every!r}; expected {EXPECTED}"]
+def _period_problems(table_id: str, every: str) -> list[str]:
+    return [] if period_seconds(every) is not None else [f"{table_id} has every={every!r}; expected {EXPECTED_PERIOD}"]

@@ -17,7 +17,7 @@ EditionState = Literal["opening", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class PublishedContent:
     """What an edition shows: files that hold the rows of a snapshot and nothing else.
 
     Args:
@@ -42,15 +42,15 @@ class Content:
     def bytes(self) -> int:
         return sum(f.bytes for f in self.files)
 
-    def fingerprint(self, *, seals: bool) -> str:
+    def fingerprint(self, *, include_seals: bool) -> str:
         """Equal when and only when two editions look the same.
 
         Args:
-            seals: readers see what is sealed.
+            include_seals: readers see what is sealed.
         """
-        said = [self.schema.as_json(), sorted((f.partition, f.path) for f in self.files)]
-        said += [sorted(self.sealed)] if seals else []
-        return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
+        content_json = [self.schema.as_json(), sorted((f.partition, f.path) for f in self.files)]
+        content_json += [sorted(self.sealed)] if include_seals else []
+        return hashlib.sha256(json.dumps(content_json, separators=(",", ":")).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Edition:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowEdition:
+class ShowPublishedVersion:
     """Part of a commit: a table shows an edition. Refused unless that is the one that the execution has opened."""
 
     channel: str

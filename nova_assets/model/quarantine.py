@@ -13,10 +13,10 @@ from nova_assets.model.schema import parse_ddl
 if TYPE_CHECKING:
     from nova_assets.model.channel import Channel
 
-WHOLE_FILE = 0
+WHOLE_FILE_LINE = 0
 """The line of what is set aside whole."""
 
-COLUMNS = (
+QUARANTINE_COLUMNS = (
     "file string NOT NULL, version string NOT NULL, line bigint NOT NULL, reason string, raw string, whole boolean, "
     "header string, format string, set_aside_at timestamp"
 )
@@ -24,7 +24,7 @@ COLUMNS = (
 shown of it: it is too long, or no text. ``header`` is the first line of its file, without which it cannot be read."""
 
 
-_VALUE = re.compile(r"'[^']*\d[^']*'|\"[^\"]*\"|(?<![\w'])-?\d[\w.:+-]*")
+_VALUE_PATTERN = re.compile(r"'[^']*\d[^']*'|\"[^\"]*\"|(?<![\w'])-?\d[\w.:+-]*")
 
 
 def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
@@ -32,32 +32,32 @@ def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
 
     Reasons that differ only in their values, such as the dates of rows, count as one; the first of them stands for all.
     """
-    return add_reasons({}, {}, ((reason, 1) for reason in reasons))
+    return merge_reason_counts({}, {}, ((reason, 1) for reason in reasons))
 
 
-def add_reasons(
-    counts: Mapping[str, int], more: Mapping[str, int], further: Iterable[tuple[str, int]] = ()
+def merge_reason_counts(
+    counts: Mapping[str, int], other_counts: Mapping[str, int], single_counts: Iterable[tuple[str, int]] = ()
 ) -> dict[str, int]:
     """Counts of reasons, put together as ``count_reasons`` does."""
-    first: dict[str, str] = {}
-    total: Counter[str] = Counter()
-    for reason, count in (*counts.items(), *more.items(), *further):
-        total[first.setdefault(_VALUE.sub("…", reason), reason)] += count
-    return dict(total.most_common())
+    reason_by_pattern: dict[str, str] = {}
+    count_by_reason: Counter[str] = Counter()
+    for reason, count in (*counts.items(), *other_counts.items(), *single_counts):
+        count_by_reason[reason_by_pattern.setdefault(_VALUE_PATTERN.sub("…", reason), reason)] += count
+    return dict(count_by_reason.most_common())
 
 
 def quarantine_name(channel: str) -> str:
     return f"{channel}_quarantine"
 
 
-def quarantine_of(channel: Channel) -> Channel:
+def quarantine_channel(channel: Channel) -> Channel:
     """The channel in which another one's bad records lie: one row for each, until it is mended and replayed."""
     from nova_assets.model.channel import Channel
 
     return Channel(
         quarantine_name(channel.name),
         merge=Upsert(key=("file", "version", "line")),
-        schema=parse_ddl(COLUMNS),
+        schema=parse_ddl(QUARANTINE_COLUMNS),
         description=f"Records and files that arrived for {channel.name} and could not be taken.",
         owners=channel.owners,
         group=channel.group,

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-Way: TypeAlias = Literal["memory", "cells", "frame"]
+ReadStrategy: TypeAlias = Literal["memory", "cells", "frame"]
 """``memory``: computed in this process, without Spark. ``cells``: bucket by bucket in Spark's Python workers, with no
 shuffle. ``frame``: by Spark's own joins, the general one."""
 
-WAYS: tuple[Way, ...] = ("memory", "cells", "frame")
+READ_STRATEGIES: tuple[ReadStrategy, ...] = ("memory", "cells", "frame")
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """What one way would cost.
 
     Args:
@@ -22,38 +22,38 @@ class Estimate:
         seconds: of CPU.
     """
 
-    way: Way
+    strategy: ReadStrategy
     rows: int
     bytes: int
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.way}, {self.seconds:.1f} s of CPU"
+        return f"{self.strategy}, {self.seconds:.1f} s of CPU"
 
     def as_json(self) -> dict[str, Any]:
-        return {"way": self.way, "rows": self.rows, "bytes": self.bytes, "seconds": round(self.seconds, 3)}
+        return {"way": self.strategy, "rows": self.rows, "bytes": self.bytes, "seconds": round(self.seconds, 3)}
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class ActualCost:
     """What was done, beside what was expected of it.
 
     Args:
-        way: that was gone.
+        strategy: that was gone.
         estimate: the one of that way; None where there was none.
         seconds: on the clock.
         rows, bytes: of the files that were written; those that were kept as they are do not count.
     """
 
-    way: Way
-    estimate: Estimate | None
+    strategy: ReadStrategy
+    estimate: CostEstimate | None
     seconds: float
     rows: int
     bytes: int
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "way": self.way,
+            "way": self.strategy,
             "estimate": None if self.estimate is None else self.estimate.as_json(),
             "seconds": round(self.seconds, 3),
             "rows": self.rows,
@@ -61,18 +61,20 @@ class Spent:
         }
 
 
-def by_way(spent: Iterable[Spent]) -> list[Spent]:
+def sum_costs_by_strategy(costs: Iterable[ActualCost]) -> list[ActualCost]:
     """What was done side by side, summed up for each way and each kind of estimate."""
-    found: dict[tuple[Way, bool], Spent] = {}
-    for one in spent:
-        before = found.get(key := (one.way, one.estimate is None))
-        found[key] = one if before is None else _sum(before, one)
-    return list(found.values())
+    sum_by_key: dict[tuple[ReadStrategy, bool], ActualCost] = {}
+    for cost in costs:
+        so_far = sum_by_key.get(key := (cost.strategy, cost.estimate is None))
+        sum_by_key[key] = cost if so_far is None else _add_costs(so_far, cost)
+    return list(sum_by_key.values())
 
 
-def _sum(a: Spent, b: Spent) -> Spent:
+def _add_costs(a: ActualCost, b: ActualCost) -> ActualCost:
     x, y = a.estimate, b.estimate
     both = (
-        None if x is None or y is None else Estimate(a.way, x.rows + y.rows, x.bytes + y.bytes, x.seconds + y.seconds)
+        None
+        if x is None or y is None
+        else CostEstimate(a.strategy, x.rows + y.rows, x.bytes + y.bytes, x.seconds + y.seconds)
     )
-    return Spent(a.way, both, a.seconds + b.seconds, a.rows + b.rows, a.bytes + b.bytes)
+    return ActualCost(a.strategy, both, a.seconds + b.seconds, a.rows + b.rows, a.bytes + b.bytes)

@@ -15,7 +15,7 @@ from nova_assets.short_repr import short_repr
 
 
 @dataclass(frozen=True, slots=True)
-class FromPort:
+class StagedOnPort:
     """Stands for the block that another task of this execution stages on a port (R5); known only when it has run."""
 
     __repr__ = short_repr
@@ -28,9 +28,9 @@ class FromPort:
         return "B(staged)" if self.kind == "base" else "Δ(staged)"
 
 
-Source: TypeAlias = Block | FromPort
+BlockSource: TypeAlias = Block | StagedOnPort
 
-_SHOWN_PARTITIONS = 3
+_MAX_SHOWN_PARTITIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Snapshot:
 
     channel: str
     at: int
-    bases: tuple[Source, ...]
-    deltas: tuple[Source, ...]
+    bases: tuple[BlockSource, ...]
+    deltas: tuple[BlockSource, ...]
     schema: Schema | None
     merge: MergeModel
 
@@ -69,7 +69,7 @@ class Chain:
     channel: str
     lo: int
     hi: int
-    deltas: tuple[Source, ...]
+    deltas: tuple[BlockSource, ...]
     schema: Schema | None
     merge: MergeModel
 
@@ -103,7 +103,7 @@ class Empty:
     channel: str
     schema: Schema | None
     merge: MergeModel
-    change: bool
+    is_change: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,105 +119,116 @@ Change: TypeAlias = Inserts | Chain | Diff | Together | Empty
 Read: TypeAlias = Snapshot | Change | Port
 
 
-def sources(read: Read) -> tuple[Source, ...]:
+def source_blocks(read: Read) -> tuple[BlockSource, ...]:
     """Every block that a read opens."""
     if isinstance(read, Snapshot):
         return read.bases + read.deltas
     if isinstance(read, Inserts):
-        return sources(read.snapshot)
+        return source_blocks(read.snapshot)
     if isinstance(read, Chain):
         return read.deltas
     if isinstance(read, Diff):
-        return sources(read.old) + sources(read.new)
+        return source_blocks(read.old) + source_blocks(read.new)
     if isinstance(read, Together):
-        return tuple(s for part in read.parts for s in sources(part))
+        return tuple(s for part in read.parts for s in source_blocks(part))
     return ()
 
 
-def model_of(read: Snapshot | Chain | Diff | Empty) -> MergeModel:
+def merge_model_of(read: Snapshot | Chain | Diff | Empty) -> MergeModel:
     """The model that the blocks of a read were written under; a changed one takes effect by a base (R18)."""
     if isinstance(read, Diff):
-        return model_of(read.new)
-    blocks = [s for s in sources(read) if isinstance(s, Block)]
+        return merge_model_of(read.new)
+    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     return blocks[-1].merge if blocks else read.merge
 
 
 ReadT = TypeVar("ReadT", bound=Read)
 
 
-def resolved(read: ReadT, staged: Mapping[str, Block]) -> ReadT:
+def resolve_staged_blocks(read: ReadT, staged_by_port: Mapping[str, Block]) -> ReadT:
     """The read with every ``FromPort`` replaced by what is staged on that port: as it will be committed, a block for
     each partition (R13)."""
 
-    def all_of(some: Iterable[Source]) -> tuple[Source, ...]:
-        return tuple(b for s in some for b in (_apart(staged[s.port]) if isinstance(s, FromPort) else (s,)))
+    def replace_staged(block_sources: Iterable[BlockSource]) -> tuple[BlockSource, ...]:
+        return tuple(
+            b
+            for s in block_sources
+            for b in (_split_by_partition(staged_by_port[s.port]) if isinstance(s, StagedOnPort) else (s,))
+        )
 
     if isinstance(read, Snapshot):
-        schema = _schema(read.schema, read, staged)
-        return replace(read, bases=all_of(read.bases), deltas=all_of(read.deltas), schema=schema)
+        schema = _schema_with_staged(read.schema, read, staged_by_port)
+        return replace(read, bases=replace_staged(read.bases), deltas=replace_staged(read.deltas), schema=schema)
     if isinstance(read, Inserts):
-        return replace(read, snapshot=resolved(read.snapshot, staged))
+        return replace(read, snapshot=resolve_staged_blocks(read.snapshot, staged_by_port))
     if isinstance(read, Chain):
-        return replace(read, deltas=all_of(read.deltas), schema=_schema(read.schema, read, staged))
+        return replace(
+            read, deltas=replace_staged(read.deltas), schema=_schema_with_staged(read.schema, read, staged_by_port)
+        )
     if isinstance(read, Diff):
-        return replace(read, new=resolved(read.new, staged))
+        return replace(read, new=resolve_staged_blocks(read.new, staged_by_port))
     return read
 
 
-def _apart(block: Block) -> tuple[Block, ...]:
+def _split_by_partition(block: Block) -> tuple[Block, ...]:
     """A staged block by partition. One without rows stays one."""
-    parts = block.manifest.by_partition()
+    parts = block.manifest.split_by_partition()
     if not parts or parts.keys() <= {WHOLE, block.partition}:
         return (block,)
-    each = enumerate(parts.items())
-    return tuple(replace(block, id=f"{block.id}-{n}", partition=p, manifest=m) for n, (p, m) in each)
+    numbered_parts = enumerate(parts.items())
+    return tuple(replace(block, id=f"{block.id}-{n}", partition=p, manifest=m) for n, (p, m) in numbered_parts)
 
 
-def _schema(schema: Schema | None, read: Read, staged: Mapping[str, Block]) -> Schema | None:
+def _schema_with_staged(schema: Schema | None, read: Read, staged_by_port: Mapping[str, Block]) -> Schema | None:
     """A staged block was fitted to the schema that the channel will have, so its schema is the newest."""
-    ports = [s.port for s in sources(read) if isinstance(s, FromPort)]
-    return staged[ports[-1]].manifest.schema if ports else schema
+    ports = [s.port for s in source_blocks(read) if isinstance(s, StagedOnPort)]
+    return staged_by_port[ports[-1]].manifest.schema if ports else schema
 
 
-def is_empty(read: Read) -> bool:
+def is_certainly_empty(read: Read) -> bool:
     """Whether a read certainly has no rows."""
     return isinstance(read, Empty) or (
-        not isinstance(read, Port) and all(isinstance(s, Block) and s.rows == 0 for s in sources(read))
+        not isinstance(read, Port) and all(isinstance(s, Block) and s.rows == 0 for s in source_blocks(read))
     )
 
 
-def describe(read: Read) -> str:
+def describe_read(read: Read) -> str:
     """The read in Nova's notation: ``B3 ⊕ Δ(3→4) ⊕ Δ(4→5)``."""
     if isinstance(read, Snapshot):
-        return _by_partition([*read.bases, *read.deltas], " ⊕ ") or "B0 (empty)"
+        return _describe_by_partition([*read.bases, *read.deltas], " ⊕ ") or "B0 (empty)"
     if isinstance(read, Inserts):
-        return f"{describe(read.snapshot)} as inserts"
+        return f"{describe_read(read.snapshot)} as inserts"
     if isinstance(read, Chain):
-        return _by_partition(read.deltas, " · ")
+        return _describe_by_partition(read.deltas, " · ")
     if isinstance(read, Diff):
-        return f"diff({describe(read.old)}, {describe(read.new)})"
+        return f"diff({describe_read(read.old)}, {describe_read(read.new)})"
     if isinstance(read, Together):
-        return "; ".join(map(describe, read.parts))
+        return "; ".join(map(describe_read, read.parts))
     return f"port {read.port}" if isinstance(read, Port) else "nothing new"
 
 
-def _by_partition(blocks: Sequence[Source], sign: str) -> str:
+def _describe_by_partition(blocks: Sequence[BlockSource], separator: str) -> str:
     """Blocks in order, and of partitioned channels for each partition by itself; the first few of many."""
-    found: dict[str, list[str]] = {}
+    ranges_by_partition: dict[str, list[str]] = {}
     for block in blocks:
-        found.setdefault("" if isinstance(block, FromPort) else block.partition, []).append(block.range)
-    shown = [f"{p}: {sign.join(r)}" if p else sign.join(r) for p, r in list(found.items())[:_SHOWN_PARTITIONS]]
-    more = len(found) - len(shown)
+        ranges_by_partition.setdefault("" if isinstance(block, StagedOnPort) else block.partition, []).append(
+            block.range
+        )
+    shown = [
+        f"{p}: {separator.join(r)}" if p else separator.join(r)
+        for p, r in list(ranges_by_partition.items())[:_MAX_SHOWN_PARTITIONS]
+    ]
+    more = len(ranges_by_partition) - len(shown)
     return "; ".join(shown) + (f"; and {more} more partitions" if more else "")
 
 
-def as_json(read: Read) -> dict[str, Any]:
+def read_as_json(read: Read) -> dict[str, Any]:
     """The read for ``--json``: what it is, and the files it opens."""
-    blocks = [s for s in sources(read) if isinstance(s, Block)]
+    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     files = [f for b in blocks for f in b.manifest.files]
     return {
         "read": type(read).__name__.lower(),
-        "as": describe(read),
+        "as": describe_read(read),
         "blocks": [b.range for b in blocks],
         "files": [f.path for f in files],
         "rows": sum(f.rows for f in files),

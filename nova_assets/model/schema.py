@@ -39,13 +39,13 @@ class DataType:
 
     def __str__(self) -> str:
         if self.name == "struct":
-            return f"struct<{','.join(f'{quoted(f.name)}:{f.type}' for f in self.fields)}>"
+            return f"struct<{','.join(f'{quote_identifier(f.name)}:{f.type}' for f in self.fields)}>"
         if self.fields:
             return f"{self.name}<{','.join(str(f.type) for f in self.fields)}>"
         return f"{self.name}({','.join(map(str, self.args))})" if self.args else self.name
 
 
-UNKNOWN = DataType("void")
+UNKNOWN_TYPE = DataType("void")
 """Of a column that holds nothing but nulls: data may have it, and no channel does. Every type has its values."""
 
 
@@ -70,7 +70,7 @@ class Field:
         return self.id or self.name
 
     def __str__(self) -> str:
-        return f"{quoted(self.name)} {self.type}{'' if self.nullable else ' NOT NULL'}"
+        return f"{quote_identifier(self.name)} {self.type}{'' if self.nullable else ' NOT NULL'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +106,21 @@ class Schema:
     def __contains__(self, name: str) -> bool:
         return name in self.names
 
-    def named_in(self, field: Field) -> str | None:
+    def name_of_field(self, field: Field) -> str | None:
         """What these columns call a column of another schema of the same channel; None where they lack it."""
         return next((f.name for f in self.fields if f.identity == field.identity), None)
 
-    def without(self, *names: str) -> Schema:
+    def without_columns(self, *names: str) -> Schema:
         return Schema(tuple(f for f in self.fields if f.name not in names))
 
-    def select(self, names: Iterable[str]) -> Schema:
+    def select_columns(self, names: Iterable[str]) -> Schema:
         return Schema(tuple(self.field(n) for n in names))
 
     def with_deleted(self) -> Schema:
         """The schema of a change on a keyed channel: the columns, and ``_deleted``."""
-        return Schema((*self.without(DELETED).fields, Field(DELETED, DataType("boolean"), nullable=False)))
+        return Schema((*self.without_columns(DELETED).fields, Field(DELETED, DataType("boolean"), nullable=False)))
 
-    def relaxed(self) -> Schema:
+    def with_all_nullable(self) -> Schema:
         """All columns nullable: how files are read, since a file may be older than a column."""
         return Schema(tuple(replace(f, nullable=True) for f in self.fields))
 
@@ -140,13 +140,13 @@ class Schema:
         )
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A column's name as DDL wants it: bare where it can be, in backquotes where it must."""
     plain = name.isidentifier() and name.isascii()
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
-_WIDENINGS = {
+_WIDER_TYPES = {
     "tinyint": {"smallint", "int", "bigint"},
     "smallint": {"int", "bigint"},
     "int": {"bigint", "double"},
@@ -155,19 +155,22 @@ _WIDENINGS = {
 }
 
 
-def widens(narrow: DataType, wide: DataType) -> bool:
-    """Whether every value of ``narrow`` is exactly a value of ``wide``."""
-    if narrow == UNKNOWN or _shape(narrow) == _shape(wide):
+def can_widen(from_type: DataType, to_type: DataType) -> bool:
+    """Whether every value of ``from_type`` is exactly a value of ``to_type``."""
+    if from_type == UNKNOWN_TYPE or _type_text(from_type) == _type_text(to_type):
         return True
-    if narrow.name == wide.name == "decimal":
-        return wide.args[1] >= narrow.args[1] and wide.args[0] - wide.args[1] >= narrow.args[0] - narrow.args[1]
-    if narrow.fields and narrow.name == wide.name and len(narrow.fields) == len(wide.fields):
-        same = narrow.name != "struct" or [f.name for f in narrow.fields] == [f.name for f in wide.fields]
-        return same and all(widens(a.type, b.type) for a, b in zip(narrow.fields, wide.fields, strict=True))
-    return wide.name in _WIDENINGS.get(narrow.name, set())
+    if from_type.name == to_type.name == "decimal":
+        return (
+            to_type.args[1] >= from_type.args[1]
+            and to_type.args[0] - to_type.args[1] >= from_type.args[0] - from_type.args[1]
+        )
+    if from_type.fields and from_type.name == to_type.name and len(from_type.fields) == len(to_type.fields):
+        same = from_type.name != "struct" or [f.name for f in from_type.fields] == [f.name for f in to_type.fields]
+        return same and all(can_widen(a.type, b.type) for a, b in zip(from_type.fields, to_type.fields, strict=True))
+    return to_type.name in _WIDER_TYPES.get(from_type.name, set())
 
 
-def _shape(type_: DataType) -> str:
+def _type_text(type_: DataType) -> str:
     return str(type_)
 
 
@@ -182,11 +185,11 @@ def parse_ddl(text: str) -> Schema:
             f"CREATE TABLE t ({text})", dialect="spark"
         ).this  # sqlglot has no entry point for columns alone
     except sqlglot.errors.SqlglotError as error:
-        raise _bad_columns(text) from error
+        raise _unknown_column_type_error(text) from error
     columns = tree.expressions if isinstance(tree, exp.Schema) else []
     if not columns or not all(isinstance(c, exp.ColumnDef) and c.args.get("kind") for c in columns):
-        raise _bad_columns(text)
-    return Schema(tuple(_field(c) for c in columns))
+        raise _unknown_column_type_error(text)
+    return Schema(tuple(_field_from_column_def(c) for c in columns))
 
 
 @lru_cache(maxsize=512)
@@ -196,28 +199,32 @@ def parse_type(text: str) -> DataType:
     from sqlglot import exp
 
     try:
-        return _type(exp.DataType.build(text, dialect="spark"))
+        return _type_from_node(exp.DataType.build(text, dialect="spark"))
     except (sqlglot.errors.SqlglotError, ValueError) as error:
-        raise _bad_ddl(text) from error
+        raise _invalid_ddl_error(text) from error
 
 
-def _bad_columns(text: str) -> DefinitionError:
+def _unknown_column_type_error(text: str) -> DefinitionError:
     """The error for columns that cannot be read: it names the first of them whose type is none."""
     for column in re.split(r",(?![^(<]*[)>])", text):
         name, _, type_ = column.strip().partition(" ")
-        kind = type_.strip().partition(" ")[0]
-        if re.fullmatch(r"\w+", name) and re.fullmatch(r"\w+", kind) and kind.upper() not in _NAMES:
-            known = [*_NAMES.values(), "decimal", "array", "map", "struct"]
-            if kind.lower() not in known:
+        type_name = type_.strip().partition(" ")[0]
+        if (
+            re.fullmatch(r"\w+", name)
+            and re.fullmatch(r"\w+", type_name)
+            and type_name.upper() not in _SPARK_NAME_BY_SQLGLOT_NAME
+        ):
+            known = [*_SPARK_NAME_BY_SQLGLOT_NAME.values(), "decimal", "array", "map", "struct"]
+            if type_name.lower() not in known:
                 return DefinitionError(
-                    f"column {name!r}: there is no type {kind!r}{did_you_mean(kind.lower(), known)}",
+                    f"column {name!r}: there is no type {type_name!r}{did_you_mean(type_name.lower(), known)}",
                     found=repr(text),
                     expected="Spark DDL: 'url string, price decimal(10,2), seen timestamp'",
                 )
-    return _bad_ddl(text)
+    return _invalid_ddl_error(text)
 
 
-def _bad_ddl(text: str) -> DefinitionError:
+def _invalid_ddl_error(text: str) -> DefinitionError:
     return DefinitionError(
         "a schema cannot be read",
         found=repr(text),
@@ -226,7 +233,7 @@ def _bad_ddl(text: str) -> DefinitionError:
 
 
 # sqlglot's names of Spark's types, and Spark's canonical ones.
-_NAMES = {
+_SPARK_NAME_BY_SQLGLOT_NAME = {
     "BOOLEAN": "boolean",
     "TINYINT": "tinyint",
     "SMALLINT": "smallint",
@@ -247,21 +254,23 @@ _NAMES = {
 }
 
 
-def _field(column: Any) -> Field:
+def _field_from_column_def(column_def: Any) -> Field:
     from sqlglot import exp
 
     not_null = any(
         isinstance(c.kind, exp.NotNullColumnConstraint) and not c.kind.args.get("allow_null")
-        for c in column.constraints
+        for c in column_def.constraints
     )
-    return Field(column.this.name, _type(column.args["kind"]), nullable=not not_null)
+    return Field(column_def.this.name, _type_from_node(column_def.args["kind"]), nullable=not not_null)
 
 
-def _type(node: Any) -> DataType:
-    kind, inner = node.this.name if hasattr(node.this, "name") else str(node.this), node.expressions
+def _type_from_node(node: Any) -> DataType:
+    kind, children = node.this.name if hasattr(node.this, "name") else str(node.this), node.expressions
     if kind == "DECIMAL":
         precision, scale = (
-            [*(int(str(e.this)) for e in inner), 10, 0][:2] if len(inner) != 1 else (int(str(inner[0].this)), 0)
+            [*(int(str(e.this)) for e in children), 10, 0][:2]
+            if len(children) != 1
+            else (int(str(children[0].this)), 0)
         )
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
             raise DefinitionError(
@@ -269,15 +278,21 @@ def _type(node: Any) -> DataType:
                 expected="1 to 38 digits, and no more of them after the point than there are",
             )
         return DataType("decimal", (precision, scale))
-    if kind in ("ARRAY", "LIST") and len(inner) == 1:
-        return DataType("array", fields=(Field("element", _type(inner[0])),))
-    if kind == "MAP" and len(inner) == 2:
-        return DataType("map", fields=(Field("key", _type(inner[0]), nullable=False), Field("value", _type(inner[1]))))
-    if kind == "STRUCT" and inner:
-        return DataType("struct", fields=tuple(_field(f) for f in inner))
-    if kind in _NAMES:
-        return DataType(_NAMES[kind])
+    if kind in ("ARRAY", "LIST") and len(children) == 1:
+        return DataType("array", fields=(Field("element", _type_from_node(children[0])),))
+    if kind == "MAP" and len(children) == 2:
+        return DataType(
+            "map",
+            fields=(
+                Field("key", _type_from_node(children[0]), nullable=False),
+                Field("value", _type_from_node(children[1])),
+            ),
+        )
+    if kind == "STRUCT" and children:
+        return DataType("struct", fields=tuple(_field_from_column_def(f) for f in children))
+    if kind in _SPARK_NAME_BY_SQLGLOT_NAME:
+        return DataType(_SPARK_NAME_BY_SQLGLOT_NAME[kind])
     raise DefinitionError(
         f"the type {node.sql(dialect='spark')!r} is not supported",
-        expected=f"one of {sorted(set(_NAMES.values()))}, decimal(p,s), array<>, map<,>, struct<>",
+        expected=f"one of {sorted(set(_SPARK_NAME_BY_SQLGLOT_NAME.values()))}, decimal(p,s), array<>, map<,>, struct<>",
     )

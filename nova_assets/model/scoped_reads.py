@@ -8,14 +8,16 @@ from typing import Any, Protocol, TypeAlias
 
 from nova_assets.model.partitions import WHOLE, partition_name, partition_values
 
-Existing: TypeAlias = Callable[[str], Iterable[str]]
+ExistingPartitions: TypeAlias = Callable[[str], Iterable[str]]
 """Channel -> the names of the partitions that it has."""
 
 
 class Scoped(Protocol):
     """Tells what an execution of a task reads, before it reads anything."""
 
-    def inputs(self, partition: str, now: datetime, existing: Existing) -> Mapping[str, frozenset[str]]:
+    def input_partitions(
+        self, partition: str, now: datetime, existing: ExistingPartitions
+    ) -> Mapping[str, frozenset[str]]:
         """Input -> the partitions of its channel that are read. An input that is left out is read as any other.
 
         Args:
@@ -28,11 +30,11 @@ class Scoped(Protocol):
         """
         ...
 
-    def lacking(self, partition: str, now: datetime, existing: Existing) -> list[str]:
+    def missing_partitions(self, partition: str, now: datetime, existing: ExistingPartitions) -> list[str]:
         """What is read that other tasks make, and that is not there yet."""
         ...
 
-    def columns(self) -> Mapping[str, tuple[str, ...]]:
+    def column_origins(self) -> Mapping[str, tuple[str, ...]]:
         """Column that is written -> the columns that it is made of, ``input.column`` each."""
         ...
 
@@ -41,14 +43,16 @@ class Scoped(Protocol):
         ...
 
 
-def common_scope(columns: Sequence[str], names: Collection[str]) -> str:
+def narrowest_common_scope(columns: Sequence[str], partitions: Collection[str]) -> str:
     """The narrowest scope in which some partitions lie together.
 
     Args:
         columns: of their channel.
     """
-    each = [partition_values(name) for name in names]
-    if not each:
+    values_by_partition = [partition_values(name) for name in partitions]
+    if not values_by_partition:
         return WHOLE
-    same = {c: v for c, v in each[0].items() if all(other.get(c, v) == v for other in each)}
-    return partition_name([c for c in columns if c in same], same)
+    common_values = {
+        c: v for c, v in values_by_partition[0].items() if all(other.get(c, v) == v for other in values_by_partition)
+    }
+    return partition_name([c for c in columns if c in common_values], common_values)

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.type_checks import typed
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.type_checks import check_argument_types
 
 Late = Literal["reopen", "quarantine"]
 
@@ -38,13 +38,13 @@ class Sealing:
     @property
     def seconds(self) -> int:
         """The lateness."""
-        return seconds_of(self.lateness) or 0
+        return period_seconds(self.lateness) or 0
 
     def problems(self) -> list[str]:
         """What is wrong with it by itself."""
         found = []
-        if self.lateness is not None and seconds_of(self.lateness) is None:
-            found.append(f"seal has lateness={self.lateness!r}; expected {EXPECTED}")
+        if self.lateness is not None and period_seconds(self.lateness) is None:
+            found.append(f"seal has lateness={self.lateness!r}; expected {EXPECTED_PERIOD}")
         if self.late not in get_args(Late):
             found.append(f'seal has late={self.late!r}; expected "reopen" or "quarantine"')
         return found
@@ -57,7 +57,7 @@ class Sealing:
         return Sealing(data["by"], data["lateness"], data["late"])
 
 
-@typed("nova.seal")
+@check_argument_types("nova.seal")
 def seal(by: str, *, lateness: str | None = None, late: Late = "reopen") -> Sealing:
     """When the days or hours of a channel are complete; see ``Sealing``.
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from nova_assets.masking import get_logger
 from nova_assets.model.edge import Consumes, Produces, lineage_problems
-from nova_assets.model.function_parameters import parameter_problems, twice, wants_context
+from nova_assets.model.function_parameters import find_duplicates, input_parameter_problems, wants_context
 from nova_assets.model.names import check_name
 from nova_assets.model.schema import Schema
 from nova_assets.model.scoped_reads import Scoped
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 
@@ -98,13 +98,16 @@ class Task:
     def problems(self) -> list[str]:
         """What is wrong with this task by itself."""
         names = [e.name for e in self.consumes]
-        return [f"task {self.name!r}: {p}" for p in (*self._edge_problems(), *parameter_problems(self.function, names))]
+        return [
+            f"task {self.name!r}: {p}"
+            for p in (*self._edge_problems(), *input_parameter_problems(self.function, names))
+        ]
 
     def _edge_problems(self) -> list[str]:
         found = []
         names = [e.name for e in self.consumes]
-        found += [f"two inputs are called {n!r}; rename one with as_=" for n in twice(names)]
-        found += [f"port {p!r} is produced twice" for p in twice(e.port for e in self.produces)]
+        found += [f"two inputs are called {n!r}; rename one with as_=" for n in find_duplicates(names)]
+        found += [f"port {p!r} is produced twice" for p in find_duplicates(e.port for e in self.produces)]
         with_new = {e.port for e in self.consumes if e.mode == "new"}
         for e in self.consumes:
             if e.mode == "old" and e.port not in with_new:
@@ -134,7 +137,7 @@ class Task:
         }
 
 
-@typed("nova.task", consumes="nova.new(channel)", produces="nova.delta(channel)")
+@check_argument_types("nova.task", consumes="nova.new(channel)", produces="nova.delta(channel)")
 def task(
     *,
     consumes: Consumes | Sequence[Consumes] = (),

@@ -18,7 +18,7 @@ Action = Literal["commit", "compact", "collect", "drop", "restore", "define"]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TimelinePosition:
     """How much of a timeline somebody knows: its instants up to one, and a hash of them all.
 
     Two who are at one position have seen the same; a timeline that was set back, as by a backup that was played in, is
@@ -32,22 +32,22 @@ class Position:
     step: int = 0
     prefix: str = ""
 
-    def after(self, action: str, commit_id: str) -> Position:
+    def with_instant(self, action: str, commit_id: str) -> TimelinePosition:
         """Where one instant more leads."""
         step = self.step + 1
-        return Position(step, hashlib.sha256(f"{self.prefix} {step} {action} {commit_id}".encode()).hexdigest())
+        return TimelinePosition(step, hashlib.sha256(f"{self.prefix} {step} {action} {commit_id}".encode()).hexdigest())
 
     def __str__(self) -> str:
         return f"{self.step}-{self.prefix}"
 
     @staticmethod
-    def parse(text: str) -> Position:
+    def parse(text: str) -> TimelinePosition:
         """As ``str`` wrote it. Raises ValueError."""
         step, sep, prefix = text.partition("-")
-        right = step.isascii() and step.isdigit() and len(step) < 10 and len(prefix) in (0, 64)
-        if not sep or not right or not set(prefix) <= set("0123456789abcdef"):
+        is_valid = step.isascii() and step.isdigit() and len(step) < 10 and len(prefix) in (0, 64)
+        if not sep or not is_valid or not set(prefix) <= set("0123456789abcdef"):
             raise ValueError(text[:100])
-        return Position(int(step), prefix)
+        return TimelinePosition(int(step), prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class CollectedBlock:
     """A block that was collected."""
 
     id: str
@@ -90,48 +90,49 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimelineStep:
     """One complete instant, as who follows a timeline applies it.
 
     Args:
         position: after it.
-        added, gone: blocks; a compaction that replaces another one has both.
+        added, collected: blocks; a compaction that replaces another one has both.
     """
 
     __repr__ = short_repr
 
-    position: Position
+    position: TimelinePosition
     action: Action
     commit_id: str
     at: datetime
     added: tuple[Block, ...] = ()
-    gone: tuple[Gone, ...] = ()
+    collected: tuple[CollectedBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ChannelHead:
     """Where a channel stands, and what of it belongs to no partition.
 
     Args:
         columns: its partition columns.
         last_merge: the model of the newest block that was given; None where there is none.
-        told: the schema of the newest block, where it tells one: that of the head, once there are later numbers.
+        newest_block_schema: the schema of the newest block, where it tells one: that of the head, once there are later
+            numbers.
     """
 
     __repr__ = short_repr
 
     channel: str
-    position: Position
+    position: TimelinePosition
     head: int
     schema: Schema | None
     merge: MergeModel
     columns: tuple[str, ...] = ()
     last_merge: MergeModel | None = None
-    told: Schema | None = None
+    newest_block_schema: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class PartitionHistory:
     """One partition of a history: the table of modes holds for each by itself (R13).
 
     Args:
@@ -182,7 +183,7 @@ class History:
     floors: Mapping[str, int] = field(default_factory=dict, hash=False)
     earlier: Schema | None = None
 
-    def only(self, partitions: Collection[str]) -> History:
+    def for_partitions(self, partitions: Collection[str]) -> History:
         """The history of some partitions."""
         blocks = tuple(b for b in self.blocks if b.partition in partitions)
         numbers = {p: n for p, n in self.numbers.items() if p in partitions}
@@ -191,27 +192,27 @@ class History:
         return replace(self, blocks=blocks, numbers=numbers, earlier=earlier)
 
     @property
-    def tracks(self) -> tuple[Track, ...]:
+    def partition_histories(self) -> tuple[PartitionHistory, ...]:
         """The history of each partition, by name."""
-        found: dict[str, list[Block]] = {p: [] for p in self.numbers}
+        blocks_by_partition: dict[str, list[Block]] = {p: [] for p in self.numbers}
         for block in self.blocks:
-            found.setdefault(block.partition, []).append(block)
+            blocks_by_partition.setdefault(block.partition, []).append(block)
         return tuple(
-            Track(
+            PartitionHistory(
                 p,
                 tuple(blocks),
                 tuple(sorted({b.hi for b in blocks} | set(self.numbers.get(p, ())))),
                 self.floors.get(p, 0),
             )
-            for p, blocks in sorted(found.items())
+            for p, blocks in sorted(blocks_by_partition.items())
         )
 
 
-def action_of(origins: Iterable[str]) -> Action:
+def action_from_origins(origins: Iterable[str]) -> Action:
     """What a commit did to a channel, by the origins of the blocks that it added."""
-    found = set(origins)
-    if found == {"drop"}:
+    distinct_origins = set(origins)
+    if distinct_origins == {"drop"}:
         return "drop"
-    if found == {"compact"}:
+    if distinct_origins == {"compact"}:
         return "compact"
-    return "restore" if "restore" in found else "commit"
+    return "restore" if "restore" in distinct_origins else "commit"

@@ -8,8 +8,8 @@ from typing import Literal
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.channel import Channel
-from nova_assets.model.period import EXPECTED, seconds_of
-from nova_assets.model.type_checks import typed
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 Status = Literal["launched", "succeeded", "failed"]
@@ -19,10 +19,10 @@ class Trigger:
     """A condition that fires. ``a & b`` fires once both have fired since it last did; ``a | b`` when either does."""
 
     def __and__(self, other: Trigger) -> Trigger:
-        return AllOf(_flat(AllOf, self, other))
+        return AllOf(_flatten_parts(AllOf, self, other))
 
     def __or__(self, other: Trigger) -> Trigger:
-        return AnyOf(_flat(AnyOf, self, other))
+        return AnyOf(_flatten_parts(AnyOf, self, other))
 
     def leaves(self) -> Iterator[Trigger]:
         """The simple triggers that this one is made of, left to right."""
@@ -50,27 +50,27 @@ class OnData(Trigger):
     loop: bool = False
 
     @property
-    def at_least(self) -> dict[str, int]:
+    def thresholds(self) -> dict[str, int]:
         """What of rows, bytes and blocks is asked for."""
         asked = {"rows": self.rows, "bytes": self.bytes, "blocks": self.blocks}
         return {what: n for what, n in asked.items() if n is not None}
 
     @property
-    def waits(self) -> bool:
+    def has_thresholds(self) -> bool:
         """Whether it waits for more than a new number."""
-        return bool(self.at_least) or self.older_than is not None
+        return bool(self.thresholds) or self.older_than is not None
 
-    def key(self, channel: str) -> str:
+    def position_key(self, channel: str) -> str:
         """Under which the position on a channel is kept: triggers that ask for different things keep their own."""
-        return self._said(channel)
+        return self._format(channel)
 
-    def _said(self, *channels: str) -> str:
-        asked = [f"{what}={n}" for what, n in self.at_least.items()]
-        late = [f"older_than={self.older_than}"] if self.older_than is not None else []
-        return f"on_data({', '.join([*channels, *asked, *late])})"
+    def _format(self, *channels: str) -> str:
+        threshold_texts = [f"{what}={n}" for what, n in self.thresholds.items()]
+        age_text = [f"older_than={self.older_than}"] if self.older_than is not None else []
+        return f"on_data({', '.join([*channels, *threshold_texts, *age_text])})"
 
     def __str__(self) -> str:
-        return self._said(*self.channels)
+        return self._format(*self.channels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class AnyOf(Trigger):
         return "(" + " | ".join(map(str, self.parts)) + ")"
 
 
-@typed("nova.on_data")
+@check_argument_types("nova.on_data")
 def on_data(
     *channels: Channel | str,
     rows: int | None = None,
@@ -188,13 +188,13 @@ def on_data(
             raise DefinitionError(
                 f"on_data waits for no such {what}=", found=repr(n), expected="a whole number, from 1"
             )
-    if older_than is not None and seconds_of(older_than) is None:
-        raise DefinitionError("on_data has an unreadable older_than=", found=repr(older_than), expected=EXPECTED)
+    if older_than is not None and period_seconds(older_than) is None:
+        raise DefinitionError("on_data has an unreadable older_than=", found=repr(older_than), expected=EXPECTED_PERIOD)
     names = tuple(c.name if isinstance(c, Channel) else c for c in channels)
     return OnData(names, rows, bytes, blocks, older_than, loop)
 
 
-@typed("nova.on_sealed")
+@check_argument_types("nova.on_sealed")
 def on_sealed(channel: Channel | str) -> Trigger:
     """Fires when a day or an hour of a channel is complete: all of its data is readable, in its final form.
 
@@ -207,16 +207,16 @@ def on_sealed(channel: Channel | str) -> Trigger:
     return OnSealed(channel.name if isinstance(channel, Channel) else channel)
 
 
-@typed("nova.every")
+@check_argument_types("nova.every")
 def every(period: str) -> Trigger:
     """Fires at once and then every ``30s``, ``5m``, ``6h``, ``7d`` or ``2w``."""
-    seconds = seconds_of(period)
+    seconds = period_seconds(period)
     if seconds is None:
-        raise DefinitionError("every has an unreadable period", found=repr(period), expected=EXPECTED)
+        raise DefinitionError("every has an unreadable period", found=repr(period), expected=EXPECTED_PERIOD)
     return Every(seconds, period)
 
 
-@typed("nova.cron")
+@check_argument_types("nova.cron")
 def cron(expression: str, tz: str = "UTC") -> Trigger:
     """Fires at the times of a cron expression: ``cron("0 6 * * *", tz="Europe/Paris")``."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -236,7 +236,7 @@ def cron(expression: str, tz: str = "UTC") -> Trigger:
     return Cron(expression, tz)
 
 
-@typed("nova.after")
+@check_argument_types("nova.after")
 def after(binding: str, status: Status = "succeeded", *, loop: bool = False) -> Trigger:
     """Fires when an execution of another binding is launched, succeeded or failed.
 
@@ -252,5 +252,5 @@ def after(binding: str, status: Status = "succeeded", *, loop: bool = False) -> 
     return After(binding, status, loop)
 
 
-def _flat(kind: type[AllOf] | type[AnyOf], *triggers: Trigger) -> tuple[Trigger, ...]:
-    return tuple(p for t in triggers for p in (t.parts if isinstance(t, kind) else (t,)))
+def _flatten_parts(compound_type: type[AllOf] | type[AnyOf], *triggers: Trigger) -> tuple[Trigger, ...]:
+    return tuple(p for t in triggers for p in (t.parts if isinstance(t, compound_type) else (t,)))

@@ -19,107 +19,112 @@ R = TypeVar("R")
 _SCALARS = (str, int, float, bool, bytes, type(None))
 
 
-def typed(what: str, **hints: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def check_argument_types(public_name: str, **hint_by_argument: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check the arguments of a function or constructor before it is called.
 
     Texts and numbers are left to the function, whose own message says more. They are checked if it fails on them.
 
     Args:
-        what: the name that users know it by.
-        hints: argument -> how to make what is expected.
+        public_name: the name that users know it by.
+        hint_by_argument: argument -> how to make what is expected.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            _check(function, what, hints, args, kwargs, scalars=False)
+        def call_with_checks(*args: P.args, **kwargs: P.kwargs) -> R:
+            _check_arguments(function, public_name, hint_by_argument, args, kwargs, check_scalars=False)
             try:
                 return function(*args, **kwargs)
             except (TypeError, AttributeError, ValueError):
-                _check(function, what, hints, args, kwargs, scalars=True)
+                _check_arguments(function, public_name, hint_by_argument, args, kwargs, check_scalars=True)
                 raise
 
-        return checked
+        return call_with_checks
 
     return decorate
 
 
-def _check(
+def _check_arguments(
     function: Callable[..., Any],
-    what: str,
-    hints: Mapping[str, str],
+    public_name: str,
+    hint_by_argument: Mapping[str, str],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    scalars: bool,
+    check_scalars: bool,
 ) -> None:
     try:
-        given = inspect.signature(function).bind(*args, **kwargs).arguments
+        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
     except TypeError:  # too few or too many arguments: Python's own message says it
         return
     parameters = inspect.signature(function).parameters
-    for name, annotation in _annotations(function).items():
-        if name not in given:
+    for name, annotation in _parameter_types(function).items():
+        if name not in arguments:
             continue
         is_variadic = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-        for value in given[name] if is_variadic else (given[name],):
-            if isinstance(value, _SCALARS) and _is_scalar(annotation) and not scalars:
+        for value in arguments[name] if is_variadic else (arguments[name],):
+            if isinstance(value, _SCALARS) and _allows_scalar(annotation) and not check_scalars:
                 continue
-            wrong = _wrong_part(value, annotation)
-            if wrong:
-                hint = f": {hints[name]}" if name in hints else ""
+            mismatch = _describe_mismatch(value, annotation)
+            if mismatch:
+                hint = f": {hint_by_argument[name]}" if name in hint_by_argument else ""
                 raise DefinitionError(
-                    f"{name} of {what}: {wrong[0]}", found=wrong[0], expected=describe(annotation) + hint, argument=name
+                    f"{name} of {public_name}: {mismatch[0]}",
+                    found=mismatch[0],
+                    expected=describe_annotation(annotation) + hint,
+                    argument=name,
                 )
 
 
 @cache
-def _annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
+def _parameter_types(function: Callable[..., Any]) -> Mapping[str, Any]:
     """The annotations of the parameters; of names that exist for type checkers alone, none."""
     raw = {n: a for n, a in function.__annotations__.items() if n != "return"}
-    found: dict[str, Any] = {}
+    type_by_parameter: dict[str, Any] = {}
     for name, annotation in raw.items():
-        bare = types.SimpleNamespace(__annotations__={name: annotation})
+        single_annotation = types.SimpleNamespace(__annotations__={name: annotation})
         try:
-            found |= get_type_hints(bare, function.__globals__)
+            type_by_parameter |= get_type_hints(single_annotation, function.__globals__)
         except (NameError, AttributeError):
             continue
-    return found
+    return type_by_parameter
 
 
-def _is_scalar(annotation: Any) -> bool:
+def _allows_scalar(annotation: Any) -> bool:
     """Whether an annotation allows some text or number."""
     if get_origin(annotation) in (Union, types.UnionType):
-        return any(_is_scalar(a) for a in get_args(annotation) if a is not type(None))
+        return any(_allows_scalar(a) for a in get_args(annotation) if a is not type(None))
     return annotation in _SCALARS or get_origin(annotation) is Literal
 
 
-def _wrong_part(value: Any, annotation: Any) -> list[str]:
+def _describe_mismatch(value: Any, annotation: Any) -> list[str]:
     """Of a value, the part that an annotation does not allow, in words; empty where all of it is right."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if annotation is Any or isinstance(annotation, TypeVar) or origin is Literal:
         return []
     if origin in (Union, types.UnionType):
-        found = [_wrong_part(value, a) for a in inner]
-        return [] if not all(found) else min(found, key=lambda words: words[0] == a_kind_of(value))
+        found = [_describe_mismatch(value, a) for a in inner]
+        return [] if not all(found) else min(found, key=lambda words: words[0] == describe_value(value))
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
-            return [a_kind_of(value)]
-        parts = [p for k, v in value.items() for p in (*_wrong_part(k, inner[0]), *_wrong_part(v, inner[1]))]
+            return [describe_value(value)]
+        parts = [
+            p for k, v in value.items() for p in (*_describe_mismatch(k, inner[0]), *_describe_mismatch(v, inner[1]))
+        ]
         return parts[:1]
     if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence | set | frozenset):
         if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__") or isinstance(value, type):
-            return [a_kind_of(value)]
-        return [p for v in value for p in _wrong_part(v, inner[0])][:1]
+            return [describe_value(value)]
+        return [p for v in value for p in _describe_mismatch(v, inner[0])][:1]
     if origin is not None and not isinstance(origin, type):
         return []
     kind = origin or annotation
     if kind is Callable or not isinstance(kind, type):
         return []
     allowed = (int, float) if kind is float else kind
-    return [] if isinstance(value, allowed) else [a_kind_of(value)]
+    return [] if isinstance(value, allowed) else [describe_value(value)]
 
 
-def a_kind_of(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value in a few words: ``a Workflowette 'w'``, ``5``."""
     if isinstance(value, _SCALARS):
         return repr(value)[:80]
@@ -131,18 +136,18 @@ def a_kind_of(value: Any) -> str:
     return f"a {type(value).__name__}" + (f" {name!r}" if isinstance(name, str) else "")
 
 
-def describe(annotation: Any) -> str:
+def describe_annotation(annotation: Any) -> str:
     """An annotation in words: ``a list of Binding``."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return " or ".join(describe(a) for a in inner)
+        return " or ".join(describe_annotation(a) for a in inner)
     if origin is Literal:
         return ", ".join(map(repr, inner))
     if annotation is type(None):
         return "None"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"a mapping of {describe(inner[0])} to {describe(inner[1])}"
+        return f"a mapping of {describe_annotation(inner[0])} to {describe_annotation(inner[1])}"
     if origin is not None and isinstance(origin, type) and issubclass(origin, Sequence):
-        return f"a list of {describe(inner[0])}"
+        return f"a list of {describe_annotation(inner[0])}"
     plain = {str: "text", int: "a whole number", float: "a number"}
     return plain[annotation] if annotation in plain else str(getattr(annotation, "__name__", annotation))

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 
-def order_of(value: Any) -> tuple[int, Any]:
+def spark_sort_key(value: Any) -> tuple[int, Any]:
     """Where a value of an ``order_by`` column stands: nulls least, NaN greatest, as Spark has it."""
     if value is None:
         return (0, 0)

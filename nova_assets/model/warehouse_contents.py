@@ -7,38 +7,38 @@ from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WarehouseEntry:
     """A file or folder below ``blocks/``.
 
     Args:
         path: relative to the warehouse's root, with forward slashes.
         bytes: 0 for a folder.
-        at: when it was last changed.
+        modified_at: when it was last changed.
     """
 
     path: str
     bytes: int
-    at: datetime
+    modified_at: datetime
     is_folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class UnfinishedUpload:
     """An upload in parts that is not finished.
 
     Args:
         path: relative to the warehouse's root.
         id: by which the store knows it.
-        at: when it began.
+        started_at: when it began.
     """
 
     path: str
     id: str
-    at: datetime
+    started_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CatalogPaths:
     """What a catalog knows of its warehouse.
 
     Args:

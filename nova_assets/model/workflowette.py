@@ -9,10 +9,10 @@ from graphlib import CycleError, TopologicalSorter
 from nova_assets.model.channel import Channel
 from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes, Produces
-from nova_assets.model.function_parameters import twice
+from nova_assets.model.function_parameters import find_duplicates
 from nova_assets.model.names import check_name
 from nova_assets.model.task import Task
-from nova_assets.model.type_checks import typed
+from nova_assets.model.type_checks import check_argument_types
 from nova_assets.short_repr import short_repr
 
 STEPS = ("begin", "checks", "commit")
@@ -35,7 +35,9 @@ class Workflowette:
     tasks: tuple[Task, ...]
     checks: tuple[Check, ...]
 
-    @typed("nova.Workflowette", tasks="functions under @nova.task(...)", checks="functions under @nova.check(...)")
+    @check_argument_types(
+        "nova.Workflowette", tasks="functions under @nova.task(...)", checks="functions under @nova.check(...)"
+    )
     def __init__(self, name: str, tasks: Sequence[Task], checks: Sequence[Check] = ()) -> None:
         object.__setattr__(self, "name", check_name(name, "a workflowette"))
         object.__setattr__(self, "tasks", tuple(tasks))
@@ -107,9 +109,9 @@ class Workflowette:
 
     def _name_problems(self) -> list[str]:
         tasks, checks = [t.name for t in self.tasks], [c.name for c in self.checks]
-        found = [f"two tasks are called {n!r}" for n in twice(tasks)]
+        found = [f"two tasks are called {n!r}" for n in find_duplicates(tasks)]
         found += [f"a task is called {n!r}, as a step of every execution is" for n in STEPS if n in tasks]
-        found += [f"two checks are called {n!r}" for n in twice(checks)]
+        found += [f"two checks are called {n!r}" for n in find_duplicates(checks)]
         return found + [f"a check and a task are both called {n!r}" for n in sorted(set(tasks) & set(checks))]
 
     def _check_problems(self) -> list[str]:
@@ -125,11 +127,12 @@ class Workflowette:
             writers = [t.name for t in self.tasks for e in t.produces if e.port == port]
             if len(writers) > 1 and len(set(writers)) > 1:
                 found.append(f"port {port!r} is written by {' and '.join(writers)}; a port has one writer (R5)")
-            own = [
+            self_reading_tasks = [
                 t.name for t in self.tasks if t.name in writers for e in t.consumes if e.port == port and e.moves_cursor
             ]
             found += [
-                f"task {n!r} consumes new({port}) and writes it; a new reader comes after the writer (R5)" for n in own
+                f"task {n!r} consumes new({port}) and writes it; a new reader comes after the writer (R5)"
+                for n in self_reading_tasks
             ]
             named = {e.channel for e in self.edges if e.port == port and e.channel is not None}
             if len(named) > 1:

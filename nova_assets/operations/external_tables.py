@@ -19,25 +19,31 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
 from nova_assets.model.channel import Channel
-from nova_assets.model.commit import CommitRequest, HeadAt, Publish
+from nova_assets.model.commit import AddBlock, CommitRequest, HeadAt
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_files import GONE, Outside
-from nova_assets.model.external_table import Described, Refreshed
+from nova_assets.model.external_files import GONE_VERSION, ExternalFolder
+from nova_assets.model.external_table import ExternalFilesContent, Refreshed
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.external_changes import Content, Found, News, found, news
+from nova_assets.plan.external_changes import (
+    ExternalChanges,
+    LocationContents,
+    PartitionFiles,
+    detect_changes,
+    group_files_by_partition,
+)
 
 log = get_logger("nova_assets.external")
 
 SLICE = 500
 """So many partitions are committed at a time."""
 
-AT_ONCE = 8
+PARALLEL_PARTITIONS = 8
 """Partitions whose files are looked into side by side."""
 
 
-class Refreshing:
+class ExternalTableRefresher:
     """Looks at what others have written.
 
     Args:
@@ -55,18 +61,18 @@ class Refreshing:
         """The external channels of the project."""
         return [c for c in self.runtime.project.channels if c.external is not None]
 
-    def preview(self, name: str, *, gone: bool = False) -> Refreshed:
+    def preview_refresh(self, name: str, *, allow_vanished: bool = False) -> Refreshed:
         """What ``refresh`` would commit. Changes nothing, and opens no file."""
-        channel = self._external(name)
+        channel = self._external_channel(name)
         known = name in {c.channel.name for c in self.catalog.channels()}
-        return self._looked(channel, self.catalog.history(name) if known else None, gone).said()
+        return self._list_channel(channel, self.catalog.history(name) if known else None, allow_vanished).as_refreshed()
 
-    def refresh(self, name: str, *, gone: bool = False) -> Refreshed:
+    def refresh(self, name: str, *, allow_vanished: bool = False) -> Refreshed:
         """Commit what has changed, some partitions at a time. A partition with a file that is not as the channel says
         stays as it was.
 
         Args:
-            gone: whatever is gone may be gone, however much it is.
+            allow_vanished: whatever is gone may be gone, however much it is.
 
         Raises:
             DefinitionError: the channel is not external.
@@ -74,75 +80,90 @@ class Refreshing:
             NotSupported: it is a table of a format that says elsewhere which files count.
             SchemaMismatch: no file has a column of it.
         """
-        channel = self._external(name)
+        channel = self._external_channel(name)
         self.catalog.register([channel], (), False)
-        for attempt in range(1, self.runtime.attempts + 1):
+        for attempt in range(1, self.runtime.max_attempts + 1):
             # First what is known, then what is there: what is known is never newer than what was looked at.
-            looked = self._looked(channel, self.catalog.history(name), gone)
+            looked = self._list_channel(channel, self.catalog.history(name), allow_vanished)
             try:
-                return self._committed(looked)
+                return self._commit_changes(looked)
             except CommitConflict as conflict:
                 log.info("%s is looked at again: %s", name, conflict.what)
-                if attempt == self.runtime.attempts:
+                if attempt == self.runtime.max_attempts:
                     raise
         raise AssertionError("unreachable")
 
     def refresh_all(self) -> list[Refreshed]:
         """All external channels of the project. What cannot be looked at stops no other, and is as it was."""
-        return [self._tried(c.name) for c in self.channels]
+        return [self._refresh_or_report(c.name) for c in self.channels]
 
-    def _tried(self, name: str) -> Refreshed:
+    def _refresh_or_report(self, name: str) -> Refreshed:
         try:
             return self.refresh(name)
         except NovaError as error:
             log.warning("external channel %s cannot be looked at: %s", name, error)
             return Refreshed(name, error=str(error))
 
-    def _committed(self, looked: _Looked) -> Refreshed:
+    def _commit_changes(self, listing: _ChannelListing) -> Refreshed:
         """Commit what is to be committed, in slices: what was done of a large location stays done."""
-        bad: dict[str, str] = {}
+        errors_by_partition: dict[str, str] = {}
         columns: set[str] = set()
-        head, seq = looked.head, None
-        for some in _slices(looked.changes.changed):
-            manifests = self._described(looked, some, bad, columns)
-            if manifests and looked.head == 0:
-                _refuse_absent(looked.channel, columns)
+        head, seq = listing.known_head, None
+        for some in _in_slices(listing.changes.changed):
+            manifests = self._manifests_by_partition(listing, some, errors_by_partition, columns)
+            if manifests and listing.known_head == 0:
+                _check_columns_exist(listing.channel, columns)
             if manifests:
-                head = seq = self._commit(looked, head, manifests)
-        if looked.changes.gone:
-            seq = self._commit(looked, head, looked.gone())
-        return looked.said(bad, seq)
+                head = seq = self._commit_manifests(listing, head, manifests)
+        if listing.changes.gone:
+            seq = self._commit_manifests(listing, head, listing.vanished_manifests())
+        return listing.as_refreshed(errors_by_partition, seq)
 
-    def _commit(self, looked: _Looked, head: int, manifests: Mapping[str, Manifest]) -> int:
+    def _commit_manifests(self, listing: _ChannelListing, expected_head: int, manifests: Mapping[str, Manifest]) -> int:
         """Give partitions their new content, if nothing was committed since. Gives the number that it took.
 
         Raises:
             CommitConflict: something was.
         """
-        name = looked.channel.name
-        execution = self.runtime.begin_insert(name)
+        name = listing.channel.name
+        execution = self.runtime.begin_channel_write(name)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
-                if execution.pins[name].head != head:
+                if execution.pins[name].head != expected_head:
                     raise CommitConflict(f"channel {name!r} was refreshed meanwhile", reason="head", channel=name)
-                commit = self.runtime.commit_insert(_request(execution, looked, head, manifests))
+                commit = self.runtime.commit_channel_write(
+                    _build_commit_request(execution, listing, expected_head, manifests)
+                )
         except BaseException as error:
-            self.runtime.staging.undo(execution, error)
+            self.runtime.staging.abort_and_delete_staged(execution, error)
             raise
         return commit.numbers[name]
 
-    def _looked(self, channel: Channel, history: History | None, gone: bool) -> _Looked:
+    def _list_channel(self, channel: Channel, history: History | None, allow_vanished: bool) -> _ChannelListing:
         """What is there, beside what is known."""
-        known = {} if history is None else _known(history)
-        location = self._location(channel)
-        expected = self._expected(channel)
-        there = found(channel, location, self.engine.look(location), expected and expected | known.keys())
+        committed_versions = {} if history is None else _committed_version_by_partition(history)
+        location = self._absolute_location(channel)
+        expected = self._expected_partitions(channel)
+        found_files = group_files_by_partition(
+            channel,
+            location,
+            self.engine.list_external_files(location),
+            expected and expected | committed_versions.keys(),
+        )
         schema = (history.schema if history is not None else None) or channel.schema
         assert schema is not None  # an external channel has one
         head = 0 if history is None else history.head
-        return _Looked(channel, location, schema, head, expected is not None, there, news(there, known, gone=gone))
+        return _ChannelListing(
+            channel,
+            location,
+            schema,
+            head,
+            expected is not None,
+            found_files,
+            detect_changes(found_files, committed_versions, allow_gone=allow_vanished),
+        )
 
-    def _external(self, name: str) -> Channel:
+    def _external_channel(self, name: str) -> Channel:
         channel = self.runtime.project.channel(name)
         if channel.external is None:
             raise DefinitionError(
@@ -151,125 +172,131 @@ class Refreshing:
             )
         return channel
 
-    def _location(self, channel: Channel) -> str:
+    def _absolute_location(self, channel: Channel) -> str:
         assert channel.external is not None
         given = channel.external.location
         if "://" in given:
             return given.rstrip("/")
         return os.path.normpath((self.root / Path(given).expanduser()).absolute())
 
-    def _expected(self, channel: Channel) -> frozenset[str] | None:
+    def _expected_partitions(self, channel: Channel) -> frozenset[str] | None:
         """The partitions that there should be, where a head before its statement says so."""
         assert channel.external is not None
         expected = channel.external.expected
         return None if expected is None else frozenset(expected(self.catalog.now()))
 
-    def _described(
-        self, looked: _Looked, some: Mapping[str, Content], bad: dict[str, str], columns: set[str]
+    def _manifests_by_partition(
+        self,
+        listing: _ChannelListing,
+        contents: Mapping[str, PartitionFiles],
+        errors_by_partition: dict[str, str],
+        seen_columns: set[str],
     ) -> dict[str, Manifest]:
         """What is to be committed of some partitions.
 
         Args:
-            bad: told what is wrong with those of which nothing is.
-            columns: told those that some file has.
+            errors_by_partition: told what is wrong with those of which nothing is.
+            seen_columns: told those that some file has.
         """
 
-        def one(partition: str, content: Content) -> Described | NovaError:
+        def describe_partition(partition: str, content: PartitionFiles) -> ExternalFilesContent | NovaError:
             try:
-                return self.engine.described(looked.channel, partition, content.files)
+                return self.engine.describe_external_files(listing.channel, partition, content.files)
             except NovaError as error:
                 return error
 
         found: dict[str, Manifest] = {}
-        with ThreadPoolExecutor(AT_ONCE, "nova-external") as pool:
-            each = pool.map(one, some, some.values())
-            for (partition, content), of in zip(some.items(), each, strict=True):
+        with ThreadPoolExecutor(PARALLEL_PARTITIONS, "nova-external") as pool:
+            each = pool.map(describe_partition, contents, contents.values())
+            for (partition, content), of in zip(contents.items(), each, strict=True):
                 if isinstance(of, NovaError):
-                    bad[partition] = str(of)
+                    errors_by_partition[partition] = str(of)
                 else:
-                    columns |= of.columns
-                    found[partition] = looked.manifest(of.files, content.version)
+                    seen_columns |= of.columns
+                    found[partition] = listing.manifest(of.files, content.version)
         return found
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _ChannelListing:
     """What was found of a channel.
 
     Args:
         schema: as the catalog has it.
-        head: up to which number it was known before.
-        is_told: whether it is said which partitions there should be.
+        known_head: up to which number it was known before.
+        has_expected_partitions: whether it is said which partitions there should be.
     """
 
     channel: Channel
     location: str
     schema: Schema
-    head: int
-    is_told: bool
-    there: Found
-    changes: News
+    known_head: int
+    has_expected_partitions: bool
+    found_files: LocationContents
+    changes: ExternalChanges
 
     def manifest(self, files: tuple[DataFile, ...], version: str) -> Manifest:
         assert self.channel.external is not None
-        outside = Outside(self.location, version)
-        return Manifest(files, self.schema, format=self.channel.external.format, outside=outside)
+        outside = ExternalFolder(self.location, version)
+        return Manifest(files, self.schema, format=self.channel.external.format, external_folder=outside)
 
-    def gone(self) -> dict[str, Manifest]:
+    def vanished_manifests(self) -> dict[str, Manifest]:
         """What is left of partitions of which nothing is there: where they should be there, not even the partition, so
         that who reads it waits; else it is empty from now on, which is news to who has read it."""
-        if self.is_told:
+        if self.has_expected_partitions:
             return {p: Manifest((), self.schema) for p in self.changes.gone}
-        return {p: self.manifest((), GONE) for p in self.changes.gone}
+        return {p: self.manifest((), GONE_VERSION) for p in self.changes.gone}
 
-    def said(self, bad: Mapping[str, str] | None = None, seq: int | None = None) -> Refreshed:
+    def as_refreshed(self, errors_by_partition: Mapping[str, str] | None = None, seq: int | None = None) -> Refreshed:
         """What a person is told."""
         return Refreshed(
             self.channel.name,
             tuple(self.changes.changed),
             self.changes.gone,
-            self.changes.held,
-            self.there.unfinished,
-            self.there.ignored,
-            tuple(sorted(self.there.beyond)),
-            dict(bad or {}),
-            self.changes.same,
+            self.changes.unconfirmed_gone,
+            self.found_files.unfinished,
+            self.found_files.ignored,
+            tuple(sorted(self.found_files.unexpected)),
+            dict(errors_by_partition or {}),
+            self.changes.unchanged_count,
             seq,
         )
 
 
-def _known(history: History) -> dict[str, str]:
+def _committed_version_by_partition(history: History) -> dict[str, str]:
     """Partition -> the version that is committed of it, of those that are there."""
     bases = modes.snapshot(history, history.head).bases
-    outside = {b.partition: b.manifest.outside for b in bases if isinstance(b, Block)}
-    return {p: o.version for p, o in outside.items() if o is not None and o.version != GONE}
+    outside = {b.partition: b.manifest.external_folder for b in bases if isinstance(b, Block)}
+    return {p: o.version for p, o in outside.items() if o is not None and o.version != GONE_VERSION}
 
 
-def _slices(changed: Mapping[str, Content]) -> Iterator[dict[str, Content]]:
+def _in_slices(changed: Mapping[str, PartitionFiles]) -> Iterator[dict[str, PartitionFiles]]:
     names = list(changed)
     for n in range(0, len(names), SLICE):
         yield {p: changed[p] for p in names[n : n + SLICE]}
 
 
-def _refuse_absent(channel: Channel, columns: set[str]) -> None:
+def _check_columns_exist(channel: Channel, found_columns: set[str]) -> None:
     """A column that no file has is another one's name, more likely than one that is still to come."""
     assert channel.schema is not None
     own = {c.lower() for c in channel.partition_columns}
-    lacking = [f.name for f in channel.schema.fields if f.name.lower() not in columns | own]
+    lacking = [f.name for f in channel.schema.fields if f.name.lower() not in found_columns | own]
     if lacking:
         raise SchemaMismatch(
             f"no file of external channel {channel.name!r} has {', '.join(map(repr, lacking))}",
-            found=", ".join(sorted(columns)) or "no column",
+            found=", ".join(sorted(found_columns)) or "no column",
             expected=", ".join(n for n in channel.schema.names if n.lower() not in own),
             next="name the columns as the files do, or leave these out",
             channel=channel.name,
         )
 
 
-def _request(execution: Execution, looked: _Looked, head: int, manifests: Mapping[str, Manifest]) -> CommitRequest:
-    name, model = looked.channel.name, looked.channel.merge
+def _build_commit_request(
+    execution: Execution, listing: _ChannelListing, head: int, manifests: Mapping[str, Manifest]
+) -> CommitRequest:
+    name, model = listing.channel.name, listing.channel.merge
     publish = tuple(
-        Publish(uuid.uuid4().hex, name, "base", m, model, p, "drop" if m.outside is None else "insert")
+        AddBlock(uuid.uuid4().hex, name, "base", m, model, p, "drop" if m.external_folder is None else "insert")
         for p, m in manifests.items()
     )
     return CommitRequest(

@@ -10,15 +10,15 @@ from typing import Any
 from nova_assets.errors import CommitConflict, DefinitionError
 from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
-from nova_assets.execution.staging import publications, requirements
+from nova_assets.execution.staging import blocks_to_publish, commit_requirements
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Kind, Origin
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, NoConsumers, content_digest
+from nova_assets.model.commit import Commit, CommitRequest, HeadAt, RequireNoConsumers, insert_digest
 from nova_assets.model.engine import Frame
 from nova_assets.model.execution import Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.schema import DELETED, Schema
-from nova_assets.model.schema_evolution import reconcile
+from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
 from nova_assets.plan.run import check_model_unchanged
@@ -38,7 +38,7 @@ class InsertCheck:
     schema: Schema
 
 
-class Inserts:
+class DataInserter:
     """Puts data onto channels."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -65,13 +65,13 @@ class Inserts:
         _check_kind(kind)
         first = None if idempotency_key is None else self.catalog.commit_of_key(channel, idempotency_key)
         if first is not None and first.digest is None:
-            return first.repeat(channel, None)
-        history = self._open(channel, partition)
-        with self.engine.working():
-            frame = self._take(channel, data, history.schema)
+            return first.as_repeated(channel, None)
+        history = self._head_history(channel, partition)
+        with self.engine.computation_scope():
+            frame = self._to_frame(channel, data, history.schema)
             if first is not None:
-                return first.repeat(channel, self._digest(channel, history, frame, kind))
-            return self._until_it_takes(channel, history.scope, frame, kind, idempotency_key, "insert")
+                return first.as_repeated(channel, self._frame_digest(channel, history, frame, kind))
+            return self._insert_with_retries(channel, history.scope, frame, kind, idempotency_key, "insert")
 
     def restore(self, channel: str, at: int) -> Commit:
         """Commit what the channel was at a number as a base on top of it (R19).
@@ -85,94 +85,100 @@ class Inserts:
         state.channel.refuse_external()
         now = self.catalog.history(channel, None, WHOLE, state.head)
         then = modes.snapshot(self.catalog.history(channel, at, back_to=at), at)
-        with self.engine.working():
+        with self.engine.computation_scope():
             frame = self.engine.fetch(replace(then, schema=now.schema))  # with the columns that it has now
-            return self._until_it_takes(channel, WHOLE, frame, "base", None, "restore")
+            return self._insert_with_retries(channel, WHOLE, frame, "base", None, "restore")
 
-    def _until_it_takes(
-        self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
+    def _insert_with_retries(
+        self, channel: str, scope: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
     ) -> Commit:
-        for attempt in range(1, self.runtime.attempts + 1):
+        for attempt in range(1, self.runtime.max_attempts + 1):
             try:
-                return self._once(channel, scope, frame, kind, key, origin)
+                return self._insert_once(channel, scope, frame, kind, idempotency_key, origin)
             except CommitConflict as conflict:
                 log.info("the %s of %s is planned again: %s", origin, channel, conflict.what)
-                if attempt == self.runtime.attempts:
+                if attempt == self.runtime.max_attempts:
                     raise
         raise AssertionError("unreachable")
 
-    def check(
+    def check_insert(
         self, channel: str, data: Any, kind: Kind = "delta", partition: str | Mapping[str, object] | None = None
     ) -> InsertCheck:
         """What ``insert`` would check before it writes. Changes nothing."""
         _check_kind(kind)
-        state = self._open(channel, partition)
+        state = self._head_history(channel, partition)
         definition = self.catalog.channel(channel).channel
-        frame = self._take(channel, data, state.schema)
+        frame = self._to_frame(channel, data, state.schema)
         if definition.partitions:
-            frame = self.engine.in_partition(frame, definition, state.scope, state.schema)
+            frame = self.engine.add_partition_columns(frame, definition, state.scope, state.schema)
         given = self.engine.schema_of(frame)
-        schema = reconcile(channel, state.schema, given.without(DELETED), definition.on_schema_change, state.head)
+        schema = reconcile_schema(
+            channel, state.schema, given.without_columns(DELETED), definition.on_schema_change, state.head
+        )
         if kind == "delta":
             check_model_unchanged(state)
         return InsertCheck(channel, kind, state.head, schema)
 
-    def _digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
+    def _frame_digest(self, channel: str, history: History, frame: Frame, kind: Kind) -> str:
         """The digest that the insert of a frame would have, without writing it."""
         definition = self.catalog.channel(channel).channel
         if definition.partitions:
-            frame = self.engine.in_partition(frame, definition, history.scope, history.schema)
-        return content_digest(kind, history.scope, self.engine.digest(frame, history.schema))
+            frame = self.engine.add_partition_columns(frame, definition, history.scope, history.schema)
+        return insert_digest(kind, history.scope, self.engine.frame_digest(frame, history.schema))
 
-    def _take(self, channel: str, data: Any, schema: Schema | None) -> Frame:
+    def _to_frame(self, channel: str, data: Any, schema: Schema | None) -> Frame:
         evolves = self.catalog.channel(channel).channel.on_schema_change == "evolve"
-        return self.engine.take(data, schema, evolves=evolves)
+        return self.engine.convert_input(data, schema, allow_widening=evolves)
 
-    def _open(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
+    def _head_history(self, channel: str, partition: str | Mapping[str, object] | None) -> History:
         """The channel as it stands, without its blocks."""
         state = self.catalog.channel(channel)
         state.channel.refuse_external()
-        scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
+        scope = parse_partition(state.channel.partitions, partition, allow_scope=True) if partition else WHOLE
         return self.catalog.history(channel, state.head, scope, state.head)
 
-    def _once(self, channel: str, scope: str, frame: Frame, kind: Kind, key: str | None, origin: Origin) -> Commit:
+    def _insert_once(
+        self, channel: str, scope: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
+    ) -> Commit:
         purpose = "restore" if origin == "restore" else "commit"
-        execution = self.runtime.begin_insert(channel, scope=scope, purpose=purpose)
+        execution = self.runtime.begin_channel_write(channel, scope=scope, purpose=purpose)
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
-                request = self._stage(execution, channel, frame, kind, key, origin)
-                commit = self.runtime.commit_insert(request)
+                request = self._stage_block(execution, channel, frame, kind, idempotency_key, origin)
+                commit = self.runtime.commit_channel_write(request)
         except BaseException as error:
-            self.runtime.staging.undo(execution, error)
+            self.runtime.staging.abort_and_delete_staged(execution, error)
             raise
         if commit.repeated or not commit.numbers:
-            self.runtime.staging.discard(execution)
+            self.runtime.staging.delete_staged(execution)
         return commit
 
-    def _stage(
-        self, execution: Execution, channel: str, frame: Frame, kind: Kind, key: str | None, origin: Origin
+    def _stage_block(
+        self, execution: Execution, channel: str, frame: Frame, kind: Kind, idempotency_key: str | None, origin: Origin
     ) -> CommitRequest:
         head, scope = execution.pins[channel].head, execution.pins[channel].partition
         history = self.catalog.history(channel, head, scope, head if kind == "delta" else None, back_to=head)
         definition = self.catalog.channel(channel).channel
         manifest = self.runtime.staging.write(
-            execution, channel, kind, definition, history, frame, digest=key is not None
+            execution, channel, kind, definition, history, frame, with_digest=idempotency_key is not None
         )
-        block = self.runtime.staging.complete(execution)[channel]
-        published = publications(replace(block, manifest=block.manifest or manifest), history, origin)
-        unread = []
+        block = self.runtime.staging.complete_blocks_by_port(execution)[channel]
+        published = blocks_to_publish(replace(block, manifest=block.manifest or manifest), history, origin)
+        no_consumers = []
         if kind == "base" and head > 0:
             bases = self.catalog.channel(channel).bases
             staging = self.runtime.staging
             # Until the first base nobody had to keep what lags behind, so all consumers are told.
-            cannot = staging.somebody_cannot_compare(channel, head) if bases else self.catalog.has_consumers(channel)
-            if cannot:
-                told = staging.tell(execution, definition, history, manifest)
-                published = [*publications(told, history, origin), *published]
+            needs_changelog = (
+                staging.has_consumer_without_snapshot(channel, head) if bases else self.catalog.has_consumers(channel)
+            )
+            if needs_changelog:
+                changelog = staging.stage_changelog(execution, definition, history, manifest)
+                published = [*blocks_to_publish(changelog, history, origin), *published]
             elif not bases:
-                unread = [NoConsumers(channel)]
-        needs = requirements(published, {channel: history})
-        needs["no_consumers"] = tuple(dict.fromkeys([*needs["no_consumers"], *unread]))
+                no_consumers = [RequireNoConsumers(channel)]
+        needs = commit_requirements(published, {channel: history})
+        needs["no_consumers"] = tuple(dict.fromkeys([*needs["no_consumers"], *no_consumers]))
         request = CommitRequest(
             id=uuid.uuid4().hex,
             execution_id=execution.id,
@@ -180,9 +186,9 @@ class Inserts:
             binding=None,
             publish=tuple(published),
             heads=(HeadAt(channel, head, scope),) if kind == "base" else (),
-            idempotency=None if key is None else (channel, key),
-            digest=None if manifest.digest is None else content_digest(kind, history.scope, manifest.digest),
-            rooms=self.runtime.staging.rooms(published, {channel: history}),
+            idempotency=None if idempotency_key is None else (channel, idempotency_key),
+            digest=None if manifest.digest is None else insert_digest(kind, history.scope, manifest.digest),
+            sum_headrooms=self.runtime.staging.rooms(published, {channel: history}),
             **needs,
         )
         return request

@@ -12,100 +12,107 @@ from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.block import Block, DataFile, Manifest
-from nova_assets.model.commit import Commit, CommitRequest, HeadAt, Publish
+from nova_assets.model.commit import AddBlock, Commit, CommitRequest, HeadAt
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.execution import Execution
-from nova_assets.model.external_files import is_outside
+from nova_assets.model.external_files import is_external_path
 from nova_assets.model.maintenance import Collection, Verdict
 from nova_assets.model.partitions import WHOLE
-from nova_assets.model.period import EXPECTED, retention_of
-from nova_assets.model.read_strategy import Spent, by_way
+from nova_assets.model.period import EXPECTED_PERIOD, period_seconds_or_zero
+from nova_assets.model.read_strategy import ActualCost, sum_costs_by_strategy
 from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.compaction import Compact, by_schema, due, final, forced, kept_files
-from nova_assets.plan.garbage_collection import judge
-from nova_assets.plan.retention import droppable
+from nova_assets.plan.compaction import (
+    Compact,
+    due_compactions,
+    final_compactions,
+    forced_compactions,
+    group_by_written_schema,
+    reusable_files,
+)
+from nova_assets.plan.garbage_collection import retention_verdicts
+from nova_assets.plan.retention import nonempty_partitions
 
 log = get_logger("nova_assets.upkeep")
 
-_CHAINED, _BASES = "(chained)", "(bases)"  # no port is called so
+_CHAINED_PORT, _BASES_PORT = "(chained)", "(bases)"  # no port is called so
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompactionOptions:
     """What is to be compacted.
 
     Args:
         policy: when it is worth it.
         force: also where it is not.
-        chained: deltas are to be chained, where ``force`` would add a base.
+        chain_deltas: deltas are to be chained, where ``force`` would add a base.
         partitions: only these.
-        final: nothing more is expected in them: they get their final form.
-        anew: bases that upkeep has made are replaced, too, where columns were renamed since.
+        final_form: nothing more is expected in them: they get their final form.
+        replace_own_bases: bases that upkeep has made are replaced, too, where columns were renamed since.
         scope: that they are all in: then of nothing else anything is read.
     """
 
     policy: Compacting
     force: bool = False
-    chained: bool = False
+    chain_deltas: bool = False
     partitions: tuple[str, ...] | None = None
-    final: bool = False
-    anew: bool = False
+    final_form: bool = False
+    replace_own_bases: bool = False
     scope: str = WHOLE
 
 
-class Upkeep:
+class ChannelMaintenance:
     """Compacts and collects.
 
     Args:
-        grace: seconds between a block's being marked as collected and its files' being deleted: for readers that have
-            planned before, and have pinned nothing.
+        deletion_delay: seconds between a block's being marked as collected and its files' being deleted: for readers
+            that have planned before, and have pinned nothing.
     """
 
-    def __init__(self, runtime: Runtime, grace: float) -> None:
+    def __init__(self, runtime: Runtime, deletion_delay: float) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
         self.engine = runtime.engine
-        self.grace = grace
+        self.deletion_delay = deletion_delay
 
-    def compactable(self, channel: str, asked: Asked) -> tuple[Compact, ...]:
+    def plan_compaction(self, channel: str, options: CompactionOptions) -> tuple[Compact, ...]:
         """What would be added now, and why."""
-        return self._wanted(self._newest(channel, asked.scope), asked)
+        return self._choose_compactions(self._history_since_bases(channel, options.scope), options)
 
-    def compact(self, channel: str, asked: Asked) -> Commit | None:
+    def compact(self, channel: str, options: CompactionOptions) -> Commit | None:
         """Add bases, or chained deltas, at numbers that exist, wherever it is worth it; None when it is nowhere.
 
         The head does not move, no trigger fires, and no answer changes.
         """
-        history = self._newest(channel, asked.scope)
-        wanted = self._wanted(history, asked)
+        history = self._history_since_bases(channel, options.scope)
+        wanted = self._choose_compactions(history, options)
         if not wanted:
             return None
-        execution = self.runtime.begin_insert(channel, scope=asked.scope, purpose="compact")
+        execution = self.runtime.begin_channel_write(channel, scope=options.scope, purpose="compact")
         try:
             with heartbeat(self.catalog, execution, self.runtime.lease):
                 head = execution.pins[channel].head
                 if head != history.head:  # if it was but compacted meanwhile, the commit says so
-                    history = self.catalog.history(channel, head, asked.scope, back_to=head)
-                    wanted = self._wanted(history, asked)
+                    history = self.catalog.history(channel, head, options.scope, back_to=head)
+                    wanted = self._choose_compactions(history, options)
                 if not wanted:
-                    self.runtime.staging.undo(execution, "compacted by another process")
+                    self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
                     return None
-                commit = self.runtime.commit_insert(self._stage(execution, history, wanted, asked))
+                commit = self.runtime.commit_channel_write(self._stage_compactions(execution, history, wanted, options))
         except CommitConflict as conflict:
             log.info("channel %s was compacted by another process: %s", channel, conflict.what)
-            self.runtime.staging.undo(execution, "compacted by another process")
+            self.runtime.staging.abort_and_delete_staged(execution, "compacted by another process")
             return None
         except BaseException as error:
-            self.runtime.staging.undo(execution, error)
+            self.runtime.staging.abort_and_delete_staged(execution, error)
             raise
-        said = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in wanted)
-        log.info("compacted %s: %s", channel, said)
+        summary = "; ".join(f"{c.range} {c.partition}".rstrip() + f": {c.why}" for c in wanted)
+        log.info("compacted %s: %s", channel, summary)
         return commit
 
-    def drop(self, channel: str, partitions: Sequence[str]) -> Commit | None:
+    def drop_partitions(self, channel: str, partitions: Sequence[str]) -> Commit | None:
         """Drop partitions, by one commit that takes a number (R19): nothing is in them from there on. No data trigger
         fires, and who reads changes is not told. None where there was nothing in them.
 
@@ -113,99 +120,109 @@ class Upkeep:
             partitions: their names.
         """
         self.catalog.channel(channel).channel.refuse_external()
-        for attempt in range(1, self.runtime.attempts + 1):
+        for attempt in range(1, self.runtime.max_attempts + 1):
             try:
-                return self._drop(channel, partitions)
+                return self._drop_once(channel, partitions)
             except CommitConflict as conflict:
                 log.info("dropping partitions of %s is planned again: %s", channel, conflict.what)
-                if attempt == self.runtime.attempts:
+                if attempt == self.runtime.max_attempts:
                     raise
         raise AssertionError("unreachable")
 
-    def _drop(self, channel: str, partitions: Sequence[str]) -> Commit | None:
-        execution = self.runtime.begin_insert(channel, purpose="drop")
+    def _drop_once(self, channel: str, partitions: Sequence[str]) -> Commit | None:
+        execution = self.runtime.begin_channel_write(channel, purpose="drop")
         try:
             history = self.catalog.history(channel, execution.pins[channel].head)
-            gone = droppable(history, frozenset(partitions))
-            if not gone or history.schema is None:
-                self.runtime.staging.undo(execution, "there was nothing in them")
+            droppable_partitions = nonempty_partitions(history, frozenset(partitions))
+            if not droppable_partitions or history.schema is None:
+                self.runtime.staging.abort_and_delete_staged(execution, "there was nothing in them")
                 return None
             nothing = Manifest((), history.schema, format=self.engine.format)
             model = history.last_merge or history.merge  # one that was changed takes effect by a base that is given
-            return self.runtime.commit_insert(
+            return self.runtime.commit_channel_write(
                 CommitRequest(
                     id=uuid.uuid4().hex,
                     execution_id=execution.id,
                     epoch=execution.epoch,
                     binding=None,
-                    publish=tuple(Publish(uuid.uuid4().hex, channel, "base", nothing, model, p, "drop") for p in gone),
-                    heads=tuple(HeadAt(channel, history.head, p) for p in gone),
-                    details={"dropped": len(gone)},
+                    publish=tuple(
+                        AddBlock(uuid.uuid4().hex, channel, "base", nothing, model, p, "drop")
+                        for p in droppable_partitions
+                    ),
+                    heads=tuple(HeadAt(channel, history.head, p) for p in droppable_partitions),
+                    details={"dropped": len(droppable_partitions)},
                 )
             )
         except BaseException as error:
-            self.runtime.staging.undo(execution, error)
+            self.runtime.staging.abort_and_delete_staged(execution, error)
             raise
 
-    def verdicts(self, channel: str, retain: float) -> tuple[Verdict, ...]:
+    def collection_verdicts(self, channel: str, retain: float) -> tuple[Verdict, ...]:
         """What a collection would take of a channel, and who holds the rest."""
-        return judge(self.catalog.upkeep(channel, retain))
+        return retention_verdicts(self.catalog.retention_state(channel, retain))
 
     def collect(self, channel: str, retain: float) -> Collection:
         """Take every block that nobody needs: marked now, its files deleted after the grace."""
-        self.runtime.sweep()  # who has been dead for long needs nothing any more
+        self.runtime.delete_dead_staging()  # who has been dead for long needs nothing any more
         found = self.catalog.collect(channel, retain)
         crash_point("collect.marked")
-        self.delete_files()
+        self.delete_collected_files()
         return found
 
-    def delete_files(self) -> int:
+    def delete_collected_files(self) -> int:
         """Delete files of blocks that were collected longer than the grace ago. Gives how many."""
-        gone = self.catalog.deletable(self.grace)
-        if gone:
-            self.engine.delete_files(sorted({path for _, path in gone if not is_outside(path)}))
+        deletable = self.catalog.deletable_files(self.deletion_delay)
+        if deletable:
+            self.engine.delete_files(sorted({path for _, path in deletable if not is_external_path(path)}))
             crash_point("collect.deleted")
-            self.catalog.deleted(gone)
-        return len(gone)
+            self.catalog.delete_file_records(deletable)
+        return len(deletable)
 
-    def _newest(self, channel: str, scope: str) -> History:
+    def _history_since_bases(self, channel: str, scope: str) -> History:
         """What compaction goes by: of each partition what came from its newest base on, however much is retained."""
         head = self.catalog.channel(channel).head
         return self.catalog.history(channel, head, scope, back_to=head)
 
-    def _wanted(self, history: History, asked: Asked) -> tuple[Compact, ...]:
+    def _choose_compactions(self, history: History, options: CompactionOptions) -> tuple[Compact, ...]:
         channel = history.channel
-        if any(b.manifest.outside is not None for b in history.blocks):
+        if any(b.manifest.external_folder is not None for b in history.blocks):
             return ()  # others keep these files as they like
-        if asked.final:
-            found = final(history, asked.policy)
-        elif asked.force:
-            found = forced(history, asked.chained, self._cursors(channel) if asked.chained else (), anew=asked.anew)
+        if options.final_form:
+            found = final_compactions(history, options.policy)
+        elif options.force:
+            found = forced_compactions(
+                history,
+                options.chain_deltas,
+                self._reader_versions(channel) if options.chain_deltas else (),
+                rewrite_renamed=options.replace_own_bases,
+            )
         else:
-            reads = self.catalog.reads_of_all(channel)
-            found = due(history, asked.policy, reads)
+            reads = self.catalog.count_full_reads(channel)
+            found = due_compactions(history, options.policy, reads)
             if any(c.since is not None for c in found):  # only now it matters where somebody stands
-                found = due(history, asked.policy, reads, self._cursors(channel))
-        return tuple(c for c in found if asked.partitions is None or c.partition in asked.partitions)
+                found = due_compactions(history, options.policy, reads, self._reader_versions(channel))
+        return tuple(c for c in found if options.partitions is None or c.partition in options.partitions)
 
-    def _cursors(self, channel: str) -> frozenset[int]:
+    def _reader_versions(self, channel: str) -> frozenset[int]:
         """Numbers from which somebody will read on."""
-        facts = self.catalog.upkeep(channel)
+        facts = self.catalog.retention_state(channel)
         pinned = (n for p in facts.pins for n in (p.cursor, p.head) if n is not None)
-        return frozenset([*(r.cursor for r in facts.readers), *pinned])
+        return frozenset([*(r.cursor for r in facts.consumers), *pinned])
 
-    def _stage(self, execution: Execution, history: History, wanted: Sequence[Compact], asked: Asked) -> CommitRequest:
+    def _stage_compactions(
+        self, execution: Execution, history: History, compactions: Sequence[Compact], options: CompactionOptions
+    ) -> CommitRequest:
         """The bases of one schema in one go, and the chained deltas in others."""
-        bases = by_schema((c for c in wanted if c.since is None), history)
-        chains = [c for c in wanted if c.since is not None]
-        spent: list[Spent] = []
+        bases = group_by_written_schema((c for c in compactions if c.since is None), history)
+        chains = [c for c in compactions if c.since is not None]
+        costs: list[ActualCost] = []
         publish = (
             *(
                 block
                 for n, (schema, some) in enumerate(bases.items())
-                for block in self._bases(execution, history, schema, some, f"{_BASES}{n}", asked, spent)
+                for block in self._stage_bases(execution, history, schema, some, f"{_BASES_PORT}{n}", options, costs)
             ),
-            *(self._chains(execution, history, chains, spent) if chains else ()),
+            *(self._stage_chained_deltas(execution, history, chains, costs) if chains else ()),
         )
         return CommitRequest(
             id=uuid.uuid4().hex,
@@ -214,29 +231,29 @@ class Upkeep:
             binding=None,
             publish=publish,
             details={
-                "compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in wanted},
-                "ways": [s.as_json() for s in by_way(spent)],
+                "compacted": {f"{c.range} {c.partition}".rstrip(): c.why for c in compactions},
+                "ways": [s.as_json() for s in sum_costs_by_strategy(costs)],
             },
         )
 
-    def _chains(
-        self, execution: Execution, history: History, wanted: Sequence[Compact], spent: list[Spent]
-    ) -> Iterator[Publish]:
+    def _stage_chained_deltas(
+        self, execution: Execution, history: History, compactions: Sequence[Compact], costs: list[ActualCost]
+    ) -> Iterator[AddBlock]:
         """Chained deltas. One of each partition is written at once: what lies in different partitions has different
         keys."""
         definition = self.catalog.channel(history.channel).channel
-        for n, some in enumerate(_side_by_side(history, wanted)):
+        for n, some in enumerate(_group_independent_chains(history, compactions)):
             deltas = tuple(sorted((d for run in some.values() for d in run), key=lambda d: d.hi))
             schema = deltas[-1].manifest.schema
             read = Chain(history.channel, deltas[0].lo, deltas[-1].hi, deltas, schema, deltas[-1].merge)
-            port = f"{_CHAINED}{n}"
-            manifest, cost = self.runtime.staging.rewrite(execution, port, "delta", definition, read, schema)
-            spent.append(cost)
-            parts = manifest.by_partition()
-            staged = self.runtime.staging.complete(execution)[port]
+            port = f"{_CHAINED_PORT}{n}"
+            manifest, cost = self.runtime.staging.write_compacted(execution, port, "delta", definition, read, schema)
+            costs.append(cost)
+            parts = manifest.split_by_partition()
+            staged = self.runtime.staging.complete_blocks_by_port(execution)[port]
             for m, (compact, run) in enumerate(some.items()):
                 content = parts.get(compact.partition, replace(manifest, files=(), deletes=0))
-                yield Publish(
+                yield AddBlock(
                     f"{staged.id}-{m}" if m else staged.id,
                     history.channel,
                     "delta",
@@ -247,44 +264,50 @@ class Upkeep:
                     span=(run[0].lo, run[-1].hi),
                 )
 
-    def _bases(
+    def _stage_bases(
         self,
         execution: Execution,
         history: History,
         schema: Schema,
-        wanted: Sequence[Compact],
+        compactions: Sequence[Compact],
         port: str,
-        asked: Asked,
-        spent: list[Spent],
-    ) -> Iterator[Publish]:
+        options: CompactionOptions,
+        costs: list[ActualCost],
+    ) -> Iterator[AddBlock]:
         """Bases, written anew but for the files that are kept as they are.
 
         Args:
             schema: of the numbers at which they are added.
         """
-        there = replace(history.only({c.partition for c in wanted}), schema=schema)
-        whole = modes.snapshot(there)
-        blocks = {b.id: b for b in (*whole.bases, *whole.deltas) if isinstance(b, Block)}
-        kept = kept_files(there, blocks, asked.policy, self.engine.format, final=asked.final)
-        definition = self.catalog.channel(history.channel).channel
-        manifest, cost = self.runtime.staging.rewrite(
-            execution, port, "base", definition, _without(whole, kept), schema
+        history_at_schema = replace(history.for_partitions({c.partition for c in compactions}), schema=schema)
+        snapshot = modes.snapshot(history_at_schema)
+        blocks = {b.id: b for b in (*snapshot.bases, *snapshot.deltas) if isinstance(b, Block)}
+        kept_paths = reusable_files(
+            history_at_schema, blocks, options.policy, self.engine.format, is_final=options.final_form
         )
-        spent.append(cost)
-        parts = {p: list(m.files) for p, m in manifest.by_partition().items()}
+        definition = self.catalog.channel(history.channel).channel
+        manifest, cost = self.runtime.staging.write_compacted(
+            execution, port, "base", definition, _exclude_files(snapshot, kept_paths), schema
+        )
+        costs.append(cost)
+        parts = {p: list(m.files) for p, m in manifest.split_by_partition().items()}
         for block in blocks.values():
             for file in block.manifest.files:
-                if file.path in kept:
+                if file.path in kept_paths:
                     parts.setdefault(block.partition, []).append(replace(file, partition=block.partition))
-        staged = self.runtime.staging.complete(execution)[port]
-        for n, c in enumerate(wanted):
-            yield _base(staged.id if n == 0 else f"{staged.id}-{n}", history, c, parts.get(c.partition, []), manifest)
+        staged = self.runtime.staging.complete_blocks_by_port(execution)[port]
+        for n, c in enumerate(compactions):
+            yield _base_publish_request(
+                staged.id if n == 0 else f"{staged.id}-{n}", history, c, parts.get(c.partition, []), manifest
+            )
 
 
-def _base(block_id: str, history: History, compact: Compact, files: list[DataFile], like: Manifest) -> Publish:
-    manifest = replace(like, files=tuple(files), deletes=0)
+def _base_publish_request(
+    block_id: str, history: History, compact: Compact, files: list[DataFile], template: Manifest
+) -> AddBlock:
+    manifest = replace(template, files=tuple(files), deletes=0)
     at = compact.at
-    return Publish(
+    return AddBlock(
         block_id,
         history.channel,
         "base",
@@ -297,7 +320,7 @@ def _base(block_id: str, history: History, compact: Compact, files: list[DataFil
     )
 
 
-def retained(runtime: Runtime, channel: str, given: str | None = None) -> float:
+def channel_retention_seconds(runtime: Runtime, channel: str, requested: str | None = None) -> float:
     """Seconds for which old versions of a channel are kept: as asked for; or as the project says, or the catalog
     remembers; otherwise none.
 
@@ -305,34 +328,36 @@ def retained(runtime: Runtime, channel: str, given: str | None = None) -> float:
         DefinitionError: it is no period; taken for none, it would let everything go.
     """
     defined = next((c.retain for c in runtime.project.channels if c.name == channel), None)
-    wanted = (defined or runtime.catalog.channel(channel).retain) if given is None else given
-    seconds = 0 if wanted is None else retention_of(wanted)
+    retain = (defined or runtime.catalog.channel(channel).retain) if requested is None else requested
+    seconds = 0 if retain is None else period_seconds_or_zero(retain)
     if seconds is None:
-        raise DefinitionError("retain is an unreadable period", found=repr(wanted), expected=EXPECTED)
+        raise DefinitionError("retain is an unreadable period", found=repr(retain), expected=EXPECTED_PERIOD)
     return float(seconds)
 
 
-def _side_by_side(history: History, wanted: Sequence[Compact]) -> list[dict[Compact, tuple[Block, ...]]]:
+def _group_independent_chains(
+    history: History, compactions: Sequence[Compact]
+) -> list[dict[Compact, tuple[Block, ...]]]:
     """Chains with their deltas, such that at most one of each partition, and of one schema, is together."""
-    tracks = {t.partition: t for t in history.tracks}
+    tracks = {t.partition: t for t in history.partition_histories}
     found: dict[tuple[int, Schema], dict[Compact, tuple[Block, ...]]] = {}
-    seen: dict[str, int] = {}
-    for c in wanted:
+    last_group_by_partition: dict[str, int] = {}
+    for c in compactions:
         assert c.since is not None
-        run = modes.path(tracks[c.partition], c.since, c.at)
+        run = modes.shortest_delta_path(tracks[c.partition], c.since, c.at)
         assert run, "what is to be chained leads from one number to the other"
-        n = seen[c.partition] = seen.get(c.partition, -1) + 1
+        n = last_group_by_partition[c.partition] = last_group_by_partition.get(c.partition, -1) + 1
         found.setdefault((n, run[-1].manifest.schema), {})[c] = run
     return list(found.values())
 
 
-def _without(snapshot: Snapshot, kept: frozenset[str]) -> Snapshot:
+def _exclude_files(snapshot: Snapshot, kept_paths: frozenset[str]) -> Snapshot:
     """The snapshot without the files that are kept as they are."""
-    if not kept:
+    if not kept_paths:
         return snapshot
 
     def rest(block: Block) -> Block:
-        files = tuple(f for f in block.manifest.files if f.path not in kept)
+        files = tuple(f for f in block.manifest.files if f.path not in kept_paths)
         return replace(block, manifest=replace(block.manifest, files=files))
 
     return replace(

@@ -16,56 +16,66 @@ from datetime import timedelta
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported, NovaError
-from nova_assets.execution.lease import heartbeat, is_dead
+from nova_assets.execution.lease import heartbeat, is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.commit import CommitRequest
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.execution import Execution
-from nova_assets.model.period import seconds_of
+from nova_assets.model.period import period_seconds
 from nova_assets.model.publish_table import Table
-from nova_assets.model.published_version import Content, Edition, Publishable, ShowEdition
+from nova_assets.model.published_version import Edition, Publishable, PublishedContent, ShowPublishedVersion
 from nova_assets.model.timeline import History
-from nova_assets.operations.insert import Inserts
-from nova_assets.operations.maintenance import Asked, Upkeep
-from nova_assets.plan.compaction import consists_of_compacted
-from nova_assets.plan.published_versions import content, forgettable, shown, uncompacted
-from nova_assets.publish.target import Outlet
+from nova_assets.operations.insert import DataInserter
+from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
+from nova_assets.plan.compaction import is_fully_compacted
+from nova_assets.plan.published_versions import (
+    certainly_shown_version,
+    expired_versions,
+    partitions_to_compact,
+    published_content,
+)
+from nova_assets.publish.target import PublishTarget
 
 log = get_logger("nova_assets.publishing")
 
-_TRIES = 4
+_MAX_ATTEMPTS = 4
 """So often a channel is compacted to be published, while something comes to it."""
 
 
-class Publishing:
+class TablePublisher:
     """Shows channels in tables.
 
     Args:
-        upkeep: compacts what plain files cannot say otherwise.
-        inserts: writes what there is under another schema, by a number of its own.
-        outlet: of a table, for a channel.
-        grace: seconds for which an edition stays readable when the next one is shown.
+        maintenance: compacts what plain files cannot say otherwise.
+        inserter: writes what there is under another schema, by a number of its own.
+        outlet_factory: of a table, for a channel.
+        superseded_delay: seconds for which an edition stays readable when the next one is shown.
     """
 
     def __init__(
-        self, runtime: Runtime, upkeep: Upkeep, inserts: Inserts, outlet: Callable[[Table, str], Outlet], grace: float
+        self,
+        runtime: Runtime,
+        maintenance: ChannelMaintenance,
+        inserter: DataInserter,
+        outlet_factory: Callable[[Table, str], PublishTarget],
+        superseded_delay: float,
     ) -> None:
         self.runtime = runtime
-        self.inserts = inserts
+        self.inserter = inserter
         self.catalog = runtime.catalog
         self.engine = runtime.engine
-        self.upkeep = upkeep
-        self.outlet = outlet
-        self.grace = grace
+        self.maintenance = maintenance
+        self.outlet_factory = outlet_factory
+        self.superseded_delay = superseded_delay
 
-    def publishable(self, channel: str, tables: Sequence[Table]) -> list[Publishable]:
+    def preview_publish(self, channel: str, tables: Sequence[Table]) -> list[Publishable]:
         """What publishing would do to each table: its dry run."""
         head = self.catalog.channel(channel).head
         history = self.catalog.history(channel, head, back_to=head)
-        compacts = uncompacted(history, head)
-        found = self._content(channel, history, head)
-        return [self._publishable(channel, t, found, compacts) for t in tables] if found is not None else []
+        compacts = partitions_to_compact(history, head)
+        found = self._load_content(channel, history, head)
+        return [self._preview_table(channel, t, found, compacts) for t in tables] if found is not None else []
 
     def publish(
         self, channel: str, tables: Sequence[Table], policy: Compacting, *, take_over: bool = False
@@ -84,9 +94,9 @@ class Publishing:
         failed: NovaError | None = None
         for table in tables:
             try:
-                edition = self._publish(channel, table, policy, take_over)
+                edition = self._publish_in_table(channel, table, policy, take_over)
                 made += [edition] if edition is not None else []
-                self._tidy(channel, table)
+                self._forget_old_versions(channel, table)
             except NovaError as error:  # one table keeps no other from being shown
                 log.warning("%s in %s: %s", channel, table.id, error)
                 failed = failed or error
@@ -94,20 +104,22 @@ class Publishing:
             raise failed
         return made
 
-    def due(self, channel: str, tables: Sequence[Table]) -> list[Table]:
+    def outdated_tables(self, channel: str, tables: Sequence[Table]) -> list[Table]:
         """The tables that show something else than the channel, as far as the catalog knows, for as long as each says
         that its readers put up with it."""
-        waited = [t for t in tables if self._has_waited(channel, t)]
+        waited = [t for t in tables if self._is_publish_interval_over(channel, t)]
         if not waited:
             return []
         head = self.catalog.channel(channel).head
-        found = self._content(channel, self.catalog.history(channel, head, back_to=head), head)
-        return [t for t in waited if found is not None and self._is_behind(channel, t, found)]
+        found = self._load_content(channel, self.catalog.history(channel, head, back_to=head), head)
+        return [t for t in waited if found is not None and self._is_table_outdated(channel, t, found)]
 
-    def _is_behind(self, channel: str, table: Table, found: Content) -> bool:
+    def _is_table_outdated(self, channel: str, table: Table, channel_content: PublishedContent) -> bool:
         """Whether there is something newer to show, or something older to let go of."""
         editions = self.catalog.editions(channel, table.id)
-        return _showing(editions, table, found) is None or bool(forgettable(editions, self.catalog.now(), self.grace))
+        return _version_showing(editions, table, channel_content) is None or bool(
+            expired_versions(editions, self.catalog.now(), self.superseded_delay)
+        )
 
     def withdraw(self, channel: str, table: Table) -> None:
         """Show a channel in a table no more. Its files go as far as the channel itself does not need them.
@@ -118,100 +130,125 @@ class Publishing:
         known = self.catalog.editions(channel, table.id)
         for edition in known:
             maker = self.catalog.execution(edition.execution_id) if edition.state == "opening" else None
-            if maker is not None and maker.state == "running" and not is_dead(maker.owner):
+            if maker is not None and maker.state == "running" and not is_owner_dead(maker.owner):
                 raise ExecutionInProgress(
                     f"channel {channel!r} is just being published in {table.id}",
                     found=f"edition {edition.number}, by {maker.owner}",
                     next="do it again when that is over",
                     owner=maker.owner,
                 )
-        self.outlet(table, channel).withdraw()
+        self.outlet_factory(table, channel).withdraw()
         self.catalog.forget_editions(channel, table.id, [e.number for e in known])
 
-    def _publish(self, channel: str, table: Table, policy: Compacting, take_over: bool) -> Edition | None:
-        outlet = self.outlet(table, channel)
-        outlet.check(take_over=take_over)
+    def _publish_in_table(self, channel: str, table: Table, policy: Compacting, take_over: bool) -> Edition | None:
+        outlet = self.outlet_factory(table, channel)
+        outlet.check_can_publish(take_over=take_over)
         compacted = 0  # at this number
-        for _ in range(_TRIES):
-            execution = self.runtime.begin_insert(channel)
-            with self._ending(execution), heartbeat(self.catalog, execution, self.runtime.lease):
+        for _ in range(_MAX_ATTEMPTS):
+            execution = self.runtime.begin_channel_write(channel)
+            with self._abort_on_error(execution), heartbeat(self.catalog, execution, self.runtime.lease):
                 head = execution.pins[channel].head
                 history = self.catalog.history(channel, head, back_to=compacted or head)
                 # A channel that is written to all the time is shown as it was when it was compacted.
                 numbers = (head, compacted) if compacted else (head,)
-                at = next((n for n in numbers if not uncompacted(history, n)), None)
-                if at is not None and at >= self._newest(channel, table):
-                    found = self._content(channel, history, at)
+                at = next((n for n in numbers if not partitions_to_compact(history, n)), None)
+                if at is not None and at >= self._newest_published_seq(channel, table):
+                    found = self._load_content(channel, history, at)
                     if found is None or self._is_shown(channel, table, outlet, found):
-                        self.runtime.staging.undo(execution, "there was nothing new to show")
+                        self.runtime.staging.abort_and_delete_staged(execution, "there was nothing new to show")
                         return None
-                    return self._show(execution, table, outlet, found, take_over)
-                self.runtime.staging.undo(execution, "it has to be compacted first")
-            wanted = uncompacted(history, head)
-            done = self.upkeep.compact(channel, Asked(policy, force=True, anew=True, partitions=wanted))
+                    return self._show_new_version(execution, table, outlet, found, take_over)
+                self.runtime.staging.abort_and_delete_staged(execution, "it has to be compacted first")
+            uncompacted_partitions = partitions_to_compact(history, head)
+            done = self.maintenance.compact(
+                channel,
+                CompactionOptions(policy, force=True, replace_own_bases=True, partitions=uncompacted_partitions),
+            )
             if done is None and self.catalog.channel(channel).head == head:
-                compacted = self._write_anew(channel, head)
+                compacted = self._rewrite_in_current_schema(channel, head)
             else:
                 compacted = max((b.hi for b in done.blocks), default=0) if done is not None else 0
         raise CommitConflict(f"channel {channel!r} is being written to", reason="compacted", channel=channel)
 
-    def _show(self, execution: Execution, table: Table, outlet: Outlet, found: Content, take_over: bool) -> Edition:
-        where = self.engine.where(found.files)
-        edition = self._open(execution, table, found, outlet.shown() or 0)
+    def _show_new_version(
+        self,
+        execution: Execution,
+        table: Table,
+        outlet: PublishTarget,
+        channel_content: PublishedContent,
+        take_over: bool,
+    ) -> Edition:
+        where = self.engine.locate_files(channel_content.files)
+        edition = self._open_published_version(execution, table, channel_content, outlet.published_version() or 0)
         crash_point("edition.opened")
-        outlet.show(edition.number, found, where, take_over=take_over)
+        outlet.publish(edition.number, channel_content, where, take_over=take_over)
         crash_point("edition.shown")
-        self.runtime.commit_insert(
+        self.runtime.commit_channel_write(
             CommitRequest(
                 id=uuid.uuid4().hex,
                 execution_id=execution.id,
                 epoch=execution.epoch,
                 binding=None,
                 publish=(),
-                editions=(ShowEdition(found.channel, table.id, edition.number),),
-                details={"published": {"table": table.id, "edition": edition.number, "seq": found.seq}},
+                published_versions=(ShowPublishedVersion(channel_content.channel, table.id, edition.number),),
+                details={"published": {"table": table.id, "edition": edition.number, "seq": channel_content.seq}},
             )
         )
         crash_point("edition.known")
-        log.info("%s shows %s at %d, edition %d", table.id, found.channel, found.seq, edition.number)
-        return next(e for e in self.catalog.editions(found.channel, table.id) if e.number == edition.number)
+        log.info(
+            "%s shows %s at %d, edition %d", table.id, channel_content.channel, channel_content.seq, edition.number
+        )
+        return next(e for e in self.catalog.editions(channel_content.channel, table.id) if e.number == edition.number)
 
-    def _open(self, execution: Execution, table: Table, found: Content, after: int) -> Edition:
+    def _open_published_version(
+        self, execution: Execution, table: Table, channel_content: PublishedContent, after_number: int
+    ) -> Edition:
         """Open the next edition; one that was left by a process that is known to be dead is not waited for."""
-        fingerprint = found.fingerprint(seals=table.shows_seals)
+        fingerprint = channel_content.fingerprint(include_seals=table.shows_seals)
         try:
-            return self.catalog.open_edition(execution.id, table.id, found, fingerprint, after)
+            return self.catalog.open_edition(execution.id, table.id, channel_content, fingerprint, after_number)
         except ExecutionInProgress as busy:
-            if not is_dead(busy.fields["owner"]):
+            if not is_owner_dead(busy.fields["owner"]):
                 raise
             self.catalog.abort(busy.fields["execution_id"], "its process is gone")
-            return self.catalog.open_edition(execution.id, table.id, found, fingerprint, after)
+            return self.catalog.open_edition(execution.id, table.id, channel_content, fingerprint, after_number)
 
-    def _is_shown(self, channel: str, table: Table, outlet: Outlet, found: Content) -> bool:
-        newest = _showing(self.catalog.editions(channel, table.id), table, found)
-        return newest is not None and outlet.shown() == newest.number and outlet.is_whole(newest.number)
+    def _is_shown(self, channel: str, table: Table, outlet: PublishTarget, channel_content: PublishedContent) -> bool:
+        newest = _version_showing(self.catalog.editions(channel, table.id), table, channel_content)
+        return newest is not None and outlet.published_version() == newest.number and outlet.is_complete(newest.number)
 
-    def _publishable(self, channel: str, table: Table, found: Content, compacts: Sequence[str]) -> Publishable:
-        outlet = self.outlet(table, channel)
+    def _preview_table(
+        self, channel: str, table: Table, channel_content: PublishedContent, uncompacted_partitions: Sequence[str]
+    ) -> Publishable:
+        outlet = self.outlet_factory(table, channel)
         newest = max((e.number for e in self.catalog.editions(channel, table.id)), default=0)
-        is_new = bool(compacts) or not self._is_shown(channel, table, outlet, found)
-        number = 1 + max(newest, outlet.shown() or 0) if is_new else None
-        return Publishable(table.id, found.seq, number, compacts, found.rows, len(found.files))
+        is_new = bool(uncompacted_partitions) or not self._is_shown(channel, table, outlet, channel_content)
+        number = 1 + max(newest, outlet.published_version() or 0) if is_new else None
+        return Publishable(
+            table.id,
+            channel_content.seq,
+            number,
+            uncompacted_partitions,
+            channel_content.rows,
+            len(channel_content.files),
+        )
 
-    def _tidy(self, channel: str, table: Table) -> None:
+    def _forget_old_versions(self, channel: str, table: Table) -> None:
         """Let go of editions that nobody reads any more: first the table, then the catalog."""
-        gone = forgettable(self.catalog.editions(channel, table.id), self.catalog.now(), self.grace)
-        if gone:
-            numbers = [e.number for e in gone]
-            self.outlet(table, channel).forget(numbers)
+        forgettable_versions = expired_versions(
+            self.catalog.editions(channel, table.id), self.catalog.now(), self.superseded_delay
+        )
+        if forgettable_versions:
+            numbers = [e.number for e in forgettable_versions]
+            self.outlet_factory(table, channel).delete_versions(numbers)
             self.catalog.forget_editions(channel, table.id, numbers)
 
-    def _has_waited(self, channel: str, table: Table) -> bool:
-        newest = shown(self.catalog.editions(channel, table.id))
+    def _is_publish_interval_over(self, channel: str, table: Table) -> bool:
+        newest = certainly_shown_version(self.catalog.editions(channel, table.id))
         since = None if newest is None else newest.shown_at
-        return since is None or self.catalog.now() - since >= timedelta(seconds=seconds_of(table.every) or 0)
+        return since is None or self.catalog.now() - since >= timedelta(seconds=period_seconds(table.every) or 0)
 
-    def _write_anew(self, channel: str, head: int) -> int:
+    def _rewrite_in_current_schema(self, channel: str, head: int) -> int:
         """Commit what is there under the channel's schema of now, where no compaction can give it that: a column was
         dropped or widened, and a compacted block keeps the schema of its number (R18). Gives the number of the commit;
         0 where another process has been faster.
@@ -220,42 +257,44 @@ class Publishing:
             NotSupported: a base that was given is concerned, which stays as it is.
         """
         history = self.catalog.history(channel, head, back_to=head)
-        outdated = uncompacted(history, head)
+        outdated = partitions_to_compact(history, head)
         if not outdated:
             return 0
-        if not consists_of_compacted(history.only(outdated)):
-            raise _outdated(channel, outdated, head)
+        if not is_fully_compacted(history.for_partitions(outdated)):
+            raise _outdated_schema_error(channel, outdated, head)
         log.info("%s is written anew under its schema of now: a column was dropped or widened", channel)
-        commit = self.inserts.restore(channel, head)
+        commit = self.inserter.restore(channel, head)
         return commit.seq or 0
 
-    def _newest(self, channel: str, table: Table) -> int:
+    def _newest_published_seq(self, channel: str, table: Table) -> int:
         """The number of the channel that a table shows, or will."""
         return max((e.seq for e in self.catalog.editions(channel, table.id)), default=0)
 
-    def _content(self, channel: str, history: History, at: int) -> Content | None:
+    def _load_content(self, channel: str, history: History, seq: int) -> PublishedContent | None:
         state = self.catalog.channel(channel)
         seals = self.catalog.latest_seals(channel) if state.seal is not None else {}
-        return content(state.channel, history, at, seals, state.seal.by if state.seal is not None else None)
+        return published_content(state.channel, history, seq, seals, state.seal.by if state.seal is not None else None)
 
     @contextmanager
-    def _ending(self, execution: Execution) -> Iterator[None]:
+    def _abort_on_error(self, execution: Execution) -> Iterator[None]:
         """A block that ends the execution, if it fails."""
         try:
             yield
         except BaseException as error:
-            self.runtime.staging.undo(execution, error)
+            self.runtime.staging.abort_and_delete_staged(execution, error)
             raise
 
 
-def _showing(editions: Sequence[Edition], table: Table, found: Content) -> Edition | None:
+def _version_showing(
+    published_versions: Sequence[Edition], table: Table, channel_content: PublishedContent
+) -> Edition | None:
     """The edition by which a table shows just this, as far as the catalog knows."""
-    newest = shown(editions)
-    same = newest is not None and newest.fingerprint == found.fingerprint(seals=table.shows_seals)
+    newest = certainly_shown_version(published_versions)
+    same = newest is not None and newest.fingerprint == channel_content.fingerprint(include_seals=table.shows_seals)
     return newest if same else None
 
 
-def _outdated(channel: str, partitions: Sequence[str], head: int) -> NotSupported:
+def _outdated_schema_error(channel: str, partitions: Sequence[str], head: int) -> NotSupported:
     return NotSupported(
         f"channel {channel!r} cannot be published as it is: columns were renamed, dropped or widened",
         found=", ".join(partitions[:3]) or "files of another schema",

@@ -10,8 +10,8 @@ from typing import Any
 from nova_assets.errors import BlockCollected, DefinitionError, NovaError
 from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.argument_checks import checks_arguments
-from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.argument_checks import check_public_method_arguments
+from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.reads import Read
 from nova_assets.operations.selection import Selection
@@ -44,14 +44,16 @@ class Reading:
                 found=f"keys=, and merge={type(state.channel.merge).__name__}",
                 next="filter what is read of it, or declare the channel with merge=nova.Upsert(key=...)",
             )
-        scope = parse_partition(state.channel.partitions, partition, partly=True) if partition else WHOLE
+        scope = parse_partition(state.channel.partitions, partition, allow_scope=True) if partition else WHOLE
         history = self.catalog.history(channel, at, scope, since, back_to=state.head if at is None else at)
         try:
             read: Read = modes.snapshot(history, at) if since is None else modes.changes(history, since, at)
         except BlockCollected:
-            whole = self.catalog.history(channel, None, scope)
+            full_history = self.catalog.history(channel, None, scope)
             wanted = at if since is None and at is not None else since or 0
-            raise modes.gone(channel, wanted, modes.oldest(whole)) from None
+            raise modes.version_collected_error(
+                channel, wanted, modes.oldest_answerable_version(full_history)
+            ) from None
         return Selection(self.runtime.engine, read, columns, keys, history.merge.key)
 
     @contextmanager
@@ -64,15 +66,15 @@ class Reading:
     ) -> Iterator[Pinned]:
         """Hold channels for as long as the block lasts; see ``Store.pin``."""
         execution = self.catalog.begin(
-            Begin(
+            BeginRequest(
                 uuid.uuid4().hex,
                 binding=None,
-                heads=tuple(channels),
+                pinned_channels=tuple(channels),
                 owner=self.runtime.owner,
                 lease=self.runtime.lease,
                 purpose="read",
-                at={} if at is None else {c: at for c in channels},
-                since={} if since is None else {c: since for c in channels},
+                pinned_version_by_channel={} if at is None else {c: at for c in channels},
+                changes_after_by_channel={} if since is None else {c: since for c in channels},
             )
         )
         try:
@@ -89,7 +91,7 @@ class Reading:
                 self.catalog.end_read(execution.id)
 
 
-@checks_arguments
+@check_public_method_arguments
 class Pinned:
     """Channels as they were at one moment, held for a reader (R15).
 
@@ -98,7 +100,7 @@ class Pinned:
     """
 
     def __init__(self, reading: Reading, execution: Execution) -> None:
-        self._reading = reading
+        self._reader = reading
         self.heads: Mapping[str, int] = {c: p.head for c, p in execution.pins.items()}
 
     def read(
@@ -118,4 +120,4 @@ class Pinned:
         Raises:
             BlockCollected: it is not held, or the lease has run out.
         """
-        return self._reading.read(channel, self.heads[channel], since, partition, columns, keys)
+        return self._reader.read(channel, self.heads[channel], since, partition, columns, keys)

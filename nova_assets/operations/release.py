@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from nova_assets.errors import ExecutionInProgress, ExecutionNotLive
-from nova_assets.execution.lease import Liveness, liveness
+from nova_assets.execution.lease import Liveness, owner_liveness
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
 
@@ -36,8 +36,8 @@ class OpenExecution:
 def open_executions(catalog: Catalog) -> list[OpenExecution]:
     """The executions that have not ended, readers and inserts among them, oldest first."""
     now = catalog.now()
-    found = [e for e, _ in catalog.leftovers() if e.state in ("running", "failed")]
-    return [_judged(e, now) for e in sorted(found, key=lambda e: (e.started_at, e.id))]
+    found = [e for e, _ in catalog.executions_with_staged_blocks() if e.state in ("running", "failed")]
+    return [_to_open_execution(e, now) for e in sorted(found, key=lambda e: (e.started_at, e.id))]
 
 
 def release(catalog: Catalog, execution_id: str, *, force: bool = False, dry_run: bool = False) -> OpenExecution:
@@ -58,33 +58,39 @@ def release(catalog: Catalog, execution_id: str, *, force: bool = False, dry_run
     """
     found = [e for e in open_executions(catalog) if e.execution.id.startswith(execution_id)]
     if len(found) != 1 or not execution_id:
-        raise _none_or_several(execution_id, [e.execution.id for e in found])
-    (named,) = found
-    if not named.may_end and not force:
-        raise _is_held(named)
+        raise _no_single_match_error(execution_id, [e.execution.id for e in found])
+    (open_execution,) = found
+    if not open_execution.may_end and not force:
+        raise _execution_held_error(open_execution)
     if not dry_run:
-        catalog.abort(named.execution.id, "it was released by hand", named.execution.epoch, failed=False)
-    return named
+        catalog.abort(
+            open_execution.execution.id,
+            "it was released by hand",
+            open_execution.execution.epoch,
+            counts_as_failure=False,
+        )
+    return open_execution
 
 
-def _judged(execution: Execution, now: datetime) -> OpenExecution:
-    holder = liveness(execution.owner) if execution.state == "running" else "none"
+def _to_open_execution(execution: Execution, now: datetime) -> OpenExecution:
+    holder = owner_liveness(execution.owner) if execution.state == "running" else "none"
     return OpenExecution(execution, holder, execution.lease_until < now)
 
 
-def _none_or_several(execution_id: str, ids: list[str]) -> ExecutionNotLive:
+def _no_single_match_error(execution_id: str, matching_ids: list[str]) -> ExecutionNotLive:
+    what = "several executions begin" if matching_ids else "no execution that has not ended begins"
     return ExecutionNotLive(
-        f"{'several executions begin' if ids else 'no execution that has not ended begins'} with {execution_id!r}",
-        found=", ".join(i[:12] for i in ids) or None,
+        f"{what} with {execution_id!r}",
+        found=", ".join(i[:12] for i in matching_ids) or None,
         expected="the id of one execution that runs or failed",
         next="nova executions",
         execution_id=execution_id,
     )
 
 
-def _is_held(named: OpenExecution) -> ExecutionInProgress:
-    execution = named.execution
-    known = "which runs on this host" if named.holder == "alive" else "of which this host knows nothing"
+def _execution_held_error(open_execution: OpenExecution) -> ExecutionInProgress:
+    execution = open_execution.execution
+    known = "which runs on this host" if open_execution.holder == "alive" else "of which this host knows nothing"
     return ExecutionInProgress(
         f"execution {execution.id[:8]} is held by {execution.owner}, {known}",
         found=f"a lease until {execution.lease_until:%Y-%m-%d %H:%M:%S} UTC",

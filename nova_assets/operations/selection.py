@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.engine import Engine, Frame
-from nova_assets.model.reads import Read, Snapshot, describe
-from nova_assets.model.schema import widens
-from nova_assets.model.sum_bounds import explained_overflow
+from nova_assets.model.reads import Read, Snapshot, describe_read
+from nova_assets.model.schema import can_widen
+from nova_assets.model.sum_bounds import translate_overflow_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,32 +24,32 @@ class Selection:
         self._engine = engine
         self._columns = columns
         self._keys = keys
-        self._on = on
+        self._key_columns = on
         self.plan = read
 
     def __repr__(self) -> str:
-        return f"<Selection {describe(self.plan)}>"
+        return f"<Selection {describe_read(self.plan)}>"
 
-    def _frame(self, here: bool) -> Frame:
+    def _read_frame(self, in_process: bool) -> Frame:
         if self._keys is not None:
-            read = self._engine.fetch if here else self._engine.read
+            read = self._engine.fetch if in_process else self._engine.read
             rows = self.plan if isinstance(self.plan, Snapshot) else read(self.plan)
-            frame = self._engine.matching(rows, self._key_frame(), self._on, here=here)
+            frame = self._engine.matching(rows, self._keys_as_frame(), self._key_columns, in_process=in_process)
         else:
-            frame = self._engine.fetch(self.plan) if here else self._engine.read(self.plan)
+            frame = self._engine.fetch(self.plan) if in_process else self._engine.read(self.plan)
         return frame if self._columns is None else self._engine.select(frame, self._columns)
 
-    def _key_frame(self) -> Frame:
+    def _keys_as_frame(self) -> Frame:
         """The keys in the types of the channel. Raises SchemaMismatch for a type that none of its keys can have."""
         schema = getattr(self.plan, "schema", None)
-        if schema is None or not all(c in schema for c in self._on):
-            return self._engine.take(self._keys, None)
-        keys = schema.select(self._on)
-        frame = self._engine.take(self._keys, keys)
-        given = self._engine.schema_of(frame)
-        for field in (f for f in keys.fields if f.name in given):
-            actual = given.field(field.name).type
-            if not (widens(actual, field.type) or widens(field.type, actual)):
+        if schema is None or not all(c in schema for c in self._key_columns):
+            return self._engine.convert_input(self._keys, None)
+        keys = schema.select(self._key_columns)
+        frame = self._engine.convert_input(self._keys, keys)
+        frame_schema = self._engine.schema_of(frame)
+        for field in (f for f in keys.fields if f.name in frame_schema):
+            actual = frame_schema.field(field.name).type
+            if not (can_widen(actual, field.type) or can_widen(field.type, actual)):
                 raise SchemaMismatch(
                     f"keys= has another type in column {field.name!r}",
                     found=str(actual),
@@ -60,13 +60,13 @@ class Selection:
 
     def to_spark(self) -> DataFrame:
         """A lazy Spark DataFrame. Its files stay as they are: blocks are immutable."""
-        frame: DataFrame = self._frame(here=False)
+        frame: DataFrame = self._read_frame(in_process=False)
         return frame
 
     def to_arrow(self) -> pa.Table:
         """All rows, as a ``pyarrow.Table`` in memory."""
-        with explained_overflow(self.plan), self._engine.working():
-            table: pa.Table = self._engine.to_arrow(self._frame(here=True))
+        with translate_overflow_errors(self.plan), self._engine.computation_scope():
+            table: pa.Table = self._engine.to_arrow(self._read_frame(in_process=True))
         return table
 
     def to_batches(self) -> pa.RecordBatchReader:
@@ -83,10 +83,10 @@ class Selection:
         (``store.pin``); between two batches none is open, and a reader can be left at any time.
         """
         if self._keys is not None:
-            from nova_assets.formats.record_batches import reader_of
+            from nova_assets.formats.record_batches import stream_table
 
-            return reader_of(self.to_arrow())
-        reader: pa.RecordBatchReader = self._engine.batches(self.plan, self._columns)
+            return stream_table(self.to_arrow())
+        reader: pa.RecordBatchReader = self._engine.read_batches(self.plan, self._columns)
         return reader
 
     def to_pandas(self) -> pd.DataFrame:

@@ -9,74 +9,76 @@ from typing import TypeAlias
 
 from nova_assets.errors import DefinitionError, PartitionError
 from nova_assets.model.partitions import partition_name, partition_values
-from nova_assets.plan.staleness import Needs
+from nova_assets.plan.staleness import TaskInputs
 
-Key: TypeAlias = tuple[str, str]
+DatasetPartition: TypeAlias = tuple[str, str]
 """A dataset and one of its partitions."""
 
 
 @dataclass(frozen=True)
-class Affected:
+class BackfillScope:
     """What a backfill comes to.
 
     Args:
         parts: what is made again, each after what it is made of.
-        followed: the datasets among them that only follow.
-        left: datasets that read something of it, and are not to follow -> how many of their partitions do.
+        downstream_datasets: the datasets among them that only follow.
+        excluded_counts: datasets that read something of it, and are not to follow -> how many of their partitions do.
     """
 
-    parts: tuple[Key, ...]
-    followed: tuple[str, ...] = ()
-    left: Mapping[str, int] | None = None
+    parts: tuple[DatasetPartition, ...]
+    downstream_datasets: tuple[str, ...] = ()
+    excluded_counts: Mapping[str, int] | None = None
 
 
-def affected(
-    tasks: Mapping[str, Collection[str]],
-    needs: Needs,
+def backfill_scope(
+    partitions_by_dataset: Mapping[str, Collection[str]],
+    task_inputs: TaskInputs,
     dataset: str,
     partitions: Collection[str],
     downstream: Collection[str] | None = None,
-    repeatable: Callable[[str], bool] = lambda name: True,
-) -> Affected:
+    can_rerun: Callable[[str], bool] = lambda name: True,
+) -> BackfillScope:
     """What is to be made again, so that a dataset's partitions and what was made of them are right.
 
     Args:
-        tasks: dataset -> the partitions that its tasks write; each dataset after those that it reads.
-        needs: what a task reads.
+        partitions_by_dataset: dataset -> the partitions that its tasks write; each dataset after those that it reads.
+        task_inputs: what a task reads.
         partitions: those that are asked for.
         downstream: the datasets that follow; None for all.
-        repeatable: whether a dataset's partitions may be made again; others are left.
+        can_rerun: whether a dataset's partitions may be made again; others are left.
 
     Raises:
         DefinitionError: one of these reads nothing of what is made again.
     """
-    again: dict[Key, None] = {(dataset, p): None for p in partitions}
+    rerun: dict[DatasetPartition, None] = {(dataset, p): None for p in partitions}
     left: dict[str, int] = {}
-    order = list(tasks)
+    order = list(partitions_by_dataset)
     for name in order[order.index(dataset) + 1 :]:
-        reading = [p for p in tasks[name] if _reads(needs(name, p), again)]
-        if not reading:
+        dependent_partitions = [p for p in partitions_by_dataset[name] if _reads_any_rerun(task_inputs(name, p), rerun)]
+        if not dependent_partitions:
             continue
-        if repeatable(name) and (downstream is None or name in downstream):
-            again.update(((name, p), None) for p in reading)
+        if can_rerun(name) and (downstream is None or name in downstream):
+            rerun.update(((name, p), None) for p in dependent_partitions)
         else:
-            left[name] = len(reading)
-    followed = tuple(dict.fromkeys(name for name, _ in again if name != dataset))
-    idle = [n for n in downstream or () if n not in followed]
-    if idle:
+            left[name] = len(dependent_partitions)
+    followed = tuple(dict.fromkeys(name for name, _ in rerun if name != dataset))
+    unaffected = [n for n in downstream or () if n not in followed]
+    if unaffected:
         raise DefinitionError(
-            f"{', '.join(map(repr, idle))}: reads nothing of what is made again",
+            f"{', '.join(map(repr, unaffected))}: reads nothing of what is made again",
             expected=f"some of: {', '.join([*followed, *left]) or '(nothing reads it)'}",
             next="name what lies between, too; or --downstream all",
         )
-    return Affected(tuple(again), followed, left)
+    return BackfillScope(tuple(rerun), followed, left)
 
 
-def _reads(needs: Sequence[tuple[str, Collection[str]]], again: Collection[Key]) -> bool:
-    return any((read, p) in again for read, partitions in needs for p in partitions)
+def _reads_any_rerun(inputs: Sequence[tuple[str, Collection[str]]], rerun: Collection[DatasetPartition]) -> bool:
+    return any((read, p) in rerun for read, partitions in inputs for p in partitions)
 
 
-def chosen(dataset: str, partitions: Sequence[str], columns: Sequence[str], terms: Sequence[str]) -> list[str]:
+def select_partitions(
+    dataset: str, partitions: Sequence[str], columns: Sequence[str], terms: Sequence[str]
+) -> list[str]:
     """The partitions that some terms pick, such as ``day=2022-03-01..2022-03-31`` and ``store=Paris``.
 
     Args:
@@ -86,48 +88,50 @@ def chosen(dataset: str, partitions: Sequence[str], columns: Sequence[str], term
     Raises:
         PartitionError: a term names no column, or picks nothing.
     """
-    found = list(partitions)
+    selected = list(partitions)
     for term in terms:
-        column, _, wanted = term.partition("=")
-        if column not in columns or not wanted:
+        column, _, value_or_range = term.partition("=")
+        if column not in columns or not value_or_range:
             raise PartitionError(
                 f"{term!r} picks no partitions of {dataset!r}",
                 expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns) or "nothing: it has no partitions",
             )
-        values = _between(list(dict.fromkeys(str(partition_values(p)[column]) for p in partitions)), wanted)
-        some = [p for p in found if partition_values(p)[column] in values]
-        if not some:
-            known = partitions if len(partitions) < 4 else [*partitions[:1], "…", *partitions[-1:]]
+        values = _values_in_range(
+            list(dict.fromkeys(str(partition_values(p)[column]) for p in partitions)), value_or_range
+        )
+        matching = [p for p in selected if partition_values(p)[column] in values]
+        if not matching:
+            shown_partitions = partitions if len(partitions) < 4 else [*partitions[:1], "…", *partitions[-1:]]
             raise PartitionError(
                 f"{term!r} picks no partitions of {dataset!r}",
-                found=partition_name([column], {column: wanted}),
-                expected=", ".join(known) or "(no task writes any)",
+                found=partition_name([column], {column: value_or_range}),
+                expected=", ".join(shown_partitions) or "(no task writes any)",
                 next=f"nova show {dataset}",
             )
-        found = some
-    return found
+        selected = matching
+    return selected
 
 
-def _between(values: Sequence[str], wanted: str) -> Collection[str]:
+def _values_in_range(values: Sequence[str], value_or_range: str) -> Collection[str]:
     """One value; or those from one to another, which need not be there themselves where values are in order."""
-    first, dots, last = wanted.partition("..")
+    first, dots, last = value_or_range.partition("..")
     if not dots:
-        return {wanted}
+        return {value_or_range}
     if first in values and last in values:
         return set(values[values.index(first) : values.index(last) + 1])
     ends = [e for e in (first, last) if e]
-    if all(_is_whole(v) for v in (*values, *ends)):
+    if all(_is_integer_text(v) for v in (*values, *ends)):
         return {v for v in values if (not first or int(v) >= int(first)) and (not last or int(v) <= int(last))}
     if list(values) != sorted(values) and not set(ends) <= set(values):
         return set()
-    at = [values.index(e) if e in values else None for e in (first, last)]
+    end_positions = [values.index(e) if e in values else None for e in (first, last)]
     return {
         v
         for n, v in enumerate(values)
-        if (not first or (v >= first if at[0] is None else n >= at[0]))
-        and (not last or (v <= last if at[1] is None else n <= at[1]))
+        if (not first or (v >= first if end_positions[0] is None else n >= end_positions[0]))
+        and (not last or (v <= last if end_positions[1] is None else n <= end_positions[1]))
     }
 
 
-def _is_whole(text: str) -> bool:
+def _is_integer_text(text: str) -> bool:
     return text.removeprefix("-").isdecimal()

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from nova_assets.plan.timeline_chart import Lane, Picture
+from nova_assets.plan.timeline_chart import ConsumerLane, TimelineChart
 
-NUMBERS = 40
+SHOWN_NUMBERS = 40
 """So many of the newest numbers are shown."""
 
-_LANES = 12
+_MAX_LANES = 12
 """So many consumers are shown: of more, those that are furthest behind."""
 
-_CHAINED = 30
+_MAX_CHAINED = 30
 """So many chained deltas are shown: each partition may have its own."""
 
-_NAME = 20
+_MAX_NAME_LENGTH = 20
 """Longer names end in an ellipsis, so that they stay on their side of the picture."""
 
-_LEFT, _RIGHT, _WIDTH, _ROW = 170, 190, 760, 24
+_LEFT_MARGIN, _RIGHT_MARGIN, _WIDTH, _ROW_HEIGHT = 170, 190, 760, 24
 
 # Of medium lightness, without a background: readable on light and on dark pages.
 _STYLE = (
@@ -30,89 +30,101 @@ _STYLE = (
 )
 
 
-def svg(whole: Picture) -> str:
+def render_svg(full_chart: TimelineChart) -> str:
     """The picture of a channel's newest numbers."""
-    picture = whole.newest(NUMBERS)
-    lanes = sorted(sorted(whole.lanes, key=lambda lane: (-lane.lag, lane.consumer))[:_LANES], key=lambda x: x.consumer)
+    chart = full_chart.newest_only(SHOWN_NUMBERS)
+    lanes = sorted(
+        sorted(full_chart.lanes, key=lambda lane: (-lane.lag, lane.consumer))[:_MAX_LANES], key=lambda x: x.consumer
+    )
     y = 40
-    parts = [_text(8, 20, f"{picture.channel}: head {picture.head}", "t"), *_axis(picture, y)]
-    for draw in (_bases, _deltas, _chained):
-        shown = list(draw(picture, y + _ROW))
+    parts = [_text_element(8, 20, f"{chart.channel}: head {chart.head}", "t"), *_draw_axis(chart, y)]
+    for draw in (_draw_bases, _draw_deltas, _draw_chained_deltas):
+        shown = list(draw(chart, y + _ROW_HEIGHT))
         parts += shown
-        y += _ROW if shown else 0
+        y += _ROW_HEIGHT if shown else 0
     for lane in lanes:
-        y += _ROW
-        parts += _lane(lane, picture, y)
-    if len(whole.lanes) > len(lanes):
-        y += _ROW
-        parts.append(_text(_LEFT - 12, y + 4, f"and {len(whole.lanes) - len(lanes)} more", "e"))
-    height = y + _ROW
+        y += _ROW_HEIGHT
+        parts += _draw_lane(lane, chart, y)
+    if len(full_chart.lanes) > len(lanes):
+        y += _ROW_HEIGHT
+        parts.append(_text_element(_LEFT_MARGIN - 12, y + 4, f"and {len(full_chart.lanes) - len(lanes)} more", "e"))
+    height = y + _ROW_HEIGHT
     size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{_STYLE}</style>{"".join(parts)}</svg>'
 
 
-def _axis(picture: Picture, y: int) -> Iterator[str]:
-    if picture.left_out:
-        yield _text(_LEFT - 12, y + 4, picture.left_out, "e")
-    for n in picture.ticks(8 * (len(str(picture.head)) + 1) / _cell(picture)):
-        yield _text(_x(picture, n), y + 4, str(n), "m")
+def _draw_axis(chart: TimelineChart, y: int) -> Iterator[str]:
+    if chart.left_out_label:
+        yield _text_element(_LEFT_MARGIN - 12, y + 4, chart.left_out_label, "e")
+    for n in chart.axis_numbers(8 * (len(str(chart.head)) + 1) / _number_width(chart)):
+        yield _text_element(_x_of_number(chart, n), y + 4, str(n), "m")
 
 
-def _bases(picture: Picture, y: int) -> Iterator[str]:
-    if picture.bases or picture.compacted or picture.dropped:
-        yield _text(_LEFT - 12, y + 4, "bases", "e")
-    for mark, size, numbers in (("c", 8, picture.compacted), ("b", 10, picture.bases)):
+def _draw_bases(chart: TimelineChart, y: int) -> Iterator[str]:
+    if chart.bases or chart.compacted or chart.dropped:
+        yield _text_element(_LEFT_MARGIN - 12, y + 4, "bases", "e")
+    for css_class, size, numbers in (("c", 8, chart.compacted), ("b", 10, chart.bases)):
         if numbers:
-            squares = "".join(f"M{_x(picture, n) - size // 2} {y - size // 2}h{size}v{size}h-{size}z" for n in numbers)
-            yield f'<path class="{mark}" d="{squares}"/>'
-    for n in picture.dropped:
-        yield _text(_x(picture, n), y + 4, "×", "m")
+            squares = "".join(
+                f"M{_x_of_number(chart, n) - size // 2} {y - size // 2}h{size}v{size}h-{size}z" for n in numbers
+            )
+            yield f'<path class="{css_class}" d="{squares}"/>'
+    for n in chart.dropped:
+        yield _text_element(_x_of_number(chart, n), y + 4, "×", "m")
 
 
-def _deltas(picture: Picture, y: int) -> Iterator[str]:
-    if picture.deltas or picture.collected:
-        yield _text(_LEFT - 12, y + 4, "deltas", "e")
-        yield _lines("d", y, *((_x(picture, n - 1) + 2, _x(picture, n) - 1) for n in picture.deltas))
-    for n in picture.collected:
-        yield f'<circle class="g" cx="{_x(picture, n)}" cy="{y}" r="2"/>'
+def _draw_deltas(chart: TimelineChart, y: int) -> Iterator[str]:
+    if chart.deltas or chart.collected:
+        yield _text_element(_LEFT_MARGIN - 12, y + 4, "deltas", "e")
+        yield _line_element(
+            "d", y, *((_x_of_number(chart, n - 1) + 2, _x_of_number(chart, n) - 1) for n in chart.deltas)
+        )
+    for n in chart.collected:
+        yield f'<circle class="g" cx="{_x_of_number(chart, n)}" cy="{y}" r="2"/>'
 
 
-def _chained(picture: Picture, y: int) -> Iterator[str]:
-    if picture.chained:
-        yield _text(_LEFT - 12, y + 4, "chained", "e")
-    shown = picture.chained[-_CHAINED:]
+def _draw_chained_deltas(chart: TimelineChart, y: int) -> Iterator[str]:
+    if chart.chained:
+        yield _text_element(_LEFT_MARGIN - 12, y + 4, "chained", "e")
+    shown = chart.chained[-_MAX_CHAINED:]
     for height in range(3):  # those that overlap lie on different ones
-        ends = ((_x(picture, max(lo, picture.start)) + 2, _x(picture, hi) - 1) for lo, hi in shown[height::3])
-        yield _lines("k", y - 6 + 6 * height, *ends)
+        ends = (
+            (_x_of_number(chart, max(lo, chart.start)) + 2, _x_of_number(chart, hi) - 1) for lo, hi in shown[height::3]
+        )
+        yield _line_element("k", y - 6 + 6 * height, *ends)
 
 
-def _lane(lane: Lane, picture: Picture, y: int) -> Iterator[str]:
-    left, right = _x(picture, picture.start), _x(picture, picture.head)
-    at, fastest = (_x(picture, max(n, picture.start)) for n in (lane.at, lane.fastest))
-    name = lane.consumer if len(lane.consumer) <= _NAME else lane.consumer[: _NAME - 1] + "…"
-    yield _text(_LEFT - 12, y + 4, name, "e")
-    yield _lines("r", y, (left, at)) + _lines("p", y, (at, fastest)) + _lines("u", y, (fastest, right))
-    if lane.at < picture.start:
+def _draw_lane(lane: ConsumerLane, chart: TimelineChart, y: int) -> Iterator[str]:
+    left, right = _x_of_number(chart, chart.start), _x_of_number(chart, chart.head)
+    at, fastest = (_x_of_number(chart, max(n, chart.start)) for n in (lane.at, lane.fastest))
+    name = lane.consumer if len(lane.consumer) <= _MAX_NAME_LENGTH else lane.consumer[: _MAX_NAME_LENGTH - 1] + "…"
+    yield _text_element(_LEFT_MARGIN - 12, y + 4, name, "e")
+    yield (
+        _line_element("r", y, (left, at))
+        + _line_element("p", y, (at, fastest))
+        + _line_element("u", y, (fastest, right))
+    )
+    if lane.at < chart.start:
         yield f'<path class="h" d="M{left - 8} {y}l8 -5v10z"/>'
     else:
         yield f'<circle class="h" cx="{at}" cy="{y}" r="5"/>'
-    yield _text(right + 14, y + 4, lane.said)
+    yield _text_element(right + 14, y + 4, lane.label)
 
 
-def _lines(mark: str, y: int, *ends: tuple[int, int]) -> str:
-    drawn = "".join(f"M{a} {y}H{b}" for a, b in ends if b > a)
-    return f'<path class="{mark}" d="{drawn}"/>' if drawn else ""
+def _line_element(css_class: str, y: int, *ends: tuple[int, int]) -> str:
+    path_data = "".join(f"M{a} {y}H{b}" for a, b in ends if b > a)
+    return f'<path class="{css_class}" d="{path_data}"/>' if path_data else ""
 
 
-def _text(x: int, y: int, text: str, mark: str = "") -> str:
-    of = f' class="{mark}"' if mark else ""
-    shown = "".join(c if c.isprintable() else "�" for c in text)  # XML has no control characters
-    return f'<text x="{x}" y="{y}"{of}>{escape(shown)}</text>'
+def _text_element(x: int, y: int, text: str, css_class: str = "") -> str:
+    class_attribute = f' class="{css_class}"' if css_class else ""
+    printable_text = "".join(c if c.isprintable() else "�" for c in text)  # XML has no control characters
+    return f'<text x="{x}" y="{y}"{class_attribute}>{escape(printable_text)}</text>'
 
 
-def _cell(picture: Picture) -> int:
-    return min(44, (_WIDTH - _LEFT - _RIGHT) // max(picture.numbers, 1))
+def _number_width(chart: TimelineChart) -> int:
+    return min(44, (_WIDTH - _LEFT_MARGIN - _RIGHT_MARGIN) // max(chart.numbers, 1))
 
 
-def _x(picture: Picture, n: int) -> int:
-    return _LEFT + (n - picture.start) * _cell(picture)
+def _x_of_number(chart: TimelineChart, number: int) -> int:
+    return _LEFT_MARGIN + (number - chart.start) * _number_width(chart)

@@ -19,14 +19,14 @@ from nova_assets.model.block import Block, DataFile
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Schema
-from nova_assets.model.timeline import History, Track
+from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
 from nova_assets.short_repr import short_repr
 
-MERGE = 0.8
+MERGE_COST_FACTOR = 0.8
 """What merging adds to a bare scan of the same bytes (DESIGN §6: 1.8 times)."""
 
-OPENING = 4 * 1024 * 1024
+FILE_OPENING_BYTES = 4 * 1024 * 1024
 """Bytes that opening a file is worth, as Spark reckons."""
 
 
@@ -57,128 +57,145 @@ class Compact:
         return f"B{self.at}" if self.since is None else f"Δ({self.since}→{self.at})"
 
 
-def due(history: History, policy: Compacting, reads: int, cursors: Collection[int] = ()) -> tuple[Compact, ...]:
+def due_compactions(
+    history: History, policy: Compacting, full_reads: int, cursors: Collection[int] = ()
+) -> tuple[Compact, ...]:
     """What is worth adding now.
 
     Args:
         history: all blocks, up to the head.
-        reads: how often the channel was read whole since its newest base.
+        full_reads: how often the channel was read whole since its newest base.
         cursors: numbers at which somebody stands; no chain leads across them, or its parts would have to stay.
     """
-    if _model_changed(history):
+    if _is_new_model_pending(history):
         return ()
     found: list[Compact] = []
-    for track in history.tracks:
-        base, deltas = modes.state(history, track, history.head)
-        why = _why_base(history, base, deltas, policy, reads)
+    for track in history.partition_histories:
+        base, deltas = modes.base_and_deltas(history, track, history.head)
+        why = _reason_for_base(history, base, deltas, policy, full_reads)
         if why is not None:
             found.append(Compact(track.partition, track.numbers[-1], why))
         elif len(deltas) >= policy.deltas:
-            tiers = [_tier(run, policy) for run in _runs(deltas, cursors)]
-            found += [_chain(run, "small deltas") for run in tiers if run]
+            delta_runs = [_newest_tier(run, policy) for run in _chainable_runs(deltas, cursors)]
+            found += [_chain_compaction(run, "small deltas") for run in delta_runs if run]
     return tuple(found)
 
 
-def forced(
-    history: History, chained: bool = False, cursors: Collection[int] = (), *, anew: bool = False
+def forced_compactions(
+    history: History, chain_deltas: bool = False, cursors: Collection[int] = (), *, rewrite_renamed: bool = False
 ) -> tuple[Compact, ...]:
     """Whatever can be compacted, as a person asks for it: a base for every partition that has deltas, or chains.
 
     Args:
-        anew: also for those whose base upkeep has made, and whose columns are called otherwise now.
+        rewrite_renamed: also for those whose base upkeep has made, and whose columns are called otherwise now.
     """
-    if _model_changed(history):
+    if _is_new_model_pending(history):
         return ()
     found: list[Compact] = []
-    for track in history.tracks:
-        base, deltas = modes.state(history, track, history.head)
+    for track in history.partition_histories:
+        base, deltas = modes.base_and_deltas(history, track, history.head)
         at = track.numbers[-1]
-        if chained:
-            found += [_chain(run, "asked for") for run in _runs(deltas, cursors)]
+        if chain_deltas:
+            found += [_chain_compaction(run, "asked for") for run in _chainable_runs(deltas, cursors)]
         elif deltas:
             found.append(Compact(track.partition, at, "asked for"))
-        elif anew and base is not None and is_compacted(base, at) and _renames(base, history.schema):
+        elif (
+            rewrite_renamed
+            and base is not None
+            and is_compacted_base_at(base, at)
+            and _has_renamed_columns(base, history.schema)
+        ):
             found.append(Compact(track.partition, at, "its columns were renamed", anew=True, renamed=True))
     return tuple(found)
 
 
-def is_compacted(base: Block, at: int) -> bool:
+def is_compacted_base_at(base: Block, at: int) -> bool:
     """Whether compaction has added this base at a number, so that another one of the same content may replace it."""
     return base.origin == "compact" and base.hi == at
 
 
-def consists_of_compacted(history: History) -> bool:
+def is_fully_compacted(history: History) -> bool:
     """Whether all partitions are bases that compaction has added, under the merge model of now."""
-    states = [(modes.state(history, t, history.head), t.numbers[-1]) for t in history.tracks]
-    bases = all(base is not None and is_compacted(base, at) and not deltas for (base, deltas), at in states)
-    return bases and not _model_changed(history)
+    states = [(modes.base_and_deltas(history, t, history.head), t.numbers[-1]) for t in history.partition_histories]
+    bases = all(base is not None and is_compacted_base_at(base, at) and not deltas for (base, deltas), at in states)
+    return bases and not _is_new_model_pending(history)
 
 
-def _renames(base: Block, schema: Schema | None) -> bool:
+def _has_renamed_columns(base: Block, schema: Schema | None) -> bool:
     """Whether the channel calls columns of a base otherwise now, and has all of them, of the same types."""
     own = base.manifest.schema
-    return schema is not None and (now := _renamed(own, schema)) is not None and now != own
+    return schema is not None and (now := _with_current_names(own, schema)) is not None and now != own
 
 
-def _renamed(own: Schema, now: Schema) -> Schema | None:
+def _with_current_names(block_schema: Schema, current_schema: Schema) -> Schema | None:
     """Columns of a block under their names of now; None where one was dropped or widened since."""
-    by_identity = {f.identity: f for f in now.fields}
-    fields = [by_identity.get(f.identity) for f in own.fields]
-    same = [n for f, n in zip(own.fields, fields, strict=True) if n is not None and n.type == f.type]
-    return Schema(tuple(same)) if len(same) == len(own.fields) else None
+    by_identity = {f.identity: f for f in current_schema.fields}
+    fields = [by_identity.get(f.identity) for f in block_schema.fields]
+    renamed_fields = [n for f, n in zip(block_schema.fields, fields, strict=True) if n is not None and n.type == f.type]
+    return Schema(tuple(renamed_fields)) if len(renamed_fields) == len(block_schema.fields) else None
 
 
-def by_schema(bases: Iterable[Compact], history: History) -> dict[Schema, list[Compact]]:
+def group_by_written_schema(compactions: Iterable[Compact], history: History) -> dict[Schema, list[Compact]]:
     """Bases that compaction adds, by the schema in which each is written: that of its number, whatever the channel has
     become since (R18). Answers at that number need the columns and types of their time (R9)."""
-    tracks = {t.partition: t for t in history.tracks}
-    found: dict[Schema, list[Compact]] = {}
-    for compact in bases:
-        found.setdefault(_schema_of(compact, tracks[compact.partition], history), []).append(compact)
-    return found
+    tracks = {t.partition: t for t in history.partition_histories}
+    compactions_by_schema: dict[Schema, list[Compact]] = {}
+    for compact in compactions:
+        compactions_by_schema.setdefault(_written_schema(compact, tracks[compact.partition], history), []).append(
+            compact
+        )
+    return compactions_by_schema
 
 
-def _schema_of(compact: Compact, track: Track, history: History) -> Schema:
+def _written_schema(compact: Compact, partition_history: PartitionHistory, history: History) -> Schema:
     # Deltas of Custom models may have columns of their own.
-    telling = [b for b in track.blocks if b.hi <= compact.at and (b.kind == "base" or not isinstance(b.merge, Custom))]
-    newest = max(telling, key=lambda b: (b.hi, b.origin != "compact"), default=None)
-    own = history.schema if newest is None else newest.manifest.schema.without(DELETED)
+    schema_blocks = [
+        b
+        for b in partition_history.blocks
+        if b.hi <= compact.at and (b.kind == "base" or not isinstance(b.merge, Custom))
+    ]
+    newest = max(schema_blocks, key=lambda b: (b.hi, b.origin != "compact"), default=None)
+    own = history.schema if newest is None else newest.manifest.schema.without_columns(DELETED)
     assert own is not None  # there are blocks
-    return own if not compact.renamed or history.schema is None else _renamed(own, history.schema) or own
+    return own if not compact.renamed or history.schema is None else _with_current_names(own, history.schema) or own
 
 
-def final(history: History, policy: Compacting) -> tuple[Compact, ...]:
+def final_compactions(history: History, policy: Compacting) -> tuple[Compact, ...]:
     """What brings partitions to which nothing more is expected into their final form: one base each, of files of the
     size wanted."""
-    if _model_changed(history):
+    if _is_new_model_pending(history):
         return ()
     found: list[Compact] = []
-    for track in history.tracks:
-        base, deltas = modes.state(history, track, history.head)
+    for track in history.partition_histories:
+        base, deltas = modes.base_and_deltas(history, track, history.head)
         at = track.numbers[-1]
         if deltas:
             found.append(Compact(track.partition, at, "it is complete"))
         elif base is not None and base.origin == "compact" and base.hi == at and isinstance(history.merge, Append):
             files = base.manifest.files
-            small = [f.bytes for f in files if f not in _kept(files, policy.target, final=True)]
-            if len(small) > pieces(sum(small), policy.target):
+            small = [f.bytes for f in files if f not in _files_to_keep(files, policy.target, is_final=True)]
+            if len(small) > file_count_for(sum(small), policy.target):
                 found.append(Compact(track.partition, at, f"it is complete, {len(small)} small files", anew=True))
     return tuple(found)
 
 
-def _model_changed(history: History) -> bool:
+def _is_new_model_pending(history: History) -> bool:
     """Whether the channel waits for a base with which another merge model takes effect (R18): nothing is added that
     could be taken for it."""
     return history.last_merge is not None and history.last_merge.as_json() != history.merge.as_json()
 
 
-def _why_base(
-    history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compacting, reads: int
+def _reason_for_base(
+    history: History, base: Block | None, deltas: tuple[Block, ...], policy: Compacting, full_reads: int
 ) -> str | None:
     if not deltas:
         return None
     if isinstance(history.merge, Append):
-        return f"{len(deltas)} deltas" if len(deltas) >= policy.deltas else _small_files(base, deltas, policy, reads)
+        return (
+            f"{len(deltas)} deltas"
+            if len(deltas) >= policy.deltas
+            else _small_files_reason(base, deltas, policy, full_reads)
+        )
     base_bytes, delta_bytes = (0 if base is None else base.bytes), sum(b.bytes for b in deltas)
     if len(deltas) >= policy.deltas and base_bytes <= policy.small:
         return f"{len(deltas)} deltas"
@@ -186,48 +203,55 @@ def _why_base(
         return f"deltas of {delta_bytes} bytes beside a base of {base_bytes}"
     total = base_bytes + delta_bytes
     files = sum(len(b.manifest.files) for b in deltas)
-    saved = reads * (MERGE * total + files * OPENING)
-    costs = 2 * total + files * OPENING
-    return f"{reads} readings have paid for it" if saved > costs else None
+    saved_cost = full_reads * (MERGE_COST_FACTOR * total + files * FILE_OPENING_BYTES)
+    base_cost = 2 * total + files * FILE_OPENING_BYTES
+    return f"{full_reads} readings have paid for it" if saved_cost > base_cost else None
 
 
-def _small_files(base: Block | None, deltas: tuple[Block, ...], policy: Compacting, reads: int) -> str | None:
+def _small_files_reason(
+    base: Block | None, deltas: tuple[Block, ...], policy: Compacting, full_reads: int
+) -> str | None:
     """Of a channel that is only added to nothing is merged: what is saved is the opening of small files."""
     files = [f for b in (*([base] if base is not None else []), *deltas) for f in b.manifest.files]
     small = [f for f in files if f.bytes < policy.small]
-    saved, costs = reads * len(small) * OPENING, 2 * sum(f.bytes for f in small) + len(small) * OPENING
+    saved, costs = (
+        full_reads * len(small) * FILE_OPENING_BYTES,
+        2 * sum(f.bytes for f in small) + len(small) * FILE_OPENING_BYTES,
+    )
     return f"{len(small)} small files" if len(small) > 1 and saved > costs else None
 
 
-def _runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[tuple[Block, ...]]:
+def _chainable_runs(deltas: Sequence[Block], cursors: Collection[int]) -> list[tuple[Block, ...]]:
     """The deltas that one chain may replace: side by side, of one model and schema, and no cursor between them."""
     runs: list[list[Block]] = []
     for delta in deltas:
-        before = runs[-1][-1] if runs else None
-        alike = before is not None and before.merge == delta.merge and before.manifest.schema == delta.manifest.schema
-        if before is not None and alike and not any(before.hi <= c < delta.hi for c in cursors):
+        previous = runs[-1][-1] if runs else None
+        alike = (
+            previous is not None and previous.merge == delta.merge and previous.manifest.schema == delta.manifest.schema
+        )
+        if previous is not None and alike and not any(previous.hi <= c < delta.hi for c in cursors):
             runs[-1].append(delta)
         else:
             runs.append([delta])
     return [tuple(run) for run in runs if len(run) > 1]
 
 
-def _tier(run: Sequence[Block], policy: Compacting) -> tuple[Block, ...]:
+def _newest_tier(run: Sequence[Block], policy: Compacting) -> tuple[Block, ...]:
     """The newest deltas of a run, back to one that is larger than all of them; none while that would be few."""
-    taken = 0
+    total_bytes = 0
     for n in range(len(run) - 1, -1, -1):
-        if len(run) - 1 - n >= max(2, policy.deltas // 2) and run[n].bytes >= taken:
+        if len(run) - 1 - n >= max(2, policy.deltas // 2) and run[n].bytes >= total_bytes:
             return tuple(run[n + 1 :])
-        taken += run[n].bytes
+        total_bytes += run[n].bytes
     return tuple(run) if len(run) >= max(2, policy.deltas // 2) else ()
 
 
-def _chain(run: Sequence[Block], what: str) -> Compact:
-    return Compact(run[0].partition, run[-1].hi, f"{len(run)} deltas: {what}", since=run[0].lo)
+def _chain_compaction(run: Sequence[Block], reason: str) -> Compact:
+    return Compact(run[0].partition, run[-1].hi, f"{len(run)} deltas: {reason}", since=run[0].lo)
 
 
-def kept_files(
-    history: History, blocks: Mapping[str, Block], policy: Compacting, format: str, *, final: bool = False
+def reusable_files(
+    history: History, block_by_id: Mapping[str, Block], policy: Compacting, format: str, *, is_final: bool = False
 ) -> frozenset[str]:
     """Paths of files that the new base may list as they are: of a channel that is only added to, and written as they
     would be written now.
@@ -239,30 +263,30 @@ def kept_files(
     Args:
         history: with the schema in which the new base is written.
         format: in which the engine writes.
-        final: nothing more is expected: all files that are too small are put together.
+        is_final: nothing more is expected: all files that are too small are put together.
     """
     if not isinstance(history.merge, Append):
         return frozenset()
     of_partition: dict[str, list[DataFile]] = {}
-    for b in blocks.values():
+    for b in block_by_id.values():
         if b.manifest.format == format and b.manifest.schema == history.schema and isinstance(b.merge, Append):
             of_partition.setdefault(b.partition, []).extend(b.manifest.files)
-    return frozenset(f.path for files in of_partition.values() for f in _kept(files, policy.target, final))
+    return frozenset(f.path for files in of_partition.values() for f in _files_to_keep(files, policy.target, is_final))
 
 
-def _kept(files: Sequence[DataFile], target: int, final: bool) -> list[DataFile]:
+def _files_to_keep(files: Sequence[DataFile], target: int, is_final: bool) -> list[DataFile]:
     ordered = sorted(files, key=lambda f: f.bytes, reverse=True)
-    rest = sum(f.bytes for f in ordered)
+    smaller_bytes = sum(f.bytes for f in ordered)
     kept: list[DataFile] = []
     for f in ordered:
-        rest -= f.bytes
-        if f.bytes < target and (final or f.bytes <= rest):
+        smaller_bytes -= f.bytes
+        if f.bytes < target and (is_final or f.bytes <= smaller_bytes):
             break
         kept.append(f)
-    alone = len(ordered) - len(kept) == 1
-    return ordered if alone else kept
+    is_single_left = len(ordered) - len(kept) == 1
+    return ordered if is_single_left else kept
 
 
-def pieces(size: int, target: int) -> int:
+def file_count_for(total_bytes: int, target_bytes: int) -> int:
     """How many files so many bytes become: none is smaller than the target then, if there is enough for one."""
-    return max(1, size // target)
+    return max(1, total_bytes // target_bytes)

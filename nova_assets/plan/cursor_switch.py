@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from nova_assets.errors import PartitionError
 from nova_assets.model.binding import Binding
 from nova_assets.model.channel_state import Cursor, PartitionState
-from nova_assets.model.cursor_switch import CursorAt, Kind, Switch
-from nova_assets.model.partitions import WHOLE, scope_of
+from nova_assets.model.cursor_switch import CursorPosition, Switch, SwitchTarget
+from nova_assets.model.partitions import WHOLE, scope_for_columns
 
 
 def plan_switch(
     binding: Binding,
-    to: Kind,
+    to: SwitchTarget,
     cursors: Iterable[Cursor],
-    heads: Mapping[str, int],
-    partitions: Mapping[str, Iterable[PartitionState]],
+    head_by_channel: Mapping[str, int],
+    partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
 ) -> Switch:
     """The cursors of a binding after it is switched.
 
@@ -31,33 +31,38 @@ def plan_switch(
     in any of them. The cursor then stands at the head.
 
     Args:
-        heads: channel -> its head. They are read before ``partitions``, so that no block lies between both.
-        partitions: channel -> its partitions, dropped ones included.
+        head_by_channel: channel -> its head. They are read before ``partition_states_by_channel``, so that no block
+            lies between both.
+        partition_states_by_channel: channel -> its partitions, dropped ones included.
 
     Raises:
         PartitionError: the binding has no partitions; or some of them have unread data.
     """
-    before = tuple(CursorAt(c.channel, c.seq, c.partition, c.channel_partition) for c in cursors)
+    current_cursors = tuple(CursorPosition(c.channel, c.seq, c.partition, c.channel_partition) for c in cursors)
     if not binding.dimensions:
         raise PartitionError(
             f"binding {binding.name!r} has no partitions, so it always runs whole",
             expected="a binding whose inputs and outputs share a partition column",
             binding=binding.name,
         )
-    of_other_kind = [c for c in before if (c.partition == WHOLE) != (to == "whole")]
+    of_other_kind = [c for c in current_cursors if (c.partition == WHOLE) != (to == "whole")]
     if not of_other_kind:
-        return Switch(binding.name, to, before, before)
-    names = _partitions(binding, before, partitions)
+        return Switch(binding.name, to, current_cursors, current_cursors)
+    binding_partitions = _binding_partitions(binding, current_cursors, partition_states_by_channel)
     if to == "partitions":
-        after = {(c.partition, c.channel): c for c in before if c.partition != WHOLE}
+        new_cursors = {(c.partition, c.channel): c for c in current_cursors if c.partition != WHOLE}
         for c in of_other_kind:
-            for name in names:
-                scope = scope_of(_shared(binding, c.channel), name)
-                own = after.get((name, c.channel))
-                if own is None or own.seq < c.seq:  # it ran before there was anything in it, and the whole has read it
-                    after[name, c.channel] = CursorAt(c.channel, c.seq, name, scope)
-        return Switch(binding.name, to, before, tuple(after.values()))
-    unread = _unread(binding, names, before, heads, partitions)
+            for name in binding_partitions:
+                scope = scope_for_columns(_shared_partition_columns(binding, c.channel), name)
+                own_cursor = new_cursors.get((name, c.channel))
+                if (
+                    own_cursor is None or own_cursor.seq < c.seq
+                ):  # it ran before there was anything in it, and the whole has read it
+                    new_cursors[name, c.channel] = CursorPosition(c.channel, c.seq, name, scope)
+        return Switch(binding.name, to, current_cursors, tuple(new_cursors.values()))
+    unread = _unread_partitions(
+        binding, binding_partitions, current_cursors, head_by_channel, partition_states_by_channel
+    )
     if unread:
         raise PartitionError(
             f"binding {binding.name!r} cannot be switched to the whole yet: {len(unread)} partitions have unread data",
@@ -67,44 +72,57 @@ def plan_switch(
             binding=binding.name,
             unread=len(unread),
         )
-    return Switch(binding.name, to, before, tuple(CursorAt(c, heads[c]) for c in sorted({c.channel for c in before})))
-
-
-def _partitions(
-    binding: Binding, before: Iterable[CursorAt], partitions: Mapping[str, Iterable[PartitionState]]
-) -> list[str]:
-    """The partitions of a binding of which a channel has something, or that have a cursor."""
-    columns = [d.column for d in binding.dimensions]
-    scopes = {scope_of(columns, state.partition) for states in partitions.values() for state in states}
-    return sorted(
-        {s for s in scopes if s.count("/") == len(columns) - 1 and s} | {c.partition for c in before} - {WHOLE}
+    return Switch(
+        binding.name,
+        to,
+        current_cursors,
+        tuple(CursorPosition(c, head_by_channel[c]) for c in sorted({c.channel for c in current_cursors})),
     )
 
 
-def _shared(binding: Binding, channel: str) -> list[str]:
+def _binding_partitions(
+    binding: Binding,
+    current_cursors: Iterable[CursorPosition],
+    partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
+) -> list[str]:
+    """The partitions of a binding of which a channel has something, or that have a cursor."""
+    columns = [d.column for d in binding.dimensions]
+    scopes = {
+        scope_for_columns(columns, state.partition)
+        for states in partition_states_by_channel.values()
+        for state in states
+    }
+    return sorted(
+        {s for s in scopes if s.count("/") == len(columns) - 1 and s} | {c.partition for c in current_cursors} - {WHOLE}
+    )
+
+
+def _shared_partition_columns(binding: Binding, channel: str) -> list[str]:
     columns = {d.column for d in binding.dimensions}
     return [p for c in binding.cursor_channels if c.name == channel for p in c.partition_columns if p in columns]
 
 
-def _unread(
+def _unread_partitions(
     binding: Binding,
-    names: Iterable[str],
-    before: Iterable[CursorAt],
-    heads: Mapping[str, int],
-    partitions: Mapping[str, Iterable[PartitionState]],
+    binding_partitions: Iterable[str],
+    current_cursors: Iterable[CursorPosition],
+    head_by_channel: Mapping[str, int],
+    partition_states_by_channel: Mapping[str, Iterable[PartitionState]],
 ) -> list[str]:
     """The partitions of a binding with news beyond their cursors; of a channel that none of them reads, its own."""
-    at = {(c.partition, c.channel): c.seq for c in before}
+    cursor_seqs = {(c.partition, c.channel): c.seq for c in current_cursors}
     found: dict[str, None] = {}
     for channel in binding.cursor_channels:
-        shared = _shared(binding, channel.name)
-        newest: dict[str, int] = {}
-        for state in partitions.get(channel.name, ()):
-            scope = scope_of(shared, state.partition) if state.partition else WHOLE
-            newest[scope] = max(newest.get(scope, 0), state.news)
-        readers = {name: scope_of(shared, name) for name in names}
-        for name, scope in readers.items():
-            if newest.get(scope, 0) > at.get((name, channel.name), 0):
+        shared = _shared_partition_columns(binding, channel.name)
+        newest_data_by_scope: dict[str, int] = {}
+        for state in partition_states_by_channel.get(channel.name, ()):
+            scope = scope_for_columns(shared, state.partition) if state.partition else WHOLE
+            newest_data_by_scope[scope] = max(newest_data_by_scope.get(scope, 0), state.news)
+        scope_by_partition = {name: scope_for_columns(shared, name) for name in binding_partitions}
+        for name, scope in scope_by_partition.items():
+            if newest_data_by_scope.get(scope, 0) > cursor_seqs.get((name, channel.name), 0):
                 found[name] = None
-        found |= dict.fromkeys(s or channel.name for s, n in newest.items() if n and s not in readers.values())
+        found |= dict.fromkeys(
+            s or channel.name for s, n in newest_data_by_scope.items() if n and s not in scope_by_partition.values()
+        )
     return list(found)

@@ -13,26 +13,26 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nova_assets.model.binding import Binding
-from nova_assets.model.channel_state import Unread
+from nova_assets.model.channel_state import UnreadData
 from nova_assets.model.firing import Firing
-from nova_assets.model.period import seconds_of
+from nova_assets.model.period import period_seconds
 from nova_assets.model.trigger import After, AllOf, AnyOf, Cron, Every, OnData, OnSealed, Trigger
 
 Positions = Mapping[str, Any]
 
-LONGEST_BACKOFF = 3600.0  # seconds
+MAX_BACKOFF_SECONDS = 3600.0  # seconds
 
-MANY = 100
+MAX_COUNTED_TIMES = 100
 """Times that have passed are counted up to here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TriggerState:
     """What a decision rests on.
 
     Args:
         now: the moment, with a zone.
-        since: when the binding was registered; times count from there.
+        registered_at: when the binding was registered; times count from there.
         heads: channel -> the newest number at which it was given something; a dropped partition is no news (R19).
         cursors: channel -> the binding's own cursor, where it keeps one: what it has read needs no firing.
         finished: (binding, status) -> how often that was reached; it only grows.
@@ -42,16 +42,16 @@ class Facts:
     """
 
     now: datetime
-    since: datetime
+    registered_at: datetime
     heads: Mapping[str, int] = field(default_factory=dict)
     cursors: Mapping[str, int] = field(default_factory=dict)
     finished: Mapping[tuple[str, str], int] = field(default_factory=dict)
     sealed: Mapping[str, int] = field(default_factory=dict)
-    unread: Callable[[str, int], Unread] = lambda channel, after: Unread()
+    unread: Callable[[str, int], UnreadData] = lambda channel, after: UnreadData()
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TriggerDecision:
     """Whether to fire, why, and the positions to keep if so."""
 
     due: bool
@@ -59,94 +59,111 @@ class Decision:
     why: str
 
 
-def decide(trigger: Trigger, positions: Positions, facts: Facts) -> Decision:
+def decide_trigger(trigger: Trigger, positions: Positions, state: TriggerState) -> TriggerDecision:
     """Judge a trigger.
 
     Args:
         trigger: of the binding.
         positions: those kept with its last firing; empty before the first.
-        facts: as read from the catalog in one go.
+        state: as read from the catalog in one go.
     """
-    due, moved, why = _judge(trigger, positions, facts)
-    return Decision(due, {**positions, **moved}, why)
+    due, moved, why = _evaluate(trigger, positions, state)
+    return TriggerDecision(due, {**positions, **moved}, why)
 
 
-def _judge(trigger: Trigger, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
+def _evaluate(trigger: Trigger, positions: Positions, state: TriggerState) -> tuple[bool, dict[str, Any], str]:
     if isinstance(trigger, AllOf | AnyOf):
-        parts = [_judge(p, positions, facts) for p in trigger.parts]
+        parts = [_evaluate(p, positions, state) for p in trigger.parts]
         due = all(p[0] for p in parts) if isinstance(trigger, AllOf) else any(p[0] for p in parts)
-        moved = {k: v for fired, m, _ in parts if fired for k, v in m.items()}
+        new_positions = {k: v for fired, m, _ in parts if fired for k, v in m.items()}
         return (
             due,
-            moved,
+            new_positions,
             (" and " if isinstance(trigger, AllOf) else " or ").join(w for fired, _, w in parts if fired or not due),
         )
     if isinstance(trigger, OnData):
-        return _on_data(trigger, positions, facts)
+        return _evaluate_on_data(trigger, positions, state)
     if isinstance(trigger, Every | Cron):
-        return _on_time(trigger, positions, facts)
+        return _evaluate_time_trigger(trigger, positions, state)
     if isinstance(trigger, After):
-        return _after(trigger, positions, facts)
+        return _evaluate_after(trigger, positions, state)
     if isinstance(trigger, OnSealed):
-        return _on_sealed(trigger, positions, facts)
+        return _evaluate_on_sealed(trigger, positions, state)
     return False, {}, f"unknown trigger {trigger!r}"
 
 
-def _on_data(trigger: OnData, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
-    moved: dict[str, Any] = {}
+def _evaluate_on_data(trigger: OnData, positions: Positions, state: TriggerState) -> tuple[bool, dict[str, Any], str]:
+    new_positions: dict[str, Any] = {}
     reached: list[str] = []
-    short: list[str] = []
+    not_reached: list[str] = []
     for channel in trigger.channels:
-        key, head = trigger.key(channel), facts.heads.get(channel, 0)
-        seen = max(positions.get(key, 0), facts.cursors.get(channel, 0))
-        if head <= seen:
+        key, head = trigger.position_key(channel), state.heads.get(channel, 0)
+        known_number = max(positions.get(key, 0), state.cursors.get(channel, 0))
+        if head <= known_number:
             continue
-        enough, said = (True, f"{channel} is at {head}")
-        if trigger.waits:
-            found = facts.unread(channel, seen)
-            enough, said = _is_enough(trigger, found, facts.now), f"{channel} has {found.said(facts.now)} unread"
-        (reached if enough else short).append(said)
-        if enough:
-            moved[key] = head
-    return bool(reached), moved, ", ".join(reached or short) or f"nothing new on {', '.join(trigger.channels)}"
+        is_reached, reason = (True, f"{channel} is at {head}")
+        if trigger.has_thresholds:
+            unread = state.unread(channel, known_number)
+            is_reached, reason = (
+                _reaches_threshold(trigger, unread, state.now),
+                f"{channel} has {unread.describe(state.now)} unread",
+            )
+        (reached if is_reached else not_reached).append(reason)
+        if is_reached:
+            new_positions[key] = head
+    return (
+        bool(reached),
+        new_positions,
+        ", ".join(reached or not_reached) or f"nothing new on {', '.join(trigger.channels)}",
+    )
 
 
-def _is_enough(trigger: OnData, found: Unread, now: datetime) -> bool:
-    if not found.blocks:
+def _reaches_threshold(trigger: OnData, unread: UnreadData, now: datetime) -> bool:
+    if not unread.blocks:
         return False
-    late = seconds_of(trigger.older_than)
-    if late is not None and found.oldest is not None and (now - found.oldest).total_seconds() >= late:
+    max_age = period_seconds(trigger.older_than)
+    if max_age is not None and unread.oldest is not None and (now - unread.oldest).total_seconds() >= max_age:
         return True
-    return any(getattr(found, what) >= n for what, n in trigger.at_least.items())
+    return any(getattr(unread, what) >= n for what, n in trigger.thresholds.items())
 
 
-def _on_time(trigger: Every | Cron, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
-    key, now = str(trigger), facts.now
+def _evaluate_time_trigger(
+    trigger: Every | Cron, positions: Positions, state: TriggerState
+) -> tuple[bool, dict[str, Any], str]:
+    key, now = str(trigger), state.now
     last = datetime.fromisoformat(positions[key]) if key in positions else None
-    times = _periods(trigger, last, now) if isinstance(trigger, Every) else _ticks(trigger, last or facts.since, now)
+    times = (
+        _count_periods(trigger, last, now)
+        if isinstance(trigger, Every)
+        else _count_cron_times(trigger, last or state.registered_at, now)
+    )
     if times <= 0:  # clocks may go back
-        return False, {}, f"{key} comes next at {_next(trigger, last or facts.since):%Y-%m-%d %H:%M:%S %Z}"
-    often = f"{MANY} times or more" if times >= MANY else f"{times} times"
-    why = f"{key} has come" if times == 1 else f"{key} has come {often} since {last or facts.since:%Y-%m-%d %H:%M} UTC"
+        return False, {}, f"{key} comes next at {_next_time(trigger, last or state.registered_at):%Y-%m-%d %H:%M:%S %Z}"
+    often = f"{MAX_COUNTED_TIMES} times or more" if times >= MAX_COUNTED_TIMES else f"{times} times"
+    why = (
+        f"{key} has come"
+        if times == 1
+        else f"{key} has come {often} since {last or state.registered_at:%Y-%m-%d %H:%M} UTC"
+    )
     return True, {key: now.isoformat()}, why if times == 1 else f"{why}: one firing for all of them"
 
 
-def _periods(trigger: Every, last: datetime | None, now: datetime) -> int:
-    return 1 if last is None else min(int((now - last).total_seconds() // trigger.seconds), MANY)
+def _count_periods(trigger: Every, last: datetime | None, now: datetime) -> int:
+    return 1 if last is None else min(int((now - last).total_seconds() // trigger.seconds), MAX_COUNTED_TIMES)
 
 
-def _ticks(trigger: Cron, last: datetime, now: datetime) -> int:
+def _count_cron_times(trigger: Cron, last: datetime, now: datetime) -> int:
     """How many times of a cron expression lie after ``last``, up to ``now``."""
     from croniter import croniter
 
     times = croniter(trigger.expression, last.astimezone(ZoneInfo(trigger.tz)))
-    found = 0
-    while found < MANY and times.get_next(datetime) <= now:
-        found += 1
-    return found
+    count = 0
+    while count < MAX_COUNTED_TIMES and times.get_next(datetime) <= now:
+        count += 1
+    return count
 
 
-def _next(trigger: Every | Cron, last: datetime) -> datetime:
+def _next_time(trigger: Every | Cron, last: datetime) -> datetime:
     from croniter import croniter
 
     if isinstance(trigger, Every):
@@ -155,24 +172,26 @@ def _next(trigger: Every | Cron, last: datetime) -> datetime:
     return moment
 
 
-def retry_at(binding: Binding, firing: Firing, ended: datetime) -> datetime:
+def next_retry_time(binding: Binding, firing: Firing, last_run_ended_at: datetime) -> datetime:
     """When the next run of a firing may be requested, the last of whose runs ended in failure.
 
     The delay doubles with each run. Runs that never begin are no attempts, and there may be many of them, so the delay
     ends at an hour, or at ``backoff`` where that is longer.
     """
-    backoff = seconds_of(binding.backoff) or 0
-    delay = min(backoff * 2.0 ** min(firing.attempt - 1, 60), max(backoff, LONGEST_BACKOFF))
-    return ended + timedelta(seconds=delay)
+    backoff = period_seconds(binding.backoff) or 0
+    delay = min(backoff * 2.0 ** min(firing.attempt - 1, 60), max(backoff, MAX_BACKOFF_SECONDS))
+    return last_run_ended_at + timedelta(seconds=delay)
 
 
-def _on_sealed(trigger: OnSealed, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
-    key, count = str(trigger), facts.sealed.get(trigger.channel, 0)
+def _evaluate_on_sealed(
+    trigger: OnSealed, positions: Positions, state: TriggerState
+) -> tuple[bool, dict[str, Any], str]:
+    key, count = str(trigger), state.sealed.get(trigger.channel, 0)
     due = count > positions.get(key, 0)
     return due, {key: count} if due else {}, f"{'something' if due else 'nothing'} of {trigger.channel} was sealed"
 
 
-def _after(trigger: After, positions: Positions, facts: Facts) -> tuple[bool, dict[str, Any], str]:
-    key, count = str(trigger), facts.finished.get((trigger.binding, trigger.status), 0)
+def _evaluate_after(trigger: After, positions: Positions, state: TriggerState) -> tuple[bool, dict[str, Any], str]:
+    key, count = str(trigger), state.finished.get((trigger.binding, trigger.status), 0)
     due = count > positions.get(key, 0)
     return due, {key: count} if due else {}, f"{trigger.binding} {'has' if due else 'has not'} {trigger.status}"

@@ -9,114 +9,142 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from nova_assets.model.schema import Schema
-from nova_assets.model.timeline import History, Track
-from nova_assets.plan.modes import is_told, path, replaces, schema_at
+from nova_assets.model.timeline import History, PartitionHistory
+from nova_assets.plan.modes import is_answerable, is_given_base, schema_at_version, shortest_delta_path
 
 
-class NotEnough(Exception):
+class IncompleteHistory(Exception):
     """What was given begins with bases, and more is needed."""
 
 
-def excerpt(
-    given: History, since: int = 0, back_to: int = 0, earlier: Callable[[int], Schema | None] | None = None
+def excerpt_history(
+    history: History,
+    changes_after: int = 0,
+    snapshots_from: int = 0,
+    schema_lookup: Callable[[int], Schema | None] | None = None,
 ) -> History:
     """Of a history what is asked for.
 
     Args:
-        given: all of it; or of each partition what came from the newest base on that is no later than the number.
-        since: only the changes after this number.
-        back_to: only snapshots at this number and later, and changes after it.
-        earlier: what the schema was at a number, where not all of the history is given.
+        history: all of it; or of each partition what came from the newest base on that is no later than the number.
+        changes_after: only the changes after this number.
+        snapshots_from: only snapshots at this number and later, and changes after it.
+        schema_lookup: what the schema was at a number, where not all of the history is given.
 
     Raises:
         NotEnough: not all of it was given, and is needed.
     """
-    told = earlier or (lambda at: schema_at(given, at) if any(b.hi <= at for b in given.blocks) else None)
-    if since:
-        return _after(given, since, told)
-    return _back_to(given, min(back_to, given.head), told) if back_to else given
+    schema_at_number = schema_lookup or (
+        lambda at: schema_at_version(history, at) if any(b.hi <= at for b in history.blocks) else None
+    )
+    if changes_after:
+        return _changes_excerpt(history, changes_after, schema_at_number)
+    return (
+        _snapshots_excerpt(history, min(snapshots_from, history.head), schema_at_number) if snapshots_from else history
+    )
 
 
-def is_compared(track: Track, since: int, head: int) -> bool:
+def needs_comparison(partition_history: PartitionHistory, after_number: int, head: int) -> bool:
     """Whether what came to a partition after a number cannot be told by that alone: a base was given, a delta begins
     earlier, or some are gone.
 
     Args:
-        track: what came after the number.
+        partition_history: what came after the number.
     """
-    if any(replaces(b) or (b.kind == "delta" and b.lo < since) for b in track.blocks):
+    if any(is_given_base(b) or (b.kind == "delta" and b.lo < after_number) for b in partition_history.blocks):
         return True
-    return path(track, since, head) is None
+    return shortest_delta_path(partition_history, after_number, head) is None
 
 
-def is_enough(track: Track, oldest: int, head: int, dropped: bool) -> bool:
+def needs_no_older_blocks(partition_history: PartitionHistory, oldest: int, head: int, has_drop: bool) -> bool:
     """Whether what is asked for at two numbers, and between them, does not need what is older than a floor.
 
     Args:
-        dropped: a partition was, after the first. That is told of as if it had not been (R19): without bases that would
-            do otherwise, and at numbers in between.
+        has_drop: a partition was, after the first. That is told of as if it had not been (R19): without bases that
+            would do otherwise, and at numbers in between.
     """
-    if dropped and path(track, oldest, head) is None:
+    if has_drop and shortest_delta_path(partition_history, oldest, head) is None:
         return False
-    ends = any(b.origin == "drop" and b.hi > oldest for b in track.blocks)
-    return not ends and is_told(track, oldest) and is_told(track, head)
+    has_later_drop = any(b.origin == "drop" and b.hi > oldest for b in partition_history.blocks)
+    return not has_later_drop and is_answerable(partition_history, oldest) and is_answerable(partition_history, head)
 
 
-def _back_to(whole: History, oldest: int, told: Callable[[int], Schema | None]) -> History:
-    found = _reaching(whole, whole.tracks, oldest)
-    return _of(whole, found, oldest, earlier=told(oldest) if oldest < whole.head else None)
+def _snapshots_excerpt(
+    history: History, oldest_number: int, schema_at_number: Callable[[int], Schema | None]
+) -> History:
+    found = _histories_from_base(history, history.partition_histories, oldest_number)
+    return _build_excerpt(
+        history, found, oldest_number, earlier=schema_at_number(oldest_number) if oldest_number < history.head else None
+    )
 
 
-def _after(whole: History, since: int, told: Callable[[int], Schema | None]) -> History:
-    later = [_from(t, since + 1) for t in whole.tracks]
-    later = [replace(t, floor=0) for t in later if t.numbers]
-    dropped = {t.partition for t in later if any(b.origin == "drop" for b in t.blocks)}
-    compared = {t.partition for t in later if is_compared(t, since, whole.head)} | dropped
-    kept = [t for t in later if t.partition not in compared]
+def _changes_excerpt(history: History, after_number: int, schema_at_number: Callable[[int], Schema | None]) -> History:
+    later_histories = [_truncate_before(t, after_number + 1) for t in history.partition_histories]
+    later_histories = [replace(t, floor=0) for t in later_histories if t.numbers]
+    dropped = {t.partition for t in later_histories if any(b.origin == "drop" for b in t.blocks)}
+    compared = {t.partition for t in later_histories if needs_comparison(t, after_number, history.head)} | dropped
+    kept = [t for t in later_histories if t.partition not in compared]
     if not compared:
-        return _of(whole, kept, since)
-    again = [t for t in whole.tracks if t.partition in compared]
-    again = [_all_of(whole, t) for t in again] if dropped else _reaching(whole, again, since)
-    return _of(whole, [*kept, *again], since, earlier=told(since))
+        return _build_excerpt(history, kept, after_number)
+    full_histories = [t for t in history.partition_histories if t.partition in compared]
+    full_histories = (
+        [_check_complete(history, t) for t in full_histories]
+        if dropped
+        else _histories_from_base(history, full_histories, after_number)
+    )
+    return _build_excerpt(history, [*kept, *full_histories], after_number, earlier=schema_at_number(after_number))
 
 
-def _reaching(whole: History, tracks: Iterable[Track], oldest: int) -> list[Track]:
+def _histories_from_base(
+    history: History, partition_histories: Iterable[PartitionHistory], oldest_number: int
+) -> list[PartitionHistory]:
     """Of each partition what came from the newest base on that is no later than a number."""
-    pairs = [(t, _from(t, _floor(t, oldest))) for t in tracks]
-    dropped = any(b.origin == "drop" and b.hi > oldest for _, short in pairs for b in short.blocks)
+    pairs = [(t, _truncate_before(t, _newest_base_number(t, oldest_number))) for t in partition_histories]
+    dropped = any(b.origin == "drop" and b.hi > oldest_number for _, truncated in pairs for b in truncated.blocks)
     return [
-        _all_of(whole, track) if short.floor and not is_enough(short, oldest, whole.head, dropped) else short
-        for track, short in pairs
+        _check_complete(history, track)
+        if truncated.floor and not needs_no_older_blocks(truncated, oldest_number, history.head, dropped)
+        else truncated
+        for track, truncated in pairs
     ]
 
 
-def _all_of(given: History, track: Track) -> Track:
-    if given.floors.get(track.partition):
-        raise NotEnough
-    return track
+def _check_complete(history: History, partition_history: PartitionHistory) -> PartitionHistory:
+    if history.floors.get(partition_history.partition):
+        raise IncompleteHistory
+    return partition_history
 
 
-def _floor(track: Track, oldest: int) -> int:
-    return max((b.hi for b in track.blocks if b.kind == "base" and b.hi <= oldest), default=0)
+def _newest_base_number(partition_history: PartitionHistory, oldest_number: int) -> int:
+    return max((b.hi for b in partition_history.blocks if b.kind == "base" and b.hi <= oldest_number), default=0)
 
 
-def _from(track: Track, floor: int) -> Track:
-    if not floor:
-        return track
-    blocks = tuple(b for b in track.blocks if b.hi >= floor)
-    return Track(track.partition, blocks, tuple(n for n in track.numbers if n >= floor), floor)
+def _truncate_before(partition_history: PartitionHistory, first_number: int) -> PartitionHistory:
+    if not first_number:
+        return partition_history
+    blocks = tuple(b for b in partition_history.blocks if b.hi >= first_number)
+    return PartitionHistory(
+        partition_history.partition,
+        blocks,
+        tuple(n for n in partition_history.numbers if n >= first_number),
+        first_number,
+    )
 
 
-def _of(whole: History, tracks: Iterable[Track], since: int, **more: object) -> History:
-    tracks = list(tracks)
-    blocks = sorted((b for t in tracks for b in t.blocks), key=lambda b: (b.hi, b.kind, b.id))
-    there = {(b.partition, b.hi) for b in blocks}
-    gone = {t.partition: tuple(n for n in t.numbers if (t.partition, n) not in there) for t in tracks}
+def _build_excerpt(
+    history: History, partition_histories: Iterable[PartitionHistory], changes_after: int, **more: object
+) -> History:
+    partition_histories = list(partition_histories)
+    blocks = sorted((b for t in partition_histories for b in t.blocks), key=lambda b: (b.hi, b.kind, b.id))
+    present_numbers = {(b.partition, b.hi) for b in blocks}
+    collected_numbers = {
+        t.partition: tuple(n for n in t.numbers if (t.partition, n) not in present_numbers) for t in partition_histories
+    }
     return replace(
-        whole,
+        history,
         blocks=tuple(blocks),
-        numbers={p: n for p, n in gone.items() if n},
-        since=since,
-        floors={t.partition: t.floor for t in tracks if t.floor},
+        numbers={p: n for p, n in collected_numbers.items() if n},
+        since=changes_after,
+        floors={t.partition: t.floor for t in partition_histories if t.floor},
         **more,  # type: ignore[arg-type]
     )

@@ -12,163 +12,205 @@ from dataclasses import dataclass, replace
 
 from nova_assets.model.block import Block
 from nova_assets.model.damage import Damage
-from nova_assets.model.maintenance import Facts
+from nova_assets.model.maintenance import RetentionState
 from nova_assets.model.merge import Append
-from nova_assets.model.partitions import within
-from nova_assets.model.timeline import History, Track
-from nova_assets.plan.garbage_collection import NEWEST, answers
-from nova_assets.plan.modes import answered, effective
+from nova_assets.model.partitions import is_in_scope
+from nova_assets.model.timeline import History, PartitionHistory
+from nova_assets.plan.garbage_collection import NEWEST_SNAPSHOT, retained_answers
+from nova_assets.plan.modes import answerable_versions, last_number_up_to
 
-Wrong = Mapping[str, str]
+DefectByPath = Mapping[str, str]
 """Path of a listed file that is not as it was written -> what is wrong with it."""
 
-_NAMED = 3
+_MAX_NAMED_FILES = 3
 """Files that are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class PartitionLoss:
     """What is damaged of one partition of a channel.
 
     Args:
         blocks: with a file that is missing or changed.
-        missed: for whom a retained answer is lost.
-        versions: numbers of the partition that can no longer be answered.
-        whole: its numbers that still can.
+        lost_answers: for whom a retained answer is lost.
+        lost_versions: numbers of the partition that can no longer be answered.
+        answerable_versions: its numbers that still can.
     """
 
-    track: Track
+    partition_history: PartitionHistory
     blocks: tuple[Block, ...]
-    missed: tuple[str, ...]
-    versions: tuple[int, ...]
-    whole: frozenset[int]
+    lost_answers: tuple[str, ...]
+    lost_versions: tuple[int, ...]
+    answerable_versions: frozenset[int]
 
-    def holds_at(self, at: int) -> bool:
+    def is_answerable_at(self, at: int) -> bool:
         """Whether what was in the partition at a version of the channel can still be told."""
-        return effective(self.track.numbers, at) in self.whole
+        return last_number_up_to(self.partition_history.numbers, at) in self.answerable_versions
 
 
-def given_up(facts: Facts, damaged: frozenset[str]) -> tuple[Block, ...]:
+def blocks_to_give_up(state: RetentionState, damaged_block_ids: frozenset[str]) -> tuple[Block, ...]:
     """The damaged blocks that nobody misses: of a partition all or none, so that no way back is closed while another
     is open only in the catalog."""
-    return tuple(b for loss in losses(facts, damaged) if not loss.missed for b in loss.blocks)
+    return tuple(
+        b for loss in losses_by_partition(state, damaged_block_ids) if not loss.lost_answers for b in loss.blocks
+    )
 
 
-def losses(facts: Facts, damaged: frozenset[str]) -> tuple[Loss, ...]:
+def losses_by_partition(state: RetentionState, damaged_block_ids: frozenset[str]) -> tuple[PartitionLoss, ...]:
     """What damaged blocks mean, for each partition that has some."""
     found = []
-    for track in facts.history.tracks:
-        bad = tuple(b for b in track.blocks if b.id in damaged)
-        if bad:
-            of = replace(facts, history=facts.history.only({track.partition}))
-            rest = without(of.history, bad)
-            missed = tuple(Counter(answers(of)) - Counter(answers(replace(of, history=rest))))
-            whole = answered(rest.tracks[0])
-            found.append(Loss(track, bad, missed, tuple(sorted(answered(track) - whole)), whole))
+    for track in state.history.partition_histories:
+        damaged_blocks = tuple(b for b in track.blocks if b.id in damaged_block_ids)
+        if damaged_blocks:
+            partition_state = replace(state, history=state.history.for_partitions({track.partition}))
+            remaining_history = history_without_blocks(partition_state.history, damaged_blocks)
+            lost_answers = tuple(
+                Counter(retained_answers(partition_state))
+                - Counter(retained_answers(replace(partition_state, history=remaining_history)))
+            )
+            remaining_versions = answerable_versions(remaining_history.partition_histories[0])
+            found.append(
+                PartitionLoss(
+                    track,
+                    damaged_blocks,
+                    lost_answers,
+                    tuple(sorted(answerable_versions(track) - remaining_versions)),
+                    remaining_versions,
+                )
+            )
     return tuple(found)
 
 
-def without(history: History, blocks: Sequence[Block]) -> History:
+def history_without_blocks(history: History, blocks: Sequence[Block]) -> History:
     """The history as if blocks had been collected: what they changed stays known as numbers."""
-    gone = {b.id for b in blocks}
+    removed_ids = {b.id for b in blocks}
     numbers = {p: set(n) for p, n in history.numbers.items()}
     for b in blocks:
-        of = numbers.setdefault(b.partition, set())
-        of |= {b.hi} if b.origin != "compact" else set()
-    left = tuple(b for b in history.blocks if b.id not in gone)
-    return replace(history, blocks=left, numbers={p: tuple(sorted(n)) for p, n in numbers.items()})
+        block_numbers = numbers.setdefault(b.partition, set())
+        block_numbers |= {b.hi} if b.origin != "compact" else set()
+    remaining_blocks = tuple(b for b in history.blocks if b.id not in removed_ids)
+    return replace(history, blocks=remaining_blocks, numbers={p: tuple(sorted(n)) for p, n in numbers.items()})
 
 
-def newest_whole(facts: Facts, found: Sequence[Loss]) -> int:
+def newest_answerable_version(state: RetentionState, losses: Sequence[PartitionLoss]) -> int:
     """The newest version of the channel that can be answered; 0 where there is none but the empty one."""
-    others = [
-        (t.numbers, answered(t))
-        for t in facts.history.tracks
-        if all(t.partition != loss.track.partition for loss in found)
+    unaffected_partitions = [
+        (t.numbers, answerable_versions(t))
+        for t in state.history.partition_histories
+        if all(t.partition != loss.partition_history.partition for loss in losses)
     ]
-    at = facts.history.head
-    while at > 0:
-        if all(loss.holds_at(at) for loss in found) and all(effective(n, at) in whole for n, whole in others):
-            return at
-        at -= 1
+    version = state.history.head
+    while version > 0:
+        if all(loss.is_answerable_at(version) for loss in losses) and all(
+            last_number_up_to(n, version) in whole for n, whole in unaffected_partitions
+        ):
+            return version
+        version -= 1
     return 0
 
 
-def lost_files(facts: Facts, wrong: Wrong, readers: Sequence[str] = (), writer: str | None = None) -> list[Damage]:
+def damage_of_lost_files(
+    state: RetentionState, defect_by_path: DefectByPath, readers: Sequence[str] = (), writer: str | None = None
+) -> list[Damage]:
     """What to say of a channel's files, for each partition concerned.
 
     Args:
         readers: bindings that read the channel.
         writer: the binding that writes it as a base.
     """
-    damaged = frozenset(b.id for b in facts.history.blocks if any(f.path in wrong for f in b.manifest.files))
-    found = losses(facts, damaged)
+    damaged_block_ids = frozenset(
+        b.id for b in state.history.blocks if any(f.path in defect_by_path for f in b.manifest.files)
+    )
+    losses = losses_by_partition(state, damaged_block_ids)
     return [
-        _lost(facts, loss, wrong, readers, writer, found) if loss.missed else _mendable(facts, loss, wrong)
-        for loss in found
+        _unrepairable_damage(state, loss, defect_by_path, readers, writer, losses)
+        if loss.lost_answers
+        else _repairable_damage(state, loss, defect_by_path)
+        for loss in losses
     ]
 
 
-def _mendable(facts: Facts, loss: Loss, wrong: Wrong) -> Damage:
-    named = ", ".join(b.range for b in loss.blocks)
-    gone = f"; {_versions(loss.versions)}, which nobody has asked to keep, cannot be read" if loss.versions else ""
+def _repairable_damage(state: RetentionState, loss: PartitionLoss, defect_by_path: DefectByPath) -> Damage:
+    ranges = ", ".join(b.range for b in loss.blocks)
+    lost_versions_note = (
+        f"; {_format_versions(loss.lost_versions)}, which nobody has asked to keep, cannot be read"
+        if loss.lost_versions
+        else ""
+    )
     return Damage(
         "file",
-        _subject(facts, loss),
-        _what(facts, loss, wrong),
-        f"every answer that is kept is possible without {named}{gone}",
+        _damage_subject(state, loss),
+        _describe_loss(state, loss, defect_by_path),
+        f"every answer that is kept is possible without {ranges}{lost_versions_note}",
         "give up",
-        f"{named} is given up: marked as collected, so that nothing is planned with it",
+        f"{ranges} is given up: marked as collected, so that nothing is planned with it",
         concerns=tuple(b.id for b in loss.blocks),
     )
 
 
-def _lost(
-    facts: Facts, loss: Loss, wrong: Wrong, readers: Sequence[str], writer: str | None, found: Sequence[Loss]
+def _unrepairable_damage(
+    state: RetentionState,
+    loss: PartitionLoss,
+    defect_by_path: DefectByPath,
+    readers: Sequence[str],
+    writer: str | None,
+    losses: Sequence[PartitionLoss],
 ) -> Damage:
-    head_lost = NEWEST in loss.missed
-    means = [f"{_versions(loss.versions)} of {_where(facts, loss)} cannot be answered"] if loss.versions else []
-    means += [f"missed by {'; '.join(loss.missed)}"]
+    head_lost = NEWEST_SNAPSHOT in loss.lost_answers
+    means = (
+        [f"{_format_versions(loss.lost_versions)} of {_format_partition(state, loss)} cannot be answered"]
+        if loss.lost_versions
+        else []
+    )
+    means += [f"missed by {'; '.join(loss.lost_answers)}"]
     means += [f"read by {', '.join(readers)}"] if head_lost and readers else []
     return Damage(
         "file",
-        _subject(facts, loss),
-        _what(facts, loss, wrong),
+        _damage_subject(state, loss),
+        _describe_loss(state, loss, defect_by_path),
         "; ".join(means),
-        next=_advice(facts, loss, writer, newest_whole(facts, found)),
-        concerns=tuple(f.path for b in loss.blocks for f in b.manifest.files if f.path in wrong),
+        next=_next_steps(state, loss, writer, newest_answerable_version(state, losses)),
+        concerns=tuple(f.path for b in loss.blocks for f in b.manifest.files if f.path in defect_by_path),
     )
 
 
-def _advice(facts: Facts, loss: Loss, writer: str | None, at: int) -> str:
+def _next_steps(state: RetentionState, loss: PartitionLoss, writer: str | None, newest_version: int) -> str:
     """What to type. A base on top takes effect at once, unless it must first be compared with what is lost."""
-    channel, said = facts.history.channel, ["put the files back from a backup"]
-    head_lost, consumers = NEWEST in loss.missed, [r for r in facts.readers if r.cursor > 0]
-    compared = bool(consumers) and (isinstance(facts.history.merge, Append) or not facts.bases)
-    if not head_lost and all(why.startswith("time travel") for why in loss.missed):
-        return said[0]
+    channel, advice = state.history.channel, ["put the files back from a backup"]
+    head_lost, consumers = NEWEST_SNAPSHOT in loss.lost_answers, [r for r in state.consumers if r.cursor > 0]
+    compared = bool(consumers) and (isinstance(state.history.merge, Append) or not state.bases)
+    if not head_lost and all(why.startswith("time travel") for why in loss.lost_answers):
+        return advice[0]
     if head_lost and compared:
-        return f"{said[0]}: a base would have to be compared with them, for the sake of {consumers[0].who}"
+        return f"{advice[0]}: a base would have to be compared with them, for the sake of {consumers[0].name}"
     if writer is not None:
-        said.append(f"nova run {writer}, which writes it whole")
-    if at > 0:
-        after = "" if at == facts.history.head else ", without what came after it"
-        said.append(f"nova restore {channel} --at {at}: a base of the newest version that is whole{after}")
+        advice.append(f"nova run {writer}, which writes it whole")
+    if newest_version > 0:
+        after = "" if newest_version == state.history.head else ", without what came after it"
+        advice.append(
+            f"nova restore {channel} --at {newest_version}: a base of the newest version that is whole{after}"
+        )
     else:
-        said.append(f"nova insert {channel} FILE --kind base")
-    stuck = [r.who for r in consumers if within(loss.track.partition, r.scope) and not loss.holds_at(r.cursor)]
-    only = f" ({', '.join(stuck)} can go on only with the files)" if stuck else ""
-    return "; or ".join(said) + only
+        advice.append(f"nova insert {channel} FILE --kind base")
+    stuck_consumers = [
+        r.name
+        for r in consumers
+        if is_in_scope(loss.partition_history.partition, r.scope) and not loss.is_answerable_at(r.cursor)
+    ]
+    stuck_note = f" ({', '.join(stuck_consumers)} can go on only with the files)" if stuck_consumers else ""
+    return "; or ".join(advice) + stuck_note
 
 
-def _what(facts: Facts, loss: Loss, wrong: Wrong) -> str:
-    bad = list(dict.fromkeys(f.path for b in loss.blocks for f in b.manifest.files if f.path in wrong))
-    said = [f"{path} {wrong[path]}" for path in bad[:_NAMED]]
-    said += [f"and {len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
-    return f"{', '.join(b.range for b in loss.blocks)} of {_where(facts, loss)}: {'; '.join(said)}"
+def _describe_loss(state: RetentionState, loss: PartitionLoss, defect_by_path: DefectByPath) -> str:
+    damaged_paths = list(
+        dict.fromkeys(f.path for b in loss.blocks for f in b.manifest.files if f.path in defect_by_path)
+    )
+    defects = [f"{path} {defect_by_path[path]}" for path in damaged_paths[:_MAX_NAMED_FILES]]
+    defects += [f"and {len(damaged_paths) - _MAX_NAMED_FILES} more"] if len(damaged_paths) > _MAX_NAMED_FILES else []
+    return f"{', '.join(b.range for b in loss.blocks)} of {_format_partition(state, loss)}: {'; '.join(defects)}"
 
 
-def _versions(numbers: Sequence[int]) -> str:
+def _format_versions(numbers: Sequence[int]) -> str:
     """``version 3``, ``versions 3 to 5, 9``."""
     runs: list[list[int]] = []
     for n in numbers:
@@ -180,9 +222,11 @@ def _versions(numbers: Sequence[int]) -> str:
     return f"version{'s' if len(numbers) > 1 else ''} {shown}"
 
 
-def _where(facts: Facts, loss: Loss) -> str:
-    return facts.history.channel + (f" in {loss.track.partition}" if loss.track.partition else "")
+def _format_partition(state: RetentionState, loss: PartitionLoss) -> str:
+    return state.history.channel + (
+        f" in {loss.partition_history.partition}" if loss.partition_history.partition else ""
+    )
 
 
-def _subject(facts: Facts, loss: Loss) -> str:
-    return f"{facts.history.channel} {loss.track.partition}".rstrip()
+def _damage_subject(state: RetentionState, loss: PartitionLoss) -> str:
+    return f"{state.history.channel} {loss.partition_history.partition}".rstrip()

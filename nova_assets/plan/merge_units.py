@@ -15,31 +15,31 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from nova_assets.model.block import Block, DataFile
-from nova_assets.model.block_layout import Hashed, Key, Layout, Place, Ranged
-from nova_assets.plan.partition_size import NOTHING, Size
+from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, LayoutKey
+from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    """A part of the hashes: the ``number``-th of ``of`` alike."""
+class HashBucket:
+    """A part of the hashes: the ``number``-th of ``bucket_count`` alike."""
 
-    of: int
+    bucket_count: int
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class KeySpan:
     """Keys from ``least`` up to, and without, ``below``; None is without end."""
 
-    least: Key | None
-    below: Key | None
+    least: LayoutKey | None
+    below: LayoutKey | None
 
 
-Cell: TypeAlias = Bucket | Span
+MergeUnit: TypeAlias = HashBucket | KeySpan
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class MergeTask:
     """What is in one cell.
 
     Args:
@@ -49,10 +49,10 @@ class Work:
         size: of what has to be read: of a file that is of several cells, its share, about.
     """
 
-    cell: Cell
+    unit: MergeUnit
     base: tuple[tuple[Block, DataFile], ...]
     deltas: tuple[tuple[int, Block, DataFile], ...]
-    size: Size = NOTHING
+    size: DataSize = EMPTY_SIZE
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -60,221 +60,257 @@ class Work:
         return (*(f.path for _, f in self.base), *(f.path for _, _, f in self.deltas))
 
 
-def cells(
-    bases: Sequence[Block], deltas: Sequence[Block], layout: Layout, *, least: int = 1
-) -> tuple[Work, ...] | None:
+def merge_tasks(
+    bases: Sequence[Block], deltas: Sequence[Block], layout: KeyLayout, *, min_units: int = 1
+) -> tuple[MergeTask, ...] | None:
     """The cells of one partition; None where something is laid out otherwise.
 
     Args:
         bases: at most one.
         deltas: in their order.
-        least: cells into which everything is divided where there is no base; a power of two.
+        min_units: cells into which everything is divided where there is no base; a power of two.
     """
-    if not _alike([*bases, *deltas], layout):
+    if not _have_layout([*bases, *deltas], layout):
         return None
     base = [(b, f) for b in bases for f in b.manifest.files]
-    found = _spans(base) if layout.clustered else _buckets(base, least)
+    units_with_base_files = _span_units(base) if layout.clustered else _bucket_units(base, min_units)
     if layout.clustered and not base:
-        found = [(span, []) for span in _cut([f for d in deltas for f in d.manifest.files], least)]
-    if found is None:
+        units_with_base_files = [
+            (span, []) for span in _split_into_spans([f for d in deltas for f in d.manifest.files], min_units)
+        ]
+    if units_with_base_files is None:
         return None
-    later = [(n, d, f) for n, d in enumerate(deltas) for f in d.manifest.files]
+    delta_files = [(n, d, f) for n, d in enumerate(deltas) for f in d.manifest.files]
 
-    def work(cell: Cell, of: Sequence[tuple[Block, DataFile]]) -> Work:
-        return Work(cell, tuple(of), tuple(some for some in later if reaches(some[2].place, cell)))
+    def make_task(unit: MergeUnit, base_files: Sequence[tuple[Block, DataFile]]) -> MergeTask:
+        return MergeTask(
+            unit,
+            tuple(base_files),
+            tuple(some for some in delta_files if may_have_rows_in(some[2].key_placement, unit)),
+        )
 
-    return _sized([work(cell, of) for cell, of in found])
+    return _with_sizes([make_task(cell, of) for cell, of in units_with_base_files])
 
 
-def split(work: Work, most: int) -> tuple[Work, ...]:
+def split_merge_task(task: MergeTask, max_bytes: int) -> tuple[MergeTask, ...]:
     """A bucket with more bytes than that, in several finer ones; its base's files are then opened for each of them."""
-    if not isinstance(work.cell, Bucket) or work.size.bytes <= most:
-        return (work,)
-    n = 1 << (-(-work.size.bytes // most) - 1).bit_length()
-    finer = [Bucket(work.cell.of * n, work.cell.number * n + k) for k in range(n)]
-    return _sized([Work(b, work.base, tuple(d for d in work.deltas if _has(d[2].place, b))) for b in finer])
+    if not isinstance(task.unit, HashBucket) or task.size.bytes <= max_bytes:
+        return (task,)
+    n = 1 << (-(-task.size.bytes // max_bytes) - 1).bit_length()
+    finer_buckets = [HashBucket(task.unit.bucket_count * n, task.unit.number * n + k) for k in range(n)]
+    return _with_sizes(
+        [
+            MergeTask(b, task.base, tuple(d for d in task.deltas if _has_rows_in_bucket(d[2].key_placement, b)))
+            for b in finer_buckets
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SnapshotBlocks:
     """One of two snapshots of a partition that are compared: at most one base, and deltas in their order."""
 
     bases: tuple[Block, ...]
     deltas: tuple[Block, ...]
 
-    def within(self, cell: Cell) -> Work:
-        base = tuple((b, f) for b in self.bases for f in b.manifest.files if reaches(f.place, cell))
-        deltas = ((n, d, f) for n, d in enumerate(self.deltas) for f in d.manifest.files if reaches(f.place, cell))
-        return Work(cell, base, tuple(deltas))
+    def task_for_unit(self, unit: MergeUnit) -> MergeTask:
+        base = tuple((b, f) for b in self.bases for f in b.manifest.files if may_have_rows_in(f.key_placement, unit))
+        deltas = (
+            (n, d, f)
+            for n, d in enumerate(self.deltas)
+            for f in d.manifest.files
+            if may_have_rows_in(f.key_placement, unit)
+        )
+        return MergeTask(unit, base, tuple(deltas))
 
 
-def compared(old: Side, new: Side, layout: Layout) -> tuple[tuple[Work, Work], ...] | None:
+def differing_merge_tasks(
+    old: SnapshotBlocks, new: SnapshotBlocks, layout: KeyLayout
+) -> tuple[tuple[MergeTask, MergeTask], ...] | None:
     """The cells in which two snapshots may differ: those of which they do not list the very same files. None where
     something is laid out otherwise."""
-    if not _alike([*old.bases, *old.deltas, *new.bases, *new.deltas], layout):
+    if not _have_layout([*old.bases, *old.deltas, *new.bases, *new.deltas], layout):
         return None
     files = [f for side in (old, new) for b in side.bases for f in b.manifest.files]
-    grid: list[Cell] = []
+    units: list[MergeUnit] = []
     if layout.clustered:
-        cuts = sorted({_ranged(f).least for f in files})[1:]
-        grid += [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+        split_points = sorted({_key_range(f).least for f in files})[1:]
+        units += [KeySpan(a, b) for a, b in zip([None, *split_points], [*split_points, None], strict=True)]
     else:
-        wholes = [_whole(f.place) for f in files]
-        if None in wholes:
+        buckets = [_single_bucket(f.key_placement) for f in files]
+        if None in buckets:
             return None
-        of = min((b.of for b in wholes if b is not None), default=1)
-        grid += [Bucket(of, n) for n in range(of)]
-    sides = (_sized([side.within(cell) for cell in grid]) for side in (old, new))
-    return tuple((a, b) for a, b in zip(*sides, strict=True) if a.paths != b.paths)
+        bucket_count = min((b.bucket_count for b in buckets if b is not None), default=1)
+        units += [HashBucket(bucket_count, n) for n in range(bucket_count)]
+    tasks_by_snapshot = (_with_sizes([side.task_for_unit(cell) for cell in units]) for side in (old, new))
+    return tuple((a, b) for a, b in zip(*tasks_by_snapshot, strict=True) if a.paths != b.paths)
 
 
-def touched(bases: Sequence[Block], deltas: Sequence[Block], layout: Layout) -> frozenset[str]:
+def base_files_overlapping(bases: Sequence[Block], deltas: Sequence[Block], layout: KeyLayout) -> frozenset[str]:
     """The files of a partition's base that may have rows of keys that deltas change."""
-    there = [f for b in bases for f in b.manifest.files]
-    later = [f for d in deltas for f in d.manifest.files]
-    meets = _meeting_ranges(later) if layout.clustered else _meeting_buckets(later)
-    return frozenset(f.path for f in there if meets(f.place))
+    base_files = [f for b in bases for f in b.manifest.files]
+    delta_files = [f for d in deltas for f in d.manifest.files]
+    may_overlap = _range_overlap_test(delta_files) if layout.clustered else _bucket_overlap_test(delta_files)
+    return frozenset(f.path for f in base_files if may_overlap(f.key_placement))
 
 
-def _meeting_buckets(files: Sequence[DataFile]) -> Callable[[Place | None], bool]:
+def _bucket_overlap_test(files: Sequence[DataFile]) -> Callable[[KeyPlacement | None], bool]:
     """Whether a place has a bucket of which some of the files have rows."""
-    finest = max((f.place.of for f in files if isinstance(f.place, Hashed)), default=1)
-    full = bytearray(finest)
+    bucket_count = max(
+        (f.key_placement.bucket_count for f in files if isinstance(f.key_placement, HashBuckets)), default=1
+    )
+    occupied = bytearray(bucket_count)
     for file in files:
-        assert isinstance(file.place, Hashed)
-        width = finest // file.place.of
-        for n, rows in enumerate(file.place.rows, start=file.place.first):
+        assert isinstance(file.key_placement, HashBuckets)
+        width = bucket_count // file.key_placement.bucket_count
+        for n, rows in enumerate(file.key_placement.rows_per_bucket, start=file.key_placement.first_bucket):
             if rows:
-                full[n * width : (n + 1) * width] = b"\1" * width
+                occupied[n * width : (n + 1) * width] = b"\1" * width
 
-    def meets(place: Place | None) -> bool:
-        bucket = _whole(place)
+    def may_overlap(placement: KeyPlacement | None) -> bool:
+        bucket = _single_bucket(placement)
         if bucket is None:
             return True
-        start, end = bucket.number * finest // bucket.of, -(-(bucket.number + 1) * finest // bucket.of)
-        return any(full[start:end])
+        start, end = (
+            bucket.number * bucket_count // bucket.bucket_count,
+            -(-(bucket.number + 1) * bucket_count // bucket.bucket_count),
+        )
+        return any(occupied[start:end])
 
-    return meets
+    return may_overlap
 
 
-def _meeting_ranges(files: Sequence[DataFile]) -> Callable[[Place | None], bool]:
+def _range_overlap_test(files: Sequence[DataFile]) -> Callable[[KeyPlacement | None], bool]:
     """Whether a place may have a key that lies within one of the files."""
-    spans = sorted(((p.least, p.greatest) for p in map(_ranged, files)), key=lambda s: s[0])
+    spans = sorted(((p.least, p.greatest) for p in map(_key_range, files)), key=lambda s: s[0])
     starts = [least for least, _ in spans]
-    furthest = list(itertools.accumulate((greatest for _, greatest in spans), max))
+    greatest_so_far = list(itertools.accumulate((greatest for _, greatest in spans), max))
 
-    def meets(place: Place | None) -> bool:
-        assert isinstance(place, Ranged)
-        n = bisect_right(starts, place.greatest)
-        return n > 0 and bool(furthest[n - 1] >= place.least)
+    def may_overlap(placement: KeyPlacement | None) -> bool:
+        assert isinstance(placement, KeyRange)
+        n = bisect_right(starts, placement.greatest)
+        return n > 0 and bool(greatest_so_far[n - 1] >= placement.least)
 
-    return meets
-
-
-def _alike(blocks: Iterable[Block], layout: Layout) -> bool:
-    kind = Ranged if layout.clustered else Hashed
-    there = [b for b in blocks if b.manifest.files]
-    return all(b.manifest.layout == layout and all(isinstance(f.place, kind) for f in b.manifest.files) for b in there)
+    return may_overlap
 
 
-def _buckets(
-    base: Iterable[tuple[Block, DataFile]], least: int
-) -> list[tuple[Cell, list[tuple[Block, DataFile]]]] | None:
+def _have_layout(blocks: Iterable[Block], layout: KeyLayout) -> bool:
+    kind = KeyRange if layout.clustered else HashBuckets
+    nonempty_blocks = [b for b in blocks if b.manifest.files]
+    return all(
+        b.manifest.layout == layout and all(isinstance(f.key_placement, kind) for f in b.manifest.files)
+        for b in nonempty_blocks
+    )
+
+
+def _bucket_units(
+    base_files: Iterable[tuple[Block, DataFile]], min_buckets: int
+) -> list[tuple[MergeUnit, list[tuple[Block, DataFile]]]] | None:
     """Buckets with the base's files; and what is between them, in pieces as small as any bucket."""
-    by_bucket: dict[Bucket, list[tuple[Block, DataFile]]] = {}
-    for block, file in base:
-        bucket = _whole(file.place)
+    by_bucket: dict[HashBucket, list[tuple[Block, DataFile]]] = {}
+    for block, file in base_files:
+        bucket = _single_bucket(file.key_placement)
         if bucket is None:
             return None
         by_bucket.setdefault(bucket, []).append((block, file))
-    finest = max((b.of for b in by_bucket), default=least)
-    taken = [b.number * (finest // b.of) + n for b in by_bucket for n in range(finest // b.of)]
-    covered = set(taken)
-    if len(covered) != len(taken):
+    bucket_count = max((b.bucket_count for b in by_bucket), default=min_buckets)
+    covered_numbers = [
+        b.number * (bucket_count // b.bucket_count) + n
+        for b in by_bucket
+        for n in range(bucket_count // b.bucket_count)
+    ]
+    covered = set(covered_numbers)
+    if len(covered) != len(covered_numbers):
         return None  # one lies within another
-    between = [Bucket(finest, n) for n in range(finest) if n not in covered]
+    between = [HashBucket(bucket_count, n) for n in range(bucket_count) if n not in covered]
     return [*by_bucket.items(), *((b, []) for b in between)]
 
 
-def _whole(place: Place | None) -> Bucket | None:
+def _single_bucket(placement: KeyPlacement | None) -> HashBucket | None:
     """The one bucket that all buckets of a file make up together; None where they make up no one."""
-    assert isinstance(place, Hashed)
-    n = len(place.rows)
-    if place.of % n or place.first % n:
+    assert isinstance(placement, HashBuckets)
+    n = len(placement.rows_per_bucket)
+    if placement.bucket_count % n or placement.first_bucket % n:
         return None
-    return Bucket(place.of // n, place.first // n)
+    return HashBucket(placement.bucket_count // n, placement.first_bucket // n)
 
 
-def _spans(base: Sequence[tuple[Block, DataFile]]) -> list[tuple[Cell, list[tuple[Block, DataFile]]]] | None:
+def _span_units(
+    base_files: Sequence[tuple[Block, DataFile]],
+) -> list[tuple[MergeUnit, list[tuple[Block, DataFile]]]] | None:
     """Each file's range, up to the next one's; the first begins with the least key that there can be."""
-    ordered = sorted(base, key=lambda of: _ranged(of[1]).least)
-    places = [_ranged(f) for _, f in ordered]
+    ordered = sorted(base_files, key=lambda of: _key_range(of[1]).least)
+    places = [_key_range(f) for _, f in ordered]
     if any(a.greatest >= b.least for a, b in itertools.pairwise(places)):
         return None
     ends = [*(p.least for p in places[1:]), None]
     starts = [None, *(p.least for p in places[1:])]
     if not ordered:
-        return [(Span(None, None), [])]
-    return [(Span(s, e), [of]) for s, e, of in zip(starts, ends, ordered, strict=True)]
+        return [(KeySpan(None, None), [])]
+    return [(KeySpan(s, e), [of]) for s, e, of in zip(starts, ends, ordered, strict=True)]
 
 
-def _cut(files: Sequence[DataFile], pieces: int) -> list[Span]:
+def _split_into_spans(files: Sequence[DataFile], max_spans: int) -> list[KeySpan]:
     """So many spans, at most, with about as many files in each."""
-    starts = sorted({_ranged(f).least for f in files})
-    cuts = [starts[n] for n in sorted({len(starts) * k // pieces for k in range(1, pieces)}) if n]
-    return [Span(a, b) for a, b in zip([None, *cuts], [*cuts, None], strict=True)]
+    starts = sorted({_key_range(f).least for f in files})
+    split_points = [starts[n] for n in sorted({len(starts) * k // max_spans for k in range(1, max_spans)}) if n]
+    return [KeySpan(a, b) for a, b in zip([None, *split_points], [*split_points, None], strict=True)]
 
 
-def _ranged(file: DataFile) -> Ranged:
-    assert isinstance(file.place, Ranged)
-    return file.place
+def _key_range(file: DataFile) -> KeyRange:
+    assert isinstance(file.key_placement, KeyRange)
+    return file.key_placement
 
 
-def reaches(place: Place | None, cell: Cell) -> bool:
+def may_have_rows_in(placement: KeyPlacement | None, unit: MergeUnit) -> bool:
     """Whether a file of that place may have rows of a cell."""
-    if isinstance(cell, Bucket):
-        return _has(place, cell)
-    assert isinstance(place, Ranged)
-    after = cell.least is not None and place.greatest < cell.least
-    before = cell.below is not None and place.least >= cell.below
+    if isinstance(unit, HashBucket):
+        return _has_rows_in_bucket(placement, unit)
+    assert isinstance(placement, KeyRange)
+    after = unit.least is not None and placement.greatest < unit.least
+    before = unit.below is not None and placement.least >= unit.below
     return not after and not before
 
 
-def _has(place: Place | None, bucket: Bucket) -> bool:
-    return isinstance(place, Hashed) and rows_in(place, bucket) > 0
+def _has_rows_in_bucket(placement: KeyPlacement | None, bucket: HashBucket) -> bool:
+    return isinstance(placement, HashBuckets) and max_rows_in_bucket(placement, bucket) > 0
 
 
-def rows_in(place: Hashed, bucket: Bucket) -> int:
+def max_rows_in_bucket(placement: HashBuckets, bucket: HashBucket) -> int:
     """At most so many rows are of a bucket."""
-    start, end = slice_of(place, bucket)
-    return sum(place.rows[start:end])
+    start, end = bucket_slice(placement, bucket)
+    return sum(placement.rows_per_bucket[start:end])
 
 
-def _sized(works: Sequence[Work]) -> tuple[Work, ...]:
+def _with_sizes(tasks: Sequence[MergeTask]) -> tuple[MergeTask, ...]:
     """With their bytes. How a file's rows are spread over ranges is not known: evenly, it is taken."""
-    reached = Counter(path for w in works for path in w.paths)
+    units_per_path = Counter(path for w in tasks for path in w.paths)
 
-    def share(file: DataFile, cell: Cell) -> Size:
-        if isinstance(cell, Bucket) and isinstance(file.place, Hashed):
-            rows = rows_in(file.place, cell)
-            rows = -(-rows * min(file.place.of, cell.of) // cell.of)  # a coarser bucket is of several cells, evenly
-            return Size(file.bytes * rows // max(1, file.rows), rows)
-        return Size(file.bytes // reached[file.path], file.rows // reached[file.path])
+    def share(file: DataFile, unit: MergeUnit) -> DataSize:
+        if isinstance(unit, HashBucket) and isinstance(file.key_placement, HashBuckets):
+            rows = max_rows_in_bucket(file.key_placement, unit)
+            rows = -(
+                -rows * min(file.key_placement.bucket_count, unit.bucket_count) // unit.bucket_count
+            )  # a coarser bucket is of several cells, evenly
+            return DataSize(file.bytes * rows // max(1, file.rows), rows)
+        return DataSize(file.bytes // units_per_path[file.path], file.rows // units_per_path[file.path])
 
-    def size(work: Work) -> Size:
-        files = (*(f for _, f in work.base), *(f for _, _, f in work.deltas))
-        return sum((share(f, work.cell) for f in files), NOTHING)
+    def size(task: MergeTask) -> DataSize:
+        files = (*(f for _, f in task.base), *(f for _, _, f in task.deltas))
+        return sum((share(f, task.unit) for f in files), EMPTY_SIZE)
 
-    return tuple(replace(w, size=size(w)) for w in works)
+    return tuple(replace(w, size=size(w)) for w in tasks)
 
 
-def slice_of(place: Hashed, bucket: Bucket) -> tuple[int, int]:
+def bucket_slice(placement: HashBuckets, bucket: HashBucket) -> tuple[int, int]:
     """Which of a file's buckets have all its rows of another bucket: from, and up to. Coarser ones hold others, too."""
-    if place.of >= bucket.of:
-        n = place.of // bucket.of
+    if placement.bucket_count >= bucket.bucket_count:
+        n = placement.bucket_count // bucket.bucket_count
         start, end = bucket.number * n, (bucket.number + 1) * n
     else:
-        start = bucket.number // (bucket.of // place.of)
+        start = bucket.number // (bucket.bucket_count // placement.bucket_count)
         end = start + 1
-    last = place.first + len(place.rows)
-    return max(start, place.first) - place.first, max(min(end, last), place.first) - place.first
+    last = placement.first_bucket + len(placement.rows_per_bucket)
+    return max(start, placement.first_bucket) - placement.first_bucket, max(
+        min(end, last), placement.first_bucket
+    ) - placement.first_bucket

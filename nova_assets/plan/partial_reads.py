@@ -8,87 +8,89 @@ from typing import TypeAlias, TypeVar
 
 from nova_assets.model.block import Block
 from nova_assets.model.merge import Custom, Keyed, MergeModel
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together, model_of, sources
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Read, Snapshot, Together, merge_model_of, source_blocks
 from nova_assets.model.schema import Schema
 
-PORTION_BYTES = 256 * 2**20
+MAX_PORTION_BYTES = 256 * 2**20
 """Of files, in a portion that is had at once; a partition that has more is a portion."""
 
 _Blocks: TypeAlias = Snapshot | Chain | Diff
 BlocksT = TypeVar("BlocksT", bound=_Blocks)
 
 
-def columns_of(read: Read) -> Schema | None:
+def columns_of_read(read: Read) -> Schema | None:
     """The columns of the rows that a read gives; None where only functions of the user's, or a frame, tell them."""
     if isinstance(read, Inserts):
-        return _marked(columns_of(read.snapshot), read.snapshot)
+        return _add_deleted_column(columns_of_read(read.snapshot), read.snapshot)
     if isinstance(read, Together):
-        parts = {columns_of(p) for p in read.parts}
+        parts = {columns_of_read(p) for p in read.parts}
         return parts.pop() if len(parts) == 1 else None
-    if not isinstance(read, _Blocks | Empty) or isinstance(model_of(read), Custom):
+    if not isinstance(read, _Blocks | Empty) or isinstance(merge_model_of(read), Custom):
         return None
     schema = (read.new.schema or read.old.schema) if isinstance(read, Diff) else read.schema
-    change = read.change if isinstance(read, Empty) else not isinstance(read, Snapshot)
-    return _marked(schema or Schema(()), read) if change else schema or Schema(())
+    is_change = read.is_change if isinstance(read, Empty) else not isinstance(read, Snapshot)
+    return _add_deleted_column(schema or Schema(()), read) if is_change else schema or Schema(())
 
 
-def _marked(schema: Schema | None, read: _Blocks | Empty) -> Schema | None:
-    return schema.with_deleted() if schema is not None and model_of(read).keyed else schema
+def _add_deleted_column(schema: Schema | None, read: _Blocks | Empty) -> Schema | None:
+    return schema.with_deleted() if schema is not None and merge_model_of(read).keyed else schema
 
 
-def merges_nothing(read: _Blocks) -> bool:
+def is_plain_file_scan(read: _Blocks) -> bool:
     """Whether the rows of a read are those of its files, all of them as they are there."""
-    if isinstance(read, Diff) or isinstance(model_of(read), Custom):
+    if isinstance(read, Diff) or isinstance(merge_model_of(read), Custom):
         return False
-    return not model_of(read).keyed or (isinstance(read, Snapshot) and not read.deltas)
+    return not merge_model_of(read).keyed or (isinstance(read, Snapshot) and not read.deltas)
 
 
-def narrowed(read: BlocksT, names: Collection[str]) -> BlocksT:
+def narrow_columns(read: BlocksT, column_names: Collection[str]) -> BlocksT:
     """A read of no more columns than some, and those by which its rows are put together; a comparison needs all."""
     if isinstance(read, Diff) or read.schema is None:
         return read
-    wanted = {*names, *_deciding(model_of(read))}
-    return replace(read, schema=read.schema.select(n for n in read.schema.names if n in wanted))
+    needed_columns = {*column_names, *_merge_columns(merge_model_of(read))}
+    return replace(read, schema=read.schema.select_columns(n for n in read.schema.names if n in needed_columns))
 
 
-def _deciding(model: MergeModel) -> Iterator[str]:
+def _merge_columns(model: MergeModel) -> Iterator[str]:
     yield from (*model.key, *model.order_by)
     yield from (column for column, _ in (model.combine if isinstance(model, Keyed) else ()))
 
 
-def portions(read: BlocksT, most: int = PORTION_BYTES) -> list[BlocksT]:
+def split_into_portions(read: BlocksT, max_bytes: int = MAX_PORTION_BYTES) -> list[BlocksT]:
     """A read in several, partition by partition, the small ones together; as it is where its partitions need each
     other: under functions of the user's, which may put anything together, where models have changed, and of bags that
     are compared, which have to say of all rows at once that they went."""
-    blocks = [s for s in sources(read) if isinstance(s, Block)]
+    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
     model = read.new.merge if isinstance(read, Diff) else read.merge
     alike = all(b.merge.as_json() == model.as_json() for b in blocks)
     if isinstance(model, Custom) or not alike or (isinstance(read, Diff) and not model.keyed):
         return [read]
-    size: dict[str, int] = {}
+    bytes_by_partition: dict[str, int] = {}
     for block in blocks:
-        size[block.partition] = size.get(block.partition, 0) + block.bytes
-    groups = list(_grouped(size, most))
-    return [read] if len(groups) < 2 else [_within(read, g) for g in groups]
+        bytes_by_partition[block.partition] = bytes_by_partition.get(block.partition, 0) + block.bytes
+    groups = list(_group_partitions(bytes_by_partition, max_bytes))
+    return [read] if len(groups) < 2 else [_restrict_to_partitions(read, g) for g in groups]
 
 
-def _grouped(size: Mapping[str, int], most: int) -> Iterator[frozenset[str]]:
+def _group_partitions(bytes_by_partition: Mapping[str, int], max_bytes: int) -> Iterator[frozenset[str]]:
     group: list[str] = []
     total = 0
-    for partition in sorted(size):
-        if group and total + size[partition] > most:
+    for partition in sorted(bytes_by_partition):
+        if group and total + bytes_by_partition[partition] > max_bytes:
             yield frozenset(group)
             group, total = [], 0
         group.append(partition)
-        total += size[partition]
+        total += bytes_by_partition[partition]
     if group:
         yield frozenset(group)
 
 
-def _within(read: BlocksT, partitions: Collection[str]) -> BlocksT:
+def _restrict_to_partitions(read: BlocksT, partitions: Collection[str]) -> BlocksT:
     """A read of some partitions alone."""
     if isinstance(read, Diff):
-        return replace(read, old=_within(read.old, partitions), new=_within(read.new, partitions))
+        return replace(
+            read, old=_restrict_to_partitions(read.old, partitions), new=_restrict_to_partitions(read.new, partitions)
+        )
     deltas = tuple(d for d in read.deltas if isinstance(d, Block) and d.partition in partitions)
     if isinstance(read, Chain):
         return replace(read, deltas=deltas)

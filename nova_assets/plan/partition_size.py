@@ -10,18 +10,18 @@ from nova_assets.model.block import Block, DataFile
 BUCKET_BYTES = 32 * 2**20
 """Of a bucket on disk: so small that several cores have some, and each fits into memory several times."""
 
-LARGEST_BYTES = 256 * 2**20
+MAX_BUCKET_BYTES = 256 * 2**20
 """Of a bucket of a table so large that its buckets would be too many otherwise."""
 
 BUCKET_ROWS = 2**20
 """Of a bucket, about: narrow rows that pack well are many in few bytes, and what a change touches is merged by the
 row."""
 
-MANY_BUCKETS = 1024
+MAX_BUCKETS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class DataSize:
     """What is stored, or a part of it.
 
     Args:
@@ -31,30 +31,30 @@ class Size:
     bytes: int = 0
     rows: int = 0
 
-    def __add__(self, other: Size) -> Size:
-        return Size(self.bytes + other.bytes, self.rows + other.rows)
+    def __add__(self, other: DataSize) -> DataSize:
+        return DataSize(self.bytes + other.bytes, self.rows + other.rows)
 
 
-NOTHING = Size()
+EMPTY_SIZE = DataSize()
 
 
-def size_of(stored: Iterable[Block | DataFile]) -> Size:
+def sum_sizes(blocks_or_files: Iterable[Block | DataFile]) -> DataSize:
     """Of several together."""
-    return sum((Size(s.bytes, s.rows) for s in stored), NOTHING)
+    return sum((DataSize(s.bytes, s.rows) for s in blocks_or_files), EMPTY_SIZE)
 
 
-def bucket_bytes(whole: Size) -> int:
+def target_bucket_bytes(partition_size: DataSize) -> int:
     """What a bucket of a partition of this size should hold, in bytes on disk."""
-    least = whole.bytes // MANY_BUCKETS
-    by_rows = whole.bytes * BUCKET_ROWS // max(1, whole.rows)
-    return max(1, min(max(BUCKET_BYTES, min(LARGEST_BYTES, least)), max(by_rows, least)))
+    min_bytes = partition_size.bytes // MAX_BUCKETS
+    by_rows = partition_size.bytes * BUCKET_ROWS // max(1, partition_size.rows)
+    return max(1, min(max(BUCKET_BYTES, min(MAX_BUCKET_BYTES, min_bytes)), max(by_rows, min_bytes)))
 
 
-def pieces_for(whole: Size) -> int:
+def piece_count_for(partition_size: DataSize) -> int:
     """Into how many pieces a partition of this size is laid out."""
-    return max(1, -(-whole.bytes // bucket_bytes(whole)))
+    return max(1, -(-partition_size.bytes // target_bucket_bytes(partition_size)))
 
 
-def buckets_for(whole: Size) -> int:
+def bucket_count_for(partition_size: DataSize) -> int:
     """Into how many buckets a partition of this size is laid out: a power of two."""
-    return 1 << (pieces_for(whole) - 1).bit_length()
+    return 1 << (piece_count_for(partition_size) - 1).bit_length()

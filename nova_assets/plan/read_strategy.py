@@ -12,11 +12,11 @@ from typing import Literal, TypeAlias
 from nova_assets.model.block import Block
 from nova_assets.model.block_layout import HASHED_TYPES
 from nova_assets.model.merge import Append, Custom
-from nova_assets.model.read_strategy import WAYS, Estimate, Way
-from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Port, Read, Snapshot, Together, sources
-from nova_assets.plan.block_layout import folds, laid
-from nova_assets.plan.merge_units import cells
-from nova_assets.plan.partition_size import NOTHING
+from nova_assets.model.read_strategy import READ_STRATEGIES, CostEstimate, ReadStrategy
+from nova_assets.model.reads import Chain, Diff, Empty, Inserts, Port, Read, Snapshot, Together, source_blocks
+from nova_assets.plan.block_layout import can_fold_outside_spark, common_layout
+from nova_assets.plan.merge_units import merge_tasks
+from nova_assets.plan.partition_size import EMPTY_SIZE
 
 Purpose: TypeAlias = Literal["frame", "here", "block"]
 """What the rows are for: a frame of Spark's, a table in this process, or a block that is written."""
@@ -25,29 +25,29 @@ MEMORY_ROWS = 1_000_000
 MEMORY_BYTES = 256 * 2**20
 """Reads of no more rows, and of files no larger uncompressed, may be computed in memory."""
 
-ROLLED = 16
+APPEND_MEMORY_FACTOR = 16
 """So many times as much may be rolled in memory, file by file: of a channel that is only added to nothing is merged, so
 no more is there at once than one row group."""
 
-_PACKED = 4
+_MEMORY_PER_FILE_BYTE = 4
 """Bytes in memory for one in a file, about."""
 
 _ROW, _BYTE = 80e-9, 5e-9
 """To decode."""
 
-_START = {"memory": 0.02, "cells": 0.15, "frame": 0.30}
-_COMPARED = 1.2
+_START_SECONDS = {"memory": 0.02, "cells": 0.15, "frame": 0.30}
+_SPARK_COMPARISON_SECONDS = 1.2
 """What Spark's own comparison of two snapshots takes however small they are, beside its start."""
 
 _PROBED, _WINDOWED, _JOINED, _FOLDED = 100e-9, 2.5e-6, 0.75e-6, 30e-9
-_HANDED = {"cells": 200e-9, "frame": 0.0}
+_TO_FRAME_COST = {"cells": 200e-9, "frame": 0.0}
 """To hand a row to Spark's own operators."""
 
-_COLLECTED = {"memory": 0.0, "cells": 400e-9, "frame": 200e-9}
-_WRITTEN = {"memory": 120e-9, "cells": 60e-9, "frame": 1e-6}
+_TO_TABLE_COST = {"memory": 0.0, "cells": 400e-9, "frame": 200e-9}
+_WRITE_COST = {"memory": 120e-9, "cells": 60e-9, "frame": 1e-6}
 
 
-def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
+def estimate_strategies(read: Read, purpose: Purpose = "frame") -> tuple[CostEstimate, ...]:
     """The ways that lead to a read's rows, the cheapest first.
 
     A snapshot that is not computed in memory is a scan of Spark's, which reads no column and no row group that the
@@ -55,115 +55,144 @@ def ways(read: Read, purpose: Purpose = "frame") -> tuple[Estimate, ...]:
     kinds side by side (``Together``), each part goes its own way; what is given is the sum.
     """
     if isinstance(read, Inserts):
-        return ways(read.snapshot, purpose)
+        return estimate_strategies(read.snapshot, purpose)
     if isinstance(read, Together):
-        return _together([ways(p, purpose) for p in read.parts])
-    if isinstance(read, Empty | Port) or any(not isinstance(s, Block) for s in sources(read)):
+        return _sum_of_cheapest([estimate_strategies(p, purpose) for p in read.parts])
+    if isinstance(read, Empty | Port) or any(not isinstance(s, Block) for s in source_blocks(read)):
         return ()
-    found = [_estimate(read, way, purpose) for way in WAYS if _leads(read, way, purpose)]
+    found = [_estimate_cost(read, way, purpose) for way in READ_STRATEGIES if _is_applicable(read, way, purpose)]
     return tuple(sorted(found, key=lambda e: e.seconds))
 
 
-def chosen(read: Read, purpose: Purpose = "frame", forced: Way | None = None) -> Way:
+def choose_strategy(
+    read: Read, purpose: Purpose = "frame", forced_strategy: ReadStrategy | None = None
+) -> ReadStrategy:
     """The way to take: the forced one where it leads there, otherwise the cheapest."""
-    found = best(ways(read, purpose), forced)
-    return "frame" if found is None else found.way
+    estimate = best_estimate(estimate_strategies(read, purpose), forced_strategy)
+    return "frame" if estimate is None else estimate.strategy
 
 
-def best(estimates: Sequence[Estimate], forced: Way | None = None) -> Estimate | None:
+def best_estimate(
+    estimates: Sequence[CostEstimate], forced_strategy: ReadStrategy | None = None
+) -> CostEstimate | None:
     """Of several ways the forced one, otherwise the cheapest; None where nothing has to be read."""
-    of_forced = [e for e in estimates if e.way == forced]
-    return next(iter([*of_forced, *estimates]), None)
+    forced_estimates = [e for e in estimates if e.strategy == forced_strategy]
+    return next(iter([*forced_estimates, *estimates]), None)
 
 
-def _together(parts: Sequence[tuple[Estimate, ...]]) -> tuple[Estimate, ...]:
-    best = [p[0] for p in parts if p]
-    if not best:
+def _sum_of_cheapest(estimates_by_part: Sequence[tuple[CostEstimate, ...]]) -> tuple[CostEstimate, ...]:
+    cheapest = [p[0] for p in estimates_by_part if p]
+    if not cheapest:
         return ()
-    way = best[0].way if len({e.way for e in best}) == 1 else "frame"
-    return (Estimate(way, sum(e.rows for e in best), sum(e.bytes for e in best), sum(e.seconds for e in best)),)
+    strategy = cheapest[0].strategy if len({e.strategy for e in cheapest}) == 1 else "frame"
+    return (
+        CostEstimate(
+            strategy, sum(e.rows for e in cheapest), sum(e.bytes for e in cheapest), sum(e.seconds for e in cheapest)
+        ),
+    )
 
 
-def _leads(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> bool:
-    if way == "frame":
+def _is_applicable(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpose: Purpose) -> bool:
+    if strategy == "frame":
         return True
-    if (way == "memory" and purpose == "frame") or (
-        way == "cells" and purpose != "block" and isinstance(read, Snapshot)
+    if (strategy == "memory" and purpose == "frame") or (
+        strategy == "cells" and purpose != "block" and isinstance(read, Snapshot)
     ):
         return False
-    return laid(read) is not None if way == "cells" else _fits(read, purpose)
+    return common_layout(read) is not None if strategy == "cells" else _fits_in_memory(read, purpose)
 
 
-def _fits(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
+def _fits_in_memory(read: Snapshot | Chain | Diff, purpose: Purpose) -> bool:
     """Whether a read may be computed in memory."""
     blocks = _blocks(read)
     schema = read.new.schema if isinstance(read, Diff) else read.schema
     model = read.new.merge if isinstance(read, Diff) else read.merge
-    if schema is None or isinstance(model, Custom) or (isinstance(read, Diff) and laid(read) is None):
+    if schema is None or isinstance(model, Custom) or (isinstance(read, Diff) and common_layout(read) is None):
         return False
-    known = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
-    plain = isinstance(model, Append) or (len(known) == len(model.key) and folds(model, schema))
-    plain = plain and all(b.manifest.outside is None for b in blocks)  # whose folders say values of columns
-    alike = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
-    times = ROLLED if purpose == "block" and isinstance(model, Append) else 1
-    few = sum(b.rows for b in blocks) <= MEMORY_ROWS * times
-    return plain and alike and few and sum(b.bytes for b in blocks) * _PACKED <= MEMORY_BYTES * times
+    layout_keys = [k for k in model.key if k in schema and schema.field(k).type.name in HASHED_TYPES]
+    can_fold = isinstance(model, Append) or (
+        len(layout_keys) == len(model.key) and can_fold_outside_spark(model, schema)
+    )
+    can_fold = can_fold and all(
+        b.manifest.external_folder is None for b in blocks
+    )  # whose folders say values of columns
+    has_one_model = all(b.manifest.format == "parquet" and b.merge.as_json() == model.as_json() for b in blocks)
+    size_factor = APPEND_MEMORY_FACTOR if purpose == "block" and isinstance(model, Append) else 1
+    is_small = sum(b.rows for b in blocks) <= MEMORY_ROWS * size_factor
+    return (
+        can_fold
+        and has_one_model
+        and is_small
+        and sum(b.bytes for b in blocks) * _MEMORY_PER_FILE_BYTE <= MEMORY_BYTES * size_factor
+    )
 
 
-def _estimate(read: Snapshot | Chain | Diff, way: Way, purpose: Purpose) -> Estimate:
+def _estimate_cost(read: Snapshot | Chain | Diff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
     if isinstance(read, Diff):
-        return _diff(read, way, purpose)
-    if purpose == "block" and way == "cells" and isinstance(read, Snapshot):
-        return _rewritten(read)
-    base = [b for b in (read.bases if isinstance(read, Snapshot) else ()) if isinstance(b, Block)]
+        return _estimate_diff(read, strategy, purpose)
+    if purpose == "block" and strategy == "cells" and isinstance(read, Snapshot):
+        return _estimate_rewrite(read)
+    base_blocks = [b for b in (read.bases if isinstance(read, Snapshot) else ()) if isinstance(b, Block)]
     deltas = [d for d in read.deltas if isinstance(d, Block)]
-    in_base, in_deltas = sum(b.rows for b in base), sum(d.rows for d in deltas)
-    size = sum(b.bytes for b in (*base, *deltas))
-    cost = _START[way] + _ROW * (in_base + in_deltas) + _BYTE * size
+    base_rows, delta_rows = sum(b.rows for b in base_blocks), sum(d.rows for d in deltas)
+    read_bytes = sum(b.bytes for b in (*base_blocks, *deltas))
+    cost = _START_SECONDS[strategy] + _ROW * (base_rows + delta_rows) + _BYTE * read_bytes
     if read.merge.keyed and deltas:
         windowed = len(deltas) > 1 and (isinstance(read, Chain) or read.merge.combines)
-        cost += _put_together(way, in_base, in_deltas, windowed)
-    return Estimate(way, in_base + in_deltas, size, cost + _handed(way, purpose, in_base + in_deltas))
+        cost += _merge_seconds(strategy, base_rows, delta_rows, windowed)
+    return CostEstimate(
+        strategy, base_rows + delta_rows, read_bytes, cost + _output_seconds(strategy, purpose, base_rows + delta_rows)
+    )
 
 
-def _rewritten(read: Snapshot) -> Estimate:
+def _estimate_rewrite(read: Snapshot) -> CostEstimate:
     """Of cells without a change the files stay as they are."""
-    how, changed = laid(read), NOTHING
-    assert how is not None
+    common, changed_size = common_layout(read), EMPTY_SIZE
+    assert common is not None
     blocks = _blocks(read)
     for partition in {b.partition for b in blocks}:
         base, deltas = (
             [b for b in some if isinstance(b, Block) and b.partition == partition] for some in (read.bases, read.deltas)
         )
-        for work in cells(base, deltas, how.layout) or ():
-            changed += work.size if work.deltas else NOTHING
-    seconds = _START["cells"] + (_ROW + _FOLDED + _WRITTEN["cells"]) * changed.rows + _BYTE * changed.bytes
-    return Estimate("cells", changed.rows, changed.bytes, seconds)
+        for task in merge_tasks(base, deltas, common.layout) or ():
+            changed_size += task.size if task.deltas else EMPTY_SIZE
+    seconds = (
+        _START_SECONDS["cells"]
+        + (_ROW + _FOLDED + _WRITE_COST["cells"]) * changed_size.rows
+        + _BYTE * changed_size.bytes
+    )
+    return CostEstimate("cells", changed_size.rows, changed_size.bytes, seconds)
 
 
-def _put_together(way: Way, base: int, deltas: int, windowed: bool) -> float:
-    if way != "frame":
-        return _FOLDED * (base + deltas)
-    folded = _START["frame"] + _WINDOWED * deltas if windowed else 0.0
-    return folded + (_START["frame"] + _PROBED * (base + 2 * deltas) if base else 0.0)
+def _merge_seconds(strategy: ReadStrategy, base_rows: int, delta_rows: int, needs_window: bool) -> float:
+    if strategy != "frame":
+        return _FOLDED * (base_rows + delta_rows)
+    folded = _START_SECONDS["frame"] + _WINDOWED * delta_rows if needs_window else 0.0
+    return folded + (_START_SECONDS["frame"] + _PROBED * (base_rows + 2 * delta_rows) if base_rows else 0.0)
 
 
-def _diff(read: Diff, way: Way, purpose: Purpose) -> Estimate:
-    shared = set() if way == "frame" else _files(read.old).keys() & _files(read.new).keys()
-    files = {p: f for side in (read.old, read.new) for p, f in _files(side).items() if p not in shared}
+def _estimate_diff(read: Diff, strategy: ReadStrategy, purpose: Purpose) -> CostEstimate:
+    shared_paths = (
+        set()
+        if strategy == "frame"
+        else _rows_and_bytes_by_path(read.old).keys() & _rows_and_bytes_by_path(read.new).keys()
+    )
+    files = {
+        p: f for side in (read.old, read.new) for p, f in _rows_and_bytes_by_path(side).items() if p not in shared_paths
+    }
     rows, size = sum(r for r, _ in files.values()), sum(s for _, s in files.values())
-    cost = _START[way] + _ROW * rows + _BYTE * size
-    cost += _COMPARED + _JOINED * rows if way == "frame" else _FOLDED * rows
-    return Estimate(way, rows, size, cost + _handed(way, purpose, rows // 10))
+    cost = _START_SECONDS[strategy] + _ROW * rows + _BYTE * size
+    cost += _SPARK_COMPARISON_SECONDS + _JOINED * rows if strategy == "frame" else _FOLDED * rows
+    return CostEstimate(strategy, rows, size, cost + _output_seconds(strategy, purpose, rows // 10))
 
 
-def _files(read: Snapshot) -> dict[str, tuple[int, int]]:
+def _rows_and_bytes_by_path(read: Snapshot) -> dict[str, tuple[int, int]]:
     return {f.path: (f.rows, f.bytes) for b in _blocks(read) for f in b.manifest.files}
 
 
-def _handed(way: Way, purpose: Purpose, rows: int) -> float:
-    return {"frame": _HANDED, "here": _COLLECTED, "block": _WRITTEN}[purpose][way] * rows
+def _output_seconds(strategy: ReadStrategy, purpose: Purpose, rows: int) -> float:
+    return {"frame": _TO_FRAME_COST, "here": _TO_TABLE_COST, "block": _WRITE_COST}[purpose][strategy] * rows
 
 
 def _blocks(read: Read) -> list[Block]:
-    return [s for s in sources(read) if isinstance(s, Block)]
+    return [s for s in source_blocks(read) if isinstance(s, Block)]

@@ -6,38 +6,40 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from nova_assets.model.partitions import Dimension, partition_values
-from nova_assets.model.period import seconds_of
+from nova_assets.model.period import period_seconds
 from nova_assets.model.timeline import History
-from nova_assets.plan.modes import state
+from nova_assets.plan.modes import base_and_deltas
 
 
-def expired(
-    dimensions: Sequence[Dimension], keep: Mapping[str, str], partitions: Iterable[str], now: datetime
+def expired_partitions(
+    dimensions: Sequence[Dimension], keep_by_column: Mapping[str, str], partitions: Iterable[str], now: datetime
 ) -> tuple[str, ...]:
     """The partitions that are no longer kept.
 
     Args:
         dimensions: of the channel.
-        keep: column -> for how long after its end a partition is kept.
+        keep_by_column: column -> for how long after its end a partition is kept.
         partitions: those that hold anything.
         now: with a zone.
     """
-    kept = [(d, seconds_of(keep[d.column])) for d in dimensions if d.column in keep]
+    dimensions_with_period = [
+        (d, period_seconds(keep_by_column[d.column])) for d in dimensions if d.column in keep_by_column
+    ]
 
-    def is_over(partition: str) -> bool:
+    def is_expired(partition: str) -> bool:
         values = partition_values(partition)
-        ends = [(d.ends(values.get(d.column)), seconds) for d, seconds in kept]
-        return any(e is not None and s is not None and e + timedelta(seconds=s) <= now for e, s in ends)
+        end_times = [(d.end_of_partition(values.get(d.column)), seconds) for d, seconds in dimensions_with_period]
+        return any(e is not None and s is not None and e + timedelta(seconds=s) <= now for e, s in end_times)
 
-    return tuple(p for p in partitions if is_over(p))
+    return tuple(p for p in partitions if is_expired(p))
 
 
-def droppable(history: History, names: Collection[str]) -> tuple[str, ...]:
+def nonempty_partitions(history: History, partitions: Collection[str]) -> tuple[str, ...]:
     """Those of some partitions in which anything may be read."""
     found = []
-    for track in history.tracks:
-        if track.partition in names:
-            base, deltas = state(history, track, history.head)
+    for track in history.partition_histories:
+        if track.partition in partitions:
+            base, deltas = base_and_deltas(history, track, history.head)
             if deltas or (base is not None and base.rows):
                 found.append(track.partition)
     return tuple(found)

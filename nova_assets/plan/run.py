@@ -19,13 +19,13 @@ from nova_assets.model.commit import HeadAt, MoveCursor
 from nova_assets.model.data_check import Check
 from nova_assets.model.edge import Consumes, Mode
 from nova_assets.model.execution import Pin
-from nova_assets.model.partitions import WHOLE, partition_values, scope_of
-from nova_assets.model.reads import Change, FromPort, Port, Read, Snapshot
-from nova_assets.model.scoped_reads import Existing, common_scope
+from nova_assets.model.partitions import WHOLE, partition_values, scope_for_columns
+from nova_assets.model.reads import Change, Port, Read, Snapshot, StagedOnPort
+from nova_assets.model.scoped_reads import ExistingPartitions, narrowest_common_scope
 from nova_assets.model.task import Task
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
-from nova_assets.plan.read_strategy import ways
+from nova_assets.plan.read_strategy import estimate_strategies
 from nova_assets.short_repr import short_repr
 
 Handover = Literal["stage", "pass"]
@@ -128,14 +128,14 @@ class RunPlan:
         return {
             "binding": self.binding,
             "partition": self.partition,
-            "pins": {c: {"head": p.head, "cursor": p.cursor, **_scope(p.partition)} for c, p in self.pins.items()},
+            "pins": {c: {"head": p.head, "cursor": p.cursor, **_scope_json(p.partition)} for c, p in self.pins.items()},
             "steps": [_step_json(s) for s in self.steps],
-            **({"checks": [_look_json(c) for c in self.checks]} if self.checks else {}),
+            **({"checks": [_check_json(c) for c in self.checks]} if self.checks else {}),
             "cursors": [
                 {"channel": c.channel, "from": c.expected, "to": "the commit's own number" if c.own else c.to}
                 for c in self.cursors
             ],
-            "requires": [{"channel": h.channel, "head": h.seq, **_scope(h.scope)} for h in self.heads],
+            "requires": [{"channel": h.channel, "head": h.seq, **_scope_json(h.scope)} for h in self.heads],
         }
 
 
@@ -145,7 +145,9 @@ def channels_to_pin(binding: Binding) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(heads), tuple(c.name for c in binding.cursor_channels)
 
 
-def scopes(binding: Binding, partition: str, now: datetime, existing: Existing) -> dict[str, str]:
+def scope_by_channel(
+    binding: Binding, partition: str, now: datetime, existing_partitions: ExistingPartitions
+) -> dict[str, str]:
     """Channel -> the scope in which an execution of this partition reads and writes it (R13).
 
     Channels that share a dimension are read in the same partition of it, others whole; and where a query says what is
@@ -153,40 +155,51 @@ def scopes(binding: Binding, partition: str, now: datetime, existing: Existing) 
 
     Args:
         now: when it begins.
-        existing: the partitions that channels have.
+        existing_partitions: the partitions that channels have.
     """
-    own = partition_values(partition)
+    partition_columns = partition_values(partition)
     channels = dict.fromkeys((*binding.reads, *binding.writes, *binding.looks_at))
-    found = {c.name: scope_of([d.column for d in c.partitions if d.column in own], partition) for c in channels}
+    scope_by_channel_name = {
+        c.name: scope_for_columns([d.column for d in c.partitions if d.column in partition_columns], partition)
+        for c in channels
+    }
     written = {c.name for c in binding.writes}
-    for channel, names in asked_for(binding, partition, now, existing).items():
+    for channel, names in queried_partitions_by_channel(binding, partition, now, existing_partitions).items():
         if channel.name in written:
             continue
         # A cursor stands for the same partitions each time; and what is discovered in data may come until it is pinned.
         is_open = channel in binding.cursor_channels or any(d.kind == "dynamic" for d in channel.partitions)
-        found[channel.name] = WHOLE if is_open else common_scope(channel.partition_columns, names)
-    return found
+        scope_by_channel_name[channel.name] = (
+            WHOLE if is_open else narrowest_common_scope(channel.partition_columns, names)
+        )
+    return scope_by_channel_name
 
 
-def asked_for(binding: Binding, partition: str, now: datetime, existing: Existing) -> dict[Channel, frozenset[str]]:
+def queried_partitions_by_channel(
+    binding: Binding, partition: str, now: datetime, existing_partitions: ExistingPartitions
+) -> dict[Channel, frozenset[str]]:
     """The partitions that queries read of channels, all of their places together."""
-    found: dict[Channel, frozenset[str]] = {}
+    partitions_by_channel: dict[Channel, frozenset[str]] = {}
     for task in binding.tasks:
-        asked = {} if task.scoped is None else task.scoped.inputs(partition, now, existing)
+        partitions_by_input = (
+            {} if task.scoped is None else task.scoped.input_partitions(partition, now, existing_partitions)
+        )
         for edge in task.consumes:
             channel = binding.channel(edge.port)
-            if channel is not None and edge.name in asked:
-                found[channel] = found.get(channel, frozenset()) | asked[edge.name]
-    return found
+            if channel is not None and edge.name in partitions_by_input:
+                partitions_by_channel[channel] = (
+                    partitions_by_channel.get(channel, frozenset()) | partitions_by_input[edge.name]
+                )
+    return partitions_by_channel
 
 
-def since_needed(binding: Binding, pin: Pin) -> int | None:
+def changes_needed_after(binding: Binding, pin: Pin) -> int | None:
     """After which number a plan needs a channel's blocks; None where it needs snapshots, too.
 
     A channel may have very many: who only reads what is new, or only adds, need not look at the others.
     """
-    modes_read = {e.mode for t in binding.tasks for e in t.consumes if _name(binding, e.port) == pin.channel}
-    looked_at = {e.mode for c in binding.checks for e in c.consumes if _name(binding, e.port) == pin.channel}
+    modes_read = {e.mode for t in binding.tasks for e in t.consumes if _channel_name(binding, e.port) == pin.channel}
+    looked_at = {e.mode for c in binding.checks for e in c.consumes if _channel_name(binding, e.port) == pin.channel}
     if pin.channel in {c.name for c in binding.base_writes} or looked_at - {"new"}:
         return None
     if not modes_read:
@@ -195,7 +208,7 @@ def since_needed(binding: Binding, pin: Pin) -> int | None:
     return pin.cursor if modes_read == {"new"} and pin.cursor and not written else None
 
 
-def oldest_needed(pin: Pin) -> int:
+def oldest_snapshot_needed(pin: Pin) -> int:
     """The oldest number of which a plan needs a snapshot: that of the cursor, for who reads what was there before; 0
     where everything is needed."""
     if pin.has_run:
@@ -208,7 +221,7 @@ def plan_run(
     pins: Mapping[str, Pin],
     histories: Mapping[str, History],
     partition: str = WHOLE,
-    skipped: frozenset[str] = frozenset(),
+    skipped_ports: frozenset[str] = frozenset(),
     now: datetime | None = None,
 ) -> RunPlan:
     """The plan of one execution.
@@ -220,107 +233,124 @@ def plan_run(
         binding: what is run.
         pins: by channel, as the catalog fixed them at begin.
         histories: by channel, up to the pinned heads.
-        skipped: ports whose writers had nothing new to do: their readers see the channel as it is pinned.
+        skipped_ports: ports whose writers had nothing new to do: their readers see the channel as it is pinned.
         now: when it began; what a query reads follows from it.
     """
     steps = tuple(
-        _step(binding, task, pins, _seen(task, histories, partition, now), skipped)
+        _plan_step(binding, task, pins, _task_histories(task, histories, partition, now), skipped_ports)
         for task in binding.workflowette.in_order()
     )
     for step in steps:
-        _check_models(step, histories, skipped)
-    checks = tuple(_look(binding, check, pins, histories, skipped) for check in binding.checks)
-    cursors, heads = _cursors(binding, pins, partition), _heads(binding, pins)
+        _check_merge_models(step, histories, skipped_ports)
+    checks = tuple(_plan_check(binding, check, pins, histories, skipped_ports) for check in binding.checks)
+    cursors, heads = _cursor_moves(binding, pins, partition), _required_heads(binding, pins)
     return RunPlan(binding.name, partition, dict(pins), steps, cursors, heads, checks)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _TaskHistories:
     """The histories that a task reads: of channels, and of what its query says of an input alone."""
 
-    channels: Mapping[str, History]
-    inputs: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    history_by_channel: Mapping[str, History]
+    partitions_by_input: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def of(self, channel: str, name: str) -> History:
-        history = self.channels[channel]
-        return history.only(self.inputs[name]) if name in self.inputs else history
+    def for_input(self, channel: str, input_name: str) -> History:
+        history = self.history_by_channel[channel]
+        return (
+            history.for_partitions(self.partitions_by_input[input_name])
+            if input_name in self.partitions_by_input
+            else history
+        )
 
 
-def _seen(task: Task, histories: Mapping[str, History], partition: str, now: datetime | None) -> _Seen:
+def _task_histories(
+    task: Task, history_by_channel: Mapping[str, History], partition: str, now: datetime | None
+) -> _TaskHistories:
     if task.scoped is None:
-        return _Seen(histories)
+        return _TaskHistories(history_by_channel)
     assert now is not None
-    existing = {c: {b.partition for b in h.blocks} for c, h in histories.items()}
-    return _Seen(histories, task.scoped.inputs(partition, now, lambda channel: existing.get(channel, ())))
+    existing = {c: {b.partition for b in h.blocks} for c, h in history_by_channel.items()}
+    return _TaskHistories(
+        history_by_channel, task.scoped.input_partitions(partition, now, lambda channel: existing.get(channel, ()))
+    )
 
 
-def _step(binding: Binding, task: Task, pins: Mapping[str, Pin], histories: _Seen, skipped: frozenset[str]) -> Step:
-    inputs = tuple(_input(binding, task.name, edge, pins, histories, skipped) for edge in task.consumes)
-    handover = _handover(binding, task)
+def _plan_step(
+    binding: Binding, task: Task, pins: Mapping[str, Pin], task_histories: _TaskHistories, skipped_ports: frozenset[str]
+) -> Step:
+    inputs = tuple(_plan_input(binding, task.name, edge, pins, task_histories, skipped_ports) for edge in task.consumes)
+    handover = _choose_handover(binding, task)
     outputs = tuple(
-        Output(e.port, _name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover)
+        Output(e.port, _channel_name(binding, e.port), e.kind, "stage" if binding.channel(e.port) else handover)
         for e in task.produces
     )
     return Step(task.name, binding.workflowette.upstream(task), inputs, outputs, task.skip_if_no_new)
 
 
-def _check_models(step: Step, histories: Mapping[str, History], skipped: frozenset[str]) -> None:
-    if step.skip_if_no_new and all(reads.is_empty(i.reads["new"]) for i in step.inputs if i.is_new):
+def _check_merge_models(step: Step, histories: Mapping[str, History], skipped_ports: frozenset[str]) -> None:
+    if step.skip_if_no_new and all(reads.is_certainly_empty(i.reads["new"]) for i in step.inputs if i.is_new):
         return
     for output in step.outputs:
-        history = None if output.channel is None or output.port in skipped else histories[output.channel]
+        history = None if output.channel is None or output.port in skipped_ports else histories[output.channel]
         if history is not None and (output.kind == "delta" or history.scope):
             check_model_unchanged(history)
 
 
-def _look(
-    binding: Binding, check: Check, pins: Mapping[str, Pin], histories: Mapping[str, History], skipped: frozenset[str]
+def _plan_check(
+    binding: Binding,
+    check: Check,
+    pins: Mapping[str, Pin],
+    histories: Mapping[str, History],
+    skipped_ports: frozenset[str],
 ) -> Look:
     """A check sees its outputs as this execution changes them: as if the cursor stood at the pinned head."""
     written = {c.name for c in binding.writes}
-    seen = {c: replace(p, cursor=p.head) if c in written else p for c, p in pins.items()}
-    inputs = tuple(_input(binding, None, edge, seen, _Seen(histories), skipped) for edge in check.consumes)
+    pins_at_head = {c: replace(p, cursor=p.head) if c in written else p for c, p in pins.items()}
+    inputs = tuple(
+        _plan_input(binding, None, edge, pins_at_head, _TaskHistories(histories), skipped_ports)
+        for edge in check.consumes
+    )
     return Look(check.name, binding.channels[check.port].name, check.port, inputs, check.blocking)
 
 
-def _handover(binding: Binding, task: Task) -> Handover:
+def _choose_handover(binding: Binding, task: Task) -> Handover:
     """Private rows need not be written when evaluating them again cannot be seen: one output, read once, or a
     deterministic task (R4). What nobody keeps is cheapest not written."""
-    private = all(binding.channel(e.port) is None for e in task.produces)
+    is_private = all(binding.channel(e.port) is None for e in task.produces)
     readers = [r for e in task.produces for r in binding.workflowette.readers(e.port)]
-    once = (
+    is_read_once = (
         len(task.produces) == 1
         and len(readers) == 1
         and sum(e.port == task.produces[0].port for e in readers[0].consumes) == 1
     )
-    single_output_reader = once and len(readers[0].produces) <= 1
+    single_output_reader = is_read_once and len(readers[0].produces) <= 1
     if any(binding.workflowette.checked(e.port) for e in task.produces):
         return "stage"
-    return "pass" if private and (task.deterministic or single_output_reader) else "stage"
+    return "pass" if is_private and (task.deterministic or single_output_reader) else "stage"
 
 
-def _input(
+def _plan_input(
     binding: Binding,
-    reader: str | None,
+    reading_task: str | None,
     edge: Consumes,
     pins: Mapping[str, Pin],
-    histories: _Seen,
-    skipped: frozenset[str],
+    task_histories: _TaskHistories,
+    skipped_ports: frozenset[str],
 ) -> Input:
     channel = binding.channel(edge.port)
     if channel is None:
         return Input(edge.name, edge.port, edge.mode, None, {edge.mode: Port(edge.port)})
-    history, pin = histories.of(channel.name, edge.name), pins[channel.name]
-    wanted = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
-    staged = None if edge.port in skipped else _staged_by_another(binding, reader, edge.port)
-    found = {mode: _read(mode, history, pin, staged) for mode in wanted}
+    history, pin = task_histories.for_input(channel.name, edge.name), pins[channel.name]
+    read_modes = {"changes": ("all", "new", "old"), "matching": ("all",)}.get(edge.mode, (edge.mode,))
+    staged = None if edge.port in skipped_ports else _staged_by_other_task(binding, reading_task, edge.port)
+    read_by_mode = {mode: _plan_read(mode, history, pin, staged) for mode in read_modes}
     on = edge.on or channel.merge.key
     return Input(
-        edge.name, edge.port, edge.mode, channel.name, found, edge.keys_of, on if edge.mode == "matching" else ()
+        edge.name, edge.port, edge.mode, channel.name, read_by_mode, edge.keys_of, on if edge.mode == "matching" else ()
     )
 
 
-def _read(mode: str, history: History, pin: Pin, staged: FromPort | None) -> Read:
+def _plan_read(mode: str, history: History, pin: Pin, staged: StagedOnPort | None) -> Read:
     if mode == "old":
         return modes.old(history, pin.cursor or 0)
     since = pin.cursor or 0
@@ -328,22 +358,22 @@ def _read(mode: str, history: History, pin: Pin, staged: FromPort | None) -> Rea
         read: Snapshot | Change = modes.changes(history, since, pin.head, has_run=pin.has_run)
     else:
         read = modes.snapshot(history, pin.head)
-    return read if staged is None else modes.with_staged(read, staged, history, since)
+    return read if staged is None else modes.with_staged_block(read, staged, history, since)
 
 
-def _staged_by_another(binding: Binding, reader: str | None, port: str) -> FromPort | None:
+def _staged_by_other_task(binding: Binding, reading_task: str | None, port: str) -> StagedOnPort | None:
     writer = binding.workflowette.writer(port)
-    if writer is None or writer.name == reader:
+    if writer is None or writer.name == reading_task:
         return None
-    return FromPort(port, next(e.kind for e in writer.produces if e.port == port))
+    return StagedOnPort(port, next(e.kind for e in writer.produces if e.port == port))
 
 
-def _name(binding: Binding, port: str) -> str | None:
+def _channel_name(binding: Binding, port: str) -> str | None:
     channel = binding.channel(port)
     return None if channel is None else channel.name
 
 
-def _cursors(binding: Binding, pins: Mapping[str, Pin], partition: str) -> tuple[MoveCursor, ...]:
+def _cursor_moves(binding: Binding, pins: Mapping[str, Pin], partition: str) -> tuple[MoveCursor, ...]:
     written = {c.name for c in binding.writes}
     return tuple(
         MoveCursor(
@@ -359,33 +389,36 @@ def _cursors(binding: Binding, pins: Mapping[str, Pin], partition: str) -> tuple
     )
 
 
-def _heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[HeadAt, ...]:
+def _required_heads(binding: Binding, pins: Mapping[str, Pin]) -> tuple[HeadAt, ...]:
     """Channels both read and written, or written as a base, must not have moved (R6)."""
-    both = {c.name for c in (*binding.reads, *binding.looks_at)} & {c.name for c in binding.writes}
-    held = both | {c.name for c in binding.base_writes}
-    return tuple(HeadAt(c, pins[c].head, pins[c].partition) for c in sorted(held))
+    read_and_written = {c.name for c in (*binding.reads, *binding.looks_at)} & {c.name for c in binding.writes}
+    required_channels = read_and_written | {c.name for c in binding.base_writes}
+    return tuple(HeadAt(c, pins[c].head, pins[c].partition) for c in sorted(required_channels))
 
 
-def _scope(scope: str) -> dict[str, str]:
+def _scope_json(scope: str) -> dict[str, str]:
     return {"scope": scope} if scope else {}
 
 
-def _input_json(given: Input) -> dict[str, Any]:
+def _input_json(task_input: Input) -> dict[str, Any]:
     return {
-        "input": given.name,
-        "channel": given.channel,
-        "mode": given.mode,
-        **({} if given.keys_of is None else {"keys_of": given.keys_of}),
-        "by": {m: {**reads.as_json(r), "ways": [e.as_json() for e in ways(r)]} for m, r in given.reads.items()},
+        "input": task_input.name,
+        "channel": task_input.channel,
+        "mode": task_input.mode,
+        **({} if task_input.keys_of is None else {"keys_of": task_input.keys_of}),
+        "by": {
+            m: {**reads.read_as_json(r), "ways": [e.as_json() for e in estimate_strategies(r)]}
+            for m, r in task_input.reads.items()
+        },
     }
 
 
-def _look_json(look: Look) -> dict[str, Any]:
+def _check_json(check_plan: Look) -> dict[str, Any]:
     return {
-        "check": look.check,
-        "channel": look.channel,
-        "blocking": look.blocking,
-        "reads": [_input_json(i) for i in look.inputs],
+        "check": check_plan.check,
+        "channel": check_plan.channel,
+        "blocking": check_plan.blocking,
+        "reads": [_input_json(i) for i in check_plan.inputs],
     }
 
 

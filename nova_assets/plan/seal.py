@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from nova_assets.errors import PartitionError
-from nova_assets.model.local_hours import clock_hours
+from nova_assets.model.local_hours import starts_of_clock_hours
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.seal import Seal, Sealing
 
-_UNLOOKED = "files that were never announced have not been looked for since"
+_NOT_LISTED_SINCE = "files that were never announced have not been looked for since"
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class SealingState:
     """What a decision rests on.
 
     Args:
@@ -66,63 +66,65 @@ class Open:
     unlooked: bool = False
 
 
-def judge(sealing: Sealing, dimension: Dimension, s: Situation) -> tuple[list[Due], list[Open]]:
+def groups_to_seal(sealing: Sealing, dimension: Dimension, state: SealingState) -> tuple[list[Due], list[Open]]:
     """The groups that are complete and not sealed, oldest first, and those that are not complete.
 
     Args:
         dimension: by which the channel is sealed.
     """
     due: list[Due] = []
-    still: list[Open] = []
-    for group in groups(dimension, s):
-        known = s.seals.get(group)
-        if known is not None and known.state == "sealed":
+    open_groups: list[Open] = []
+    for group in candidate_groups(dimension, state):
+        latest_seal = state.seals.get(group)
+        if latest_seal is not None and latest_seal.state == "sealed":
             continue
-        why = _why_open(sealing, dimension, group, s)
-        if why is None:
-            due.append(Due(group, 1 if known is None else known.version + 1))
+        reason = _reason_open(sealing, dimension, group, state)
+        if reason is None:
+            due.append(Due(group, 1 if latest_seal is None else latest_seal.version + 1))
         else:
-            still.append(Open(group, why, why == _UNLOOKED))
-    return due, still
+            open_groups.append(Open(group, reason, reason == _NOT_LISTED_SINCE))
+    return due, open_groups
 
 
-def _why_open(sealing: Sealing, dimension: Dimension, group: str, s: Situation) -> str | None:
-    end = dimension.ends(group)
+def _reason_open(sealing: Sealing, dimension: Dimension, group: str, state: SealingState) -> str | None:
+    end = dimension.end_of_partition(group)
     assert end is not None  # of a calendar
     closes = end + timedelta(seconds=sealing.seconds)
-    if s.now < end:
-        return f"its time is not over before {_said(end)}"
-    if s.now < closes:
-        return f"what is late is waited for until {_said(closes)}"
-    if not s.is_fed:
+    if state.now < end:
+        return f"its time is not over before {_format_time(end)}"
+    if state.now < closes:
+        return f"what is late is waited for until {_format_time(closes)}"
+    if not state.is_fed:
         return None
     # A clock that was ahead has looked in a future that is still to come.
-    if s.looked is None or not closes + timedelta(seconds=s.settling) <= s.looked <= s.now:
-        return _UNLOOKED
-    if s.oldest is not None and s.oldest <= s.looked:
-        return f"files wait that were announced at {_said(s.oldest)}"
+    if state.looked is None or not closes + timedelta(seconds=state.settling) <= state.looked <= state.now:
+        return _NOT_LISTED_SINCE
+    if state.oldest is not None and state.oldest <= state.looked:
+        return f"files wait that were announced at {_format_time(state.oldest)}"
     return None
 
 
-def groups(dimension: Dimension, s: Situation) -> list[str]:
+def candidate_groups(dimension: Dimension, state: SealingState) -> list[str]:
     """Every group that holds anything, and every one of the calendar from the first to be sealed up to now."""
-    return sorted({*s.groups, *_calendar(dimension, s)}, key=lambda g: dimension.ends(g) or s.now)
+    return sorted(
+        {*state.groups, *_calendar_groups(dimension, state)}, key=lambda g: dimension.end_of_partition(g) or state.now
+    )
 
 
-def _calendar(dimension: Dimension, s: Situation) -> Iterator[str]:
+def _calendar_groups(dimension: Dimension, state: SealingState) -> Iterator[str]:
     zone = ZoneInfo(dimension.tz or "UTC")
     start = datetime.fromisoformat(dimension.start or "0001-01-01")
-    first = max(s.since, start if start.tzinfo is not None else start.replace(tzinfo=zone))
+    first = max(state.since, start if start.tzinfo is not None else start.replace(tzinfo=zone))
     if dimension.kind == "daily":
         day = first.astimezone(zone).date()
-        while day <= s.now.astimezone(zone).date():
+        while day <= state.now.astimezone(zone).date():
             yield day.isoformat()
             day += timedelta(days=1)
     else:
-        for hour in clock_hours(first, s.now, zone):
+        for hour in starts_of_clock_hours(first, state.now, zone):
             with suppress(PartitionError):  # before the start
-                yield dimension.of_moment(hour)
+                yield dimension.partition_starting_at(hour)
 
 
-def _said(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _format_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from nova_assets.model.partition_state import Failure, Made
-from nova_assets.plan.staleness import Needs, Verdict, Why, judged
+from nova_assets.model.partition_state import MaterializedPartition, TaskFailures
+from nova_assets.plan.staleness import StalenessReport, StaleReason, TaskInputs, check_staleness
 
 
 @dataclass(frozen=True)
-class Facts:
+class SchedulerState:
     """What a tick rests on; all of it is in the catalog, or follows from definitions.
 
     Args:
@@ -30,11 +30,11 @@ class Facts:
     """
 
     now: datetime
-    made: Mapping[str, Mapping[str, Made]]
+    made: Mapping[str, Mapping[str, MaterializedPartition]]
     complete: Callable[[str, str], bool] = lambda channel, partition: True
     dirty: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     running: Collection[tuple[str, str]] = ()
-    failed: Mapping[tuple[str, str], Failure] = field(default_factory=dict)
+    failed: Mapping[tuple[str, str], TaskFailures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,22 @@ class Batch:
     """Partitions of a dataset that are made by one run, one after the other, and why.
 
     Args:
-        was: the numbers at which they stood; 0 for those that were not there.
+        previous_seqs: the numbers at which they stood; 0 for those that were not there.
     """
 
     dataset: str
     partitions: tuple[str, ...]
-    why: tuple[Why, ...]
-    was: tuple[int, ...] = field(default=(), compare=False)
+    why: tuple[StaleReason, ...]
+    previous_seqs: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitingTask:
     """A task that is to run, but not yet."""
 
     dataset: str
     partition: str
-    why: Why
+    why: StaleReason
     waits_for: str
 
 
@@ -96,156 +96,169 @@ class Tick:
     """
 
     run: tuple[Batch, ...] = ()
-    waits: tuple[Waits, ...] = ()
+    waits: tuple[WaitingTask, ...] = ()
     drop: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def tick(tasks: Mapping[str, Collection[str]], needs: Needs, facts: Facts, policy: Policy | None = None) -> Tick:
+def decide_tick(
+    partitions_by_dataset: Mapping[str, Collection[str]],
+    task_inputs: TaskInputs,
+    state: SchedulerState,
+    policy: Policy | None = None,
+) -> Tick:
     """Decide what is to be done now, by all that there is.
 
     Args:
-        tasks: dataset -> the partitions that its tasks write, oldest first; each dataset after those that it reads.
-        needs: what a task reads.
+        partitions_by_dataset: dataset -> the partitions that its tasks write, oldest first; each dataset after those
+            that it reads.
+        task_inputs: what a task reads.
     """
     policy = policy or Policy()
-    verdicts = {d: judged(d, tasks[d], needs, facts.made, late=policy.late.get(d, True)) for d in tasks}
-    return decided(tasks, verdicts, needs, facts, policy)
+    staleness_by_dataset = {
+        d: check_staleness(
+            d, partitions_by_dataset[d], task_inputs, state.made, late_data_is_stale=policy.late.get(d, True)
+        )
+        for d in partitions_by_dataset
+    }
+    return decide_from_staleness(partitions_by_dataset, staleness_by_dataset, task_inputs, state, policy)
 
 
-def decided(
-    tasks: Mapping[str, Collection[str]],
-    verdicts: Mapping[str, Verdict],
-    needs: Needs,
-    facts: Facts,
+def decide_from_staleness(
+    partitions_by_dataset: Mapping[str, Collection[str]],
+    staleness_by_dataset: Mapping[str, StalenessReport],
+    task_inputs: TaskInputs,
+    state: SchedulerState,
     policy: Policy,
 ) -> Tick:
     """Decide what is to be done now, where it is known which partitions are not as they should be."""
-    return _Ticking(tasks, verdicts, needs, facts, policy).decided()
+    return _TickPlanner(partitions_by_dataset, staleness_by_dataset, task_inputs, state, policy).plan()
 
 
-class _Ticking:
+class _TickPlanner:
     def __init__(
         self,
-        tasks: Mapping[str, Collection[str]],
-        verdicts: Mapping[str, Verdict],
-        needs: Needs,
-        facts: Facts,
+        partitions_by_dataset: Mapping[str, Collection[str]],
+        staleness_by_dataset: Mapping[str, StalenessReport],
+        task_inputs: TaskInputs,
+        state: SchedulerState,
         policy: Policy,
     ) -> None:
-        self.tasks = tasks
-        self.verdicts = verdicts
-        self.needs = needs
-        self.facts = facts
+        self.partitions_by_dataset = partitions_by_dataset
+        self.staleness_by_dataset = staleness_by_dataset
+        self.task_inputs = task_inputs
+        self.state = state
         self.policy = policy
-        self.being_read = self._being_read()
+        self.inputs_in_use = self._inputs_of_running_tasks()
 
-    def decided(self) -> Tick:
-        ready: list[tuple[str, str, Why]] = []
-        waits: list[Waits] = []
-        for dataset, partition in self._to_make():
-            why = self.to_make(dataset, partition)
-            if why is None or (dataset, partition) in self.facts.running:
+    def plan(self) -> Tick:
+        ready: list[tuple[str, str, StaleReason]] = []
+        waiting: list[WaitingTask] = []
+        for dataset, partition in self._tasks_to_run():
+            reason = self.reason_to_run(dataset, partition)
+            if reason is None or (dataset, partition) in self.state.running:
                 continue
-            obstacle = self._obstacle(dataset, partition)
+            obstacle = self._blocking_reason(dataset, partition)
             if obstacle is None:
-                ready.append((dataset, partition, why))
+                ready.append((dataset, partition, reason))
             else:
-                waits.append(Waits(dataset, partition, why, obstacle))
+                waiting.append(WaitingTask(dataset, partition, reason, obstacle))
         ready.sort(key=lambda one: -self._priority(*one))  # else in order
-        room = max(0, self.policy.at_once - len(self.facts.running))
-        run = tuple(self._batches(ready[:room]))
-        waits += [Waits(d, p, why, "others that come first") for d, p, why in ready[room:]]
-        drop, held = self._drops()
-        return Tick(run, tuple(waits), drop, held)
+        free_slots = max(0, self.policy.at_once - len(self.state.running))
+        run = tuple(self._group_into_batches(ready[:free_slots]))
+        waiting += [WaitingTask(d, p, why, "others that come first") for d, p, why in ready[free_slots:]]
+        drop, held = self._partitions_to_drop()
+        return Tick(run, tuple(waiting), drop, held)
 
-    def _to_make(self) -> Iterator[tuple[str, str]]:
+    def _tasks_to_run(self) -> Iterator[tuple[str, str]]:
         """All tasks that have to run, in order."""
-        for dataset, partitions in self.tasks.items():
-            amiss, dirty = self.verdicts[dataset].amiss, self.facts.dirty.get(dataset, {})
+        for dataset, partitions in self.partitions_by_dataset.items():
+            amiss, dirty = self.staleness_by_dataset[dataset].stale, self.state.dirty.get(dataset, {})
             if not amiss and not dirty:
                 continue
             for partition in partitions:
                 if partition in amiss or partition in dirty:
                     yield dataset, partition
 
-    def _priority(self, dataset: str, partition: str, why: Why) -> int:
+    def _priority(self, dataset: str, partition: str, reason: StaleReason) -> int:
         """What is missing, or stale, waits for nobody's sake: a mark makes it sooner, never later."""
-        marked = self.facts.dirty.get(dataset, {}).get(partition, 0)
-        return marked if why == "dirty" else max(0, marked)
+        requested_priority = self.state.dirty.get(dataset, {}).get(partition, 0)
+        return requested_priority if reason == "dirty" else max(0, requested_priority)
 
-    def to_make(self, dataset: str, partition: str) -> Why | None:
+    def reason_to_run(self, dataset: str, partition: str) -> StaleReason | None:
         """Why a task has to run; None where its partition is as it should be."""
-        amiss = self.verdicts[dataset].amiss.get(partition)
-        if amiss is not None and amiss.why == "missing":
+        amiss = self.staleness_by_dataset[dataset].stale.get(partition)
+        if amiss is not None and amiss.reason == "missing":
             return "missing"
-        if partition in self.facts.dirty.get(dataset, ()):
+        if partition in self.state.dirty.get(dataset, ()):
             return "dirty"
-        return None if amiss is None else amiss.why
+        return None if amiss is None else amiss.reason
 
-    def _obstacle(self, dataset: str, partition: str) -> str | None:
+    def _blocking_reason(self, dataset: str, partition: str) -> str | None:
         """What a task has to wait for; None where it can run."""
-        failure = self.facts.failed.get((dataset, partition))
-        if failure is not None and failure.times >= self.policy.attempts:
-            return f"a person: it has failed {failure.times} times"
+        failure = self.state.failed.get((dataset, partition))
+        if failure is not None and failure.consecutive >= self.policy.attempts:
+            return f"a person: it has failed {failure.consecutive} times"
         if failure is not None:
-            again = failure.at + timedelta(seconds=self.policy.backoff * 2 ** (failure.times - 1))
-            if again > self.facts.now:
-                return f"{again:%Y-%m-%d %H:%M:%S}: it has failed"
-        if (dataset, partition) in self.being_read:
+            retry_time = failure.at + timedelta(seconds=self.policy.backoff * 2 ** (failure.consecutive - 1))
+            if retry_time > self.state.now:
+                return f"{retry_time:%Y-%m-%d %H:%M:%S}: it has failed"
+        if (dataset, partition) in self.inputs_in_use:
             return "a task that reads what is there now"
-        for read, partitions in self.needs(dataset, partition):
+        for read, partitions in self.task_inputs(dataset, partition):
             for p in partitions:
-                if not self._is_in_order(read, p):
+                if not self._is_up_to_date(read, p):
                     return f"{read}/{p}" if p else read
         return None
 
-    def _is_in_order(self, name: str, partition: str) -> bool:
+    def _is_up_to_date(self, name: str, partition: str) -> bool:
         """Whether something that is read is there, and will not be made anew first."""
-        if name not in self.tasks:
-            return self.facts.complete(name, partition)
-        if (name, partition) in self.facts.running:
+        if name not in self.partitions_by_dataset:
+            return self.state.complete(name, partition)
+        if (name, partition) in self.state.running:
             return False
-        if partition in self.tasks[name]:
-            return self.to_make(name, partition) is None
-        return partition in self.facts.made.get(name, {})
+        if partition in self.partitions_by_dataset[name]:
+            return self.reason_to_run(name, partition) is None
+        return partition in self.state.made.get(name, {})
 
-    def _being_read(self) -> frozenset[tuple[str, str]]:
+    def _inputs_of_running_tasks(self) -> frozenset[tuple[str, str]]:
         """What running tasks read: nothing of it is written meanwhile."""
         return frozenset(
             (read, p)
-            for dataset, partition in self.facts.running
-            if partition in self.tasks.get(dataset, ())
-            for read, partitions in self.needs(dataset, partition)
+            for dataset, partition in self.state.running
+            if partition in self.partitions_by_dataset.get(dataset, ())
+            for read, partitions in self.task_inputs(dataset, partition)
             for p in partitions
         )
 
-    def _batches(self, ready: Sequence[tuple[str, str, Why]]) -> Iterator[Batch]:
+    def _group_into_batches(self, ready: Sequence[tuple[str, str, StaleReason]]) -> Iterator[Batch]:
         """Neighbours of a dataset together."""
-        together: dict[tuple[str, int], list[tuple[str, Why]]] = {}
+        tasks_by_priority: dict[tuple[str, int], list[tuple[str, StaleReason]]] = {}
         for dataset, partition, why in ready:
-            together.setdefault((dataset, self._priority(dataset, partition, why)), []).append((partition, why))
-        for (dataset, _), some in together.items():
+            tasks_by_priority.setdefault((dataset, self._priority(dataset, partition, why)), []).append(
+                (partition, why)
+            )
+        for (dataset, _), some in tasks_by_priority.items():
             for n in range(0, len(some), self.policy.batch):
                 part = some[n : n + self.policy.batch]
-                was = tuple(self._stands_at(dataset, p) for p, _ in part)
-                yield Batch(dataset, tuple(p for p, _ in part), tuple(w for _, w in part), was)
+                previous_seqs = tuple(self._current_seq(dataset, p) for p, _ in part)
+                yield Batch(dataset, tuple(p for p, _ in part), tuple(w for _, w in part), previous_seqs)
 
-    def _stands_at(self, dataset: str, partition: str) -> int:
-        amiss = self.verdicts[dataset].amiss.get(partition)
+    def _current_seq(self, dataset: str, partition: str) -> int:
+        amiss = self.staleness_by_dataset[dataset].stale.get(partition)
         if amiss is not None:
             return amiss.seq
-        there = self.facts.made.get(dataset, {}).get(partition)
+        there = self.state.made.get(dataset, {}).get(partition)
         return 0 if there is None else there.seq
 
-    def _drops(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    def _partitions_to_drop(self) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
         drop: dict[str, tuple[str, ...]] = {}
         held: dict[str, tuple[str, ...]] = {}
-        busy = {*self.being_read, *self.facts.running}
-        for dataset in self.tasks:
-            gone = tuple(p for p in self.verdicts[dataset].gone if (dataset, p) not in busy)
+        busy = {*self.inputs_in_use, *self.state.running}
+        for dataset in self.partitions_by_dataset:
+            gone = tuple(p for p in self.staleness_by_dataset[dataset].orphaned if (dataset, p) not in busy)
             if gone:
-                there = len(self.facts.made.get(dataset, {}))
-                many = len(gone) > max(self.policy.few, self.policy.drops * there)
-                (held if many else drop)[dataset] = gone
+                existing_count = len(self.state.made.get(dataset, {}))
+                is_too_many = len(gone) > max(self.policy.few, self.policy.drops * existing_count)
+                (held if is_too_many else drop)[dataset] = gone
         return drop, held

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from nova_assets.model.binding import Binding
-from nova_assets.model.channel_outline import Outline
+from nova_assets.model.channel_outline import ChannelOutline
 from nova_assets.model.channel_state import Cursor
 from nova_assets.model.partitions import WHOLE
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ConsumerLane:
     """One consumer: what it has read, and what not yet.
 
     Args:
@@ -36,14 +36,14 @@ class Lane:
     partitions: int = 1
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """``at 3, lag 2``; of several partitions, the slowest and the fastest."""
         at = f"{self.at}" if self.at == self.fastest else f"{self.at}–{self.fastest}"
         return f"at {at}, lag {self.lag}" + (f", {self.partitions} partitions" if self.partitions > 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class TimelineChart:
     """What is seen of a channel: the numbers from ``start`` on, up to the head.
 
     Args:
@@ -65,7 +65,7 @@ class Picture:
     deltas: tuple[int, ...]
     chained: tuple[tuple[int, int], ...]
     collected: tuple[int, ...]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ConsumerLane, ...]
     dropped: tuple[int, ...] = ()
     scope: str = WHOLE
 
@@ -75,101 +75,106 @@ class Picture:
         return self.head - self.start
 
     @property
-    def left_out(self) -> str:
+    def left_out_label(self) -> str:
         """``… 1–960``: the numbers to the left of what is shown; empty where there are none."""
         return "" if self.start == 0 else "… 1" if self.start == 1 else f"… 1–{self.start}"
 
     @property
-    def lags(self) -> dict[str, int]:
+    def lag_by_consumer(self) -> dict[str, int]:
         """Consumer -> its lag."""
         return {lane.consumer: lane.lag for lane in self.lanes}
 
-    def ticks(self, apart: float) -> tuple[int, ...]:
+    def axis_numbers(self, min_distance: float) -> tuple[int, ...]:
         """Numbers to be written at their places: the head, and round ones that leave each other room.
 
         Args:
-            apart: how many numbers must lie between two.
+            min_distance: how many numbers must lie between two.
         """
-        step = next(s for s in _steps() if s >= apart)
+        step = next(s for s in _axis_steps() if s >= min_distance)
         first = -(-(self.start + (self.start > 0)) // step) * step  # the left edge is told with what is left out
-        return (*range(first, self.head - math.ceil(apart) + 1, step), self.head)
+        return (*range(first, self.head - math.ceil(min_distance) + 1, step), self.head)
 
-    def newest(self, numbers: int) -> Picture:
+    def newest_only(self, max_numbers: int) -> TimelineChart:
         """The same with no more than the newest numbers."""
-        start = max(self.start, self.head - max(numbers, 1), 0)
+        start = max(self.start, self.head - max(max_numbers, 1), 0)
         return replace(
             self,
             start=start,
-            bases=_after(start, self.bases),
-            compacted=_after(start, self.compacted),
-            deltas=_after(start, self.deltas),
+            bases=_numbers_after(start, self.bases),
+            compacted=_numbers_after(start, self.compacted),
+            deltas=_numbers_after(start, self.deltas),
             chained=tuple((lo, hi) for lo, hi in self.chained if hi > start),
-            collected=_after(start, self.collected),
-            dropped=_after(start, self.dropped),
+            collected=_numbers_after(start, self.collected),
+            dropped=_numbers_after(start, self.dropped),
         )
 
 
-def picture(outline: Outline, bindings: Iterable[Binding] = ()) -> Picture:
+def build_chart(outline: ChannelOutline, bindings: Iterable[Binding] = ()) -> TimelineChart:
     """The whole picture of a channel.
 
     Args:
         bindings: of the project: those that consume changes of the channel and never ran have read nothing.
     """
-    there = [s for s in outline.spans if not s.collected]
-    given = {s.hi for s in there if s.origin != "compact"}
-    bases = {s.hi for s in there if s.kind == "base" and s.origin not in ("compact", "drop")}
-    dropped = {s.hi for s in there if s.origin == "drop"} - bases
+    retained_spans = [s for s in outline.spans if not s.collected]
+    given_numbers = {s.hi for s in retained_spans if s.origin != "compact"}
+    bases = {s.hi for s in retained_spans if s.kind == "base" and s.origin not in ("compact", "drop")}
+    dropped = {s.hi for s in retained_spans if s.origin == "drop"} - bases
     heads = {outline.channel: outline.head}
-    cursors = [*outline.cursors, *never_run(bindings, outline.cursors, heads)]
-    return Picture(
+    cursors = [*outline.cursors, *cursors_of_unrun_bindings(bindings, outline.cursors, heads)]
+    return TimelineChart(
         outline.channel,
         outline.head,
         0,
         bases=tuple(sorted(bases)),
-        compacted=tuple(sorted({s.hi for s in there if s.kind == "base"} - bases - dropped)),
-        deltas=tuple(sorted({s.hi for s in there if s.kind == "delta" and s.hi - s.lo == 1})),
-        chained=tuple(sorted({(s.lo, s.hi) for s in there if s.kind == "delta" and s.hi - s.lo > 1})),
+        compacted=tuple(sorted({s.hi for s in retained_spans if s.kind == "base"} - bases - dropped)),
+        deltas=tuple(sorted({s.hi for s in retained_spans if s.kind == "delta" and s.hi - s.lo == 1})),
+        chained=tuple(sorted({(s.lo, s.hi) for s in retained_spans if s.kind == "delta" and s.hi - s.lo > 1})),
         collected=tuple(
-            sorted({s.hi for s in outline.spans if s.collected and s.origin != "compact" and s.hi not in given})
+            sorted({s.hi for s in outline.spans if s.collected and s.origin != "compact" and s.hi not in given_numbers})
         ),
-        lanes=_lanes(cursors, outline.head),
+        lanes=_consumer_lanes(cursors, outline.head),
         dropped=tuple(sorted(dropped)),
         scope=outline.scope,
     )
 
 
-def never_run(bindings: Iterable[Binding], moved: Iterable[Cursor], heads: Mapping[str, int]) -> list[Cursor]:
+def cursors_of_unrun_bindings(
+    bindings: Iterable[Binding], existing_cursors: Iterable[Cursor], head_by_channel: Mapping[str, int]
+) -> list[Cursor]:
     """Cursors of bindings that have not run: they stand at 0, and the catalog has no row of them.
 
     Args:
-        heads: of the channels concerned.
+        head_by_channel: of the channels concerned.
     """
-    known = {(c.binding, c.channel) for c in moved}
+    known = {(c.binding, c.channel) for c in existing_cursors}
     return [
-        Cursor(b.name, c.name, 0, heads[c.name])
+        Cursor(b.name, c.name, 0, head_by_channel[c.name])
         for b in bindings
         for c in b.cursor_channels
-        if c.name in heads and (b.name, c.name) not in known
+        if c.name in head_by_channel and (b.name, c.name) not in known
     ]
 
 
-def _lanes(cursors: Iterable[Cursor], head: int) -> tuple[Lane, ...]:
-    of: dict[str, list[Cursor]] = {}
+def _consumer_lanes(cursors: Iterable[Cursor], head: int) -> tuple[ConsumerLane, ...]:
+    cursors_by_binding: dict[str, list[Cursor]] = {}
     for cursor in cursors:
-        of.setdefault(cursor.binding, []).append(cursor)
-    return tuple(_lane(consumer, found, head) for consumer, found in sorted(of.items()))
+        cursors_by_binding.setdefault(cursor.binding, []).append(cursor)
+    return tuple(
+        _consumer_lane(consumer, binding_cursors, head)
+        for consumer, binding_cursors in sorted(cursors_by_binding.items())
+    )
 
 
-def _lane(consumer: str, cursors: list[Cursor], head: int) -> Lane:
+def _consumer_lane(consumer: str, cursors: list[Cursor], head: int) -> ConsumerLane:
     # Where a partition has not changed since it was read, nothing is unread up to the head of the channel.
-    at = [c.seq if c.lag else head for c in cursors]
-    return Lane(consumer, min(at), max(at), max(c.lag for c in cursors), len(cursors))
+    positions = [c.seq if c.lag else head for c in cursors]
+    return ConsumerLane(consumer, min(positions), max(positions), max(c.lag for c in cursors), len(cursors))
 
 
-def _steps() -> Iterator[int]:
+def _axis_steps() -> Iterator[int]:
     """1, 2, 5, 10, 20, 50, …"""
     return (digit * 10**power for power in count() for digit in (1, 2, 5))
 
 
-def _after(start: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(n for n in numbers if n > start)
+def _numbers_after(first_number: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in numbers if n > first_number)

@@ -26,17 +26,17 @@ import pyarrow.parquet as pq
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.partitions import partition_values
-from nova_assets.model.published_version import Content
+from nova_assets.model.published_version import PublishedContent
 
-DONE = "_SUCCESS"
-_MINE = ".nova.json"
-_LOCK = ".lock"
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-_NO_ROWS = "no-rows.parquet"
-_ESCAPED = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
-_LONGEST = 255  # bytes, of one name in most file systems
+SUCCESS_FILE = "_SUCCESS"
+_OWNER_FILE = ".nova.json"
+_LOCK_FILE = ".lock"
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_EMPTY_PARQUET_FILE = "no-rows.parquet"
+_ESCAPED_CHARACTERS = frozenset("\"#%'*/:=?\\{}[]^") | {chr(n) for n in (*range(32), 127)}
+_MAX_NAME_BYTES = 255  # bytes, of one name in most file systems
 
 
 class HiveFolder:
@@ -44,169 +44,173 @@ class HiveFolder:
 
     Args:
         path: where readers find it.
-        off: folders that it may have nothing in common with: of all blocks, and of the deployment itself.
+        forbidden_folders: folders that it may have nothing in common with: of all blocks, and of the deployment itself.
         owner: tells whose it is: the catalog and the channel.
     """
 
-    def __init__(self, path: Path, off: Sequence[Path], owner: str) -> None:
+    def __init__(self, path: Path, forbidden_folders: Sequence[Path], owner: str) -> None:
         self.path = Path(os.path.abspath(path))
-        self.editions = self.path.with_name(f".{self.path.name}.editions")
-        self.off = off
+        self.versions_folder = self.path.with_name(f".{self.path.name}.editions")
+        self.forbidden_folders = forbidden_folders
         self.owner = owner
 
-    def check(self, *, take_over: bool = False) -> None:
-        with self._reaching():
-            for mine in (self.path.parent.resolve() / self.path.name, self.editions):
-                for theirs in (f.resolve() for f in self.off):
-                    if mine.is_relative_to(theirs) or theirs.is_relative_to(mine):
+    def check_can_publish(self, *, take_over: bool = False) -> None:
+        with self._translate_os_errors():
+            for own_path in (self.path.parent.resolve() / self.path.name, self.versions_folder):
+                for forbidden in (f.resolve() for f in self.forbidden_folders):
+                    if own_path.is_relative_to(forbidden) or forbidden.is_relative_to(own_path):
                         raise TableTaken(
                             f"{self.path} cannot be published in",
-                            found=f"{theirs}, which is of the deployment itself",
+                            found=f"{forbidden}, which is of the deployment itself",
                             expected="a folder outside of it",
                             path=str(self.path),
                         )
-            self._refuse_strangers()
-            self._refuse_what_is_there(take_over)
+            self._check_ownership()
+            self._check_path_is_free(take_over)
 
-    def shown(self) -> int | None:
+    def published_version(self) -> int | None:
         try:
-            leads_to = Path(os.readlink(self.path))
+            target = Path(os.readlink(self.path))
         except OSError:
             return None
-        mine = leads_to.parent == Path(self.editions.name) and leads_to.name.isdigit()
-        return int(leads_to.name) if mine else None
+        is_own_link = target.parent == Path(self.versions_folder.name) and target.name.isdigit()
+        return int(target.name) if is_own_link else None
 
-    def is_whole(self, number: int) -> bool:
-        return (self._tree(number) / DONE).exists()
+    def is_complete(self, number: int) -> bool:
+        return (self._version_folder(number) / SUCCESS_FILE).exists()
 
-    def show(self, number: int, content: Content, where: Sequence[str], *, take_over: bool = False) -> None:
-        self.check(take_over=take_over)
-        with self._reaching():
-            self._refuse_if_later(number)
-            self._sign()
-            tree = self._tree(number)
-            if tree.exists():  # of an attempt that died
-                shutil.rmtree(tree)
-            tree.mkdir()
-            _fill(tree, content, where)
+    def publish(
+        self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
+    ) -> None:
+        self.check_can_publish(take_over=take_over)
+        with self._translate_os_errors():
+            self._check_no_later_version(number)
+            self._write_owner_file()
+            version_folder = self._version_folder(number)
+            if version_folder.exists():  # of an attempt that died
+                shutil.rmtree(version_folder)
+            version_folder.mkdir()
+            _write_version(version_folder, content, file_paths)
             crash_point("edition.made")
-            with self._alone():
-                self._refuse_if_later(number)
-                self._refuse_what_is_there(take_over)
-                if not (tree / DONE).exists():
-                    raise CommitConflict(f"{tree} was cleaned up meanwhile", reason="edition")
-                self._turn_to(tree)
+            with self._publish_lock():
+                self._check_no_later_version(number)
+                self._check_path_is_free(take_over)
+                if not (version_folder / SUCCESS_FILE).exists():
+                    raise CommitConflict(f"{version_folder} was cleaned up meanwhile", reason="edition")
+                self._link_to_version(version_folder)
 
-    def forget(self, numbers: Collection[int]) -> None:
-        with self._reaching(), self._alone():
-            shown = self.shown()
+    def delete_versions(self, numbers: Collection[int]) -> None:
+        with self._translate_os_errors(), self._publish_lock():
+            published = self.published_version()
             for number in numbers:
-                if number != shown and (tree := self._tree(number)).exists():
-                    shutil.rmtree(tree)
+                if number != published and (version_folder := self._version_folder(number)).exists():
+                    shutil.rmtree(version_folder)
 
     def withdraw(self) -> None:
-        with self._reaching():
-            self._refuse_strangers()
-            if self.shown() is not None:
+        with self._translate_os_errors():
+            self._check_ownership()
+            if self.published_version() is not None:
                 self.path.unlink()
-            if not self.editions.exists():
+            if not self.versions_folder.exists():
                 return
-            for found in self.editions.iterdir():  # nothing but what was put there
-                if found.name.isdigit():
-                    shutil.rmtree(found)
-                elif found.name in (_MINE, _LOCK) or found.is_symlink():
-                    found.unlink()
-            self.editions.rmdir()
+            for entry in self.versions_folder.iterdir():  # nothing but what was put there
+                if entry.name.isdigit():
+                    shutil.rmtree(entry)
+                elif entry.name in (_OWNER_FILE, _LOCK_FILE) or entry.is_symlink():
+                    entry.unlink()
+            self.versions_folder.rmdir()
 
-    def _tree(self, number: int) -> Path:
-        return self.editions / f"{number:08d}"
+    def _version_folder(self, number: int) -> Path:
+        return self.versions_folder / f"{number:08d}"
 
-    def _sign(self) -> None:
-        self.editions.mkdir(parents=True, exist_ok=True)
-        signed = self.editions / _MINE
-        if not signed.exists():
-            unfinished = signed.with_name(f"{_MINE}.{os.getpid()}")
+    def _write_owner_file(self) -> None:
+        self.versions_folder.mkdir(parents=True, exist_ok=True)
+        owner_file = self.versions_folder / _OWNER_FILE
+        if not owner_file.exists():
+            unfinished = owner_file.with_name(f"{_OWNER_FILE}.{os.getpid()}")
             unfinished.write_text(json.dumps({"of": self.owner}), encoding="utf-8")
-            unfinished.rename(signed)
+            unfinished.rename(owner_file)
 
-    def _refuse_strangers(self) -> None:
+    def _check_ownership(self) -> None:
         """Editions of another channel, or of another deployment, are left alone."""
-        if not os.path.lexists(self.editions):
+        if not os.path.lexists(self.versions_folder):
             return
-        there = [p.name for p in self.editions.iterdir()] if self.editions.is_dir() else ["no folder"]
-        if not [name for name in there if not name.startswith(f"{_MINE}.")]:
+        existing_names = (
+            [p.name for p in self.versions_folder.iterdir()] if self.versions_folder.is_dir() else ["no folder"]
+        )
+        if not [name for name in existing_names if not name.startswith(f"{_OWNER_FILE}.")]:
             return  # of one who died before he signed
         try:
-            owner = json.loads((self.editions / _MINE).read_text(encoding="utf-8"))["of"]
+            owner = json.loads((self.versions_folder / _OWNER_FILE).read_text(encoding="utf-8"))["of"]
         except (OSError, ValueError, KeyError, TypeError):
             owner = "nobody who says so"
         if owner != self.owner:
             raise TableTaken(
-                f"{self.editions} is there already, and is not of this channel",
+                f"{self.versions_folder} is there already, and is not of this channel",
                 found=f"a folder of {owner}",
                 expected=f"nothing, or one of {self.owner}",
                 next="publish elsewhere, or move it away",
-                path=str(self.editions),
+                path=str(self.versions_folder),
             )
 
-    def _refuse_what_is_there(self, take_over: bool) -> None:
-        if not os.path.lexists(self.path) or self.shown() is not None:
+    def _check_path_is_free(self, take_over: bool) -> None:
+        if not os.path.lexists(self.path) or self.published_version() is not None:
             return
-        link = self.path.is_symlink()
-        if take_over and not link and self.path.is_dir():
+        is_link = self.path.is_symlink()
+        if take_over and not is_link and self.path.is_dir():
             return
         raise TableTaken(
             f"{self.path} is there already, and is not of this channel",
-            found=f"a link to {os.readlink(self.path)}" if link else "a folder" if self.path.is_dir() else "a file",
+            found=f"a link to {os.readlink(self.path)}" if is_link else "a folder" if self.path.is_dir() else "a file",
             expected="nothing, or what was published there before",
             next="publish elsewhere, or move it away"
-            if link or not self.path.is_dir()
+            if is_link or not self.path.is_dir()
             else "publish elsewhere; or, where its readers are to see the channel instead of what is there now: "
             "nova publish CHANNEL --take-over",
             path=str(self.path),
         )
 
-    def _refuse_if_later(self, number: int) -> None:
-        shown = self.shown()
-        if shown is not None and shown >= number:
+    def _check_no_later_version(self, number: int) -> None:
+        published = self.published_version()
+        if published is not None and published >= number:
             raise CommitConflict(
                 f"{self.path} shows a later edition",
-                found=shown,
+                found=published,
                 expected=f"one before {number}",
                 next="publish again",
                 reason="edition",
             )
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _publish_lock(self) -> Iterator[None]:
         """A block in which no other process turns readers: one that has slept through its lease may still be about
         to."""
-        if not self.editions.exists():
+        if not self.versions_folder.exists():
             yield
             return
-        with (self.editions / _LOCK).open("w") as lock:
+        with (self.versions_folder / _LOCK_FILE).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _turn_to(self, tree: Path) -> None:
+    def _link_to_version(self, version_folder: Path) -> None:
         """Have readers find this edition from now on, in one step. A folder that gives way is under its own new name
         by the same step."""
-        leads_to = Path(self.editions.name) / tree.name
+        target = Path(self.versions_folder.name) / version_folder.name
         if self.path.is_dir() and not self.path.is_symlink():
-            before = self.path.with_name(f"{self.path.name}.before-{time.strftime('%Y%m%dT%H%M%S')}")
-            before.unlink(missing_ok=True)
-            before.symlink_to(leads_to)
+            backup = self.path.with_name(f"{self.path.name}.before-{time.strftime('%Y%m%dT%H%M%S')}")
+            backup.unlink(missing_ok=True)
+            backup.symlink_to(target)
             crash_point("edition.exchanging")
-            _exchange(before, self.path)
+            _swap_paths(backup, self.path)
         else:
-            link = self.editions / f"{_MINE}.{tree.name}-{os.getpid()}"
+            link = self.versions_folder / f"{_OWNER_FILE}.{version_folder.name}-{os.getpid()}"
             link.unlink(missing_ok=True)
-            link.symlink_to(leads_to)
+            link.symlink_to(target)
             os.replace(link, self.path)
-        _sync(self.path.parent)
+        _fsync_paths(self.path.parent)
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _translate_os_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -219,102 +223,112 @@ class HiveFolder:
             ) from error
 
 
-def hive_folder(partition: str, content: Content) -> str:
+def hive_partition_path(partition: str, content: PublishedContent) -> str:
     """The folder of a partition in Hive's layout: ``dt=2024-01-01/action=a%2Fb``. Moments are in UTC, as their files
     have them.
 
     Raises:
         NotSupported: a value is a text that readers of such folders take for null, or too long for a folder's name.
     """
-    parts = [f"{_escape(c)}={_value(c, v, content)}" for c, v in partition_values(partition).items()]
+    parts = [
+        f"{_escape_hive_name(c)}={_hive_partition_value(c, v, content)}" for c, v in partition_values(partition).items()
+    ]
     for part in parts:
-        if len(part.encode()) > _LONGEST:
+        if len(part.encode()) > _MAX_NAME_BYTES:
             raise NotSupported(
                 f"a partition cannot be the name of a folder: it has {len(part.encode())} bytes",
                 found=f"{part[:60]}...",
-                expected=f"at most {_LONGEST} bytes for one column and its value",
+                expected=f"at most {_MAX_NAME_BYTES} bytes for one column and its value",
                 next="publish as an Iceberg table instead, or partition by a shorter column",
             )
     return "/".join(parts)
 
 
-def _value(column: str, value: str | None, content: Content) -> str:
+def _hive_partition_value(column: str, value: str | None, content: PublishedContent) -> str:
     if value is None:
-        return _NULL
-    if value in ("", _NULL):
+        return _NULL_PARTITION
+    if value in ("", _NULL_PARTITION):
         raise NotSupported(
             f"a partition cannot be the name of a folder: {column} is {repr(value) if value else 'empty'}",
             found=f"{'the' if value else 'an empty'} text, which readers of such folders take for null",
             expected="another text, or null",
             next="publish as an Iceberg table instead",
         )
-    hours = {d.column: d.tz for d in content.dimensions if d.kind == "hourly"}
-    kind = content.schema.field(column).type.name if column in hours and column in content.schema else "string"
-    if kind == "string":
-        return _escape(value)
+    zone_by_hourly_column = {d.column: d.tz for d in content.dimensions if d.kind == "hourly"}
+    type_name = (
+        content.schema.field(column).type.name
+        if column in zone_by_hourly_column and column in content.schema
+        else "string"
+    )
+    if type_name == "string":
+        return _escape_hive_name(value)
     moment = datetime.fromisoformat(value)
-    if kind == "timestamp":
-        zone = ZoneInfo(hours[column] or "UTC")
+    if type_name == "timestamp":
+        zone = ZoneInfo(zone_by_hourly_column[column] or "UTC")
         moment = (moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).astimezone(UTC)
-    return _escape(moment.strftime("%Y-%m-%d %H:%M:%S"))
+    return _escape_hive_name(moment.strftime("%Y-%m-%d %H:%M:%S"))
 
 
-def _escape(text: str) -> str:
+def _escape_hive_name(text: str) -> str:
     """As Hive and Spark write it, and everybody reads it."""
-    return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+    return "".join(f"%{ord(c):02X}" if c in _ESCAPED_CHARACTERS else c for c in text)
 
 
-def _fill(tree: Path, content: Content, where: Sequence[str]) -> None:
+def _write_version(version_folder: Path, content: PublishedContent, file_paths: Sequence[str]) -> None:
     """Link all files, and then mark what is whole: each sealed day or hour, and last the edition."""
     folders: dict[str, Path] = {}
-    for file, path in zip(content.files, where, strict=True):
+    for file, path in zip(content.files, file_paths, strict=True):
         folder = folders.get(file.partition)
         if folder is None:
-            folder = folders[file.partition] = tree / hive_folder(file.partition, content)
+            folder = folders[file.partition] = version_folder / hive_partition_path(file.partition, content)
             folder.mkdir(parents=True, exist_ok=True)
         _, block, name = file.path.rsplit("/", 2)
-        _link(path, folder / f"{block}-{name}")
-    empty = []
+        _hard_link_or_symlink(path, folder / f"{block}-{name}")
+    empty_folders = []
     for scope in content.sealed:
-        for folder in _groups(tree, scope, content):
+        for folder in _folders_of_scope(version_folder, scope, content):
             folder.mkdir(parents=True, exist_ok=True)
-            empty += [] if any(folder.rglob("*.parquet")) else [folder / _inner_nulls(scope, content)]
-            (folder / DONE).touch()
-    _write_no_rows(empty if content.files or empty else [tree], content)
-    (tree / DONE).touch()
-    _sync(*folders.values(), *empty, tree, tree.parent)
+            empty_folders += [] if any(folder.rglob("*.parquet")) else [folder / _inner_null_folders(scope, content)]
+            (folder / SUCCESS_FILE).touch()
+    _write_empty_files(empty_folders if content.files or empty_folders else [version_folder], content)
+    (version_folder / SUCCESS_FILE).touch()
+    _fsync_paths(*folders.values(), *empty_folders, version_folder, version_folder.parent)
 
 
-def _write_no_rows(folders: Sequence[Path], content: Content) -> None:
+def _write_empty_files(folders: Sequence[Path], content: PublishedContent) -> None:
     """One file with the schema and no rows, in each folder: readers take the columns from a file, and refuse a folder
     that has none."""
     first: Path | None = None
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
         if first is None:
-            first = folder / _NO_ROWS
-            pq.write_table(to_arrow(content.schema).empty_table(), first)
-            _sync(first)
+            first = folder / _EMPTY_PARQUET_FILE
+            pq.write_table(to_arrow_schema(content.schema).empty_table(), first)
+            _fsync_paths(first)
         else:
-            _link(str(first), folder / _NO_ROWS)
+            _hard_link_or_symlink(str(first), folder / _EMPTY_PARQUET_FILE)
 
 
-def _inner_nulls(scope: str, content: Content) -> str:
+def _inner_null_folders(sealed_scope: str, content: PublishedContent) -> str:
     """The folders below that of a day or an hour: all files of a table lie equally deep, or Spark refuses it."""
-    [column] = partition_values(scope)
+    [column] = partition_values(sealed_scope)
     columns = [d.column for d in content.dimensions]
-    return "/".join(f"{_escape(c)}={_NULL}" for c in columns[columns.index(column) + 1 :])
+    return "/".join(f"{_escape_hive_name(c)}={_NULL_PARTITION}" for c in columns[columns.index(column) + 1 :])
 
 
-def _groups(tree: Path, scope: str, content: Content) -> Iterable[Path]:
+def _folders_of_scope(version_folder: Path, sealed_scope: str, content: PublishedContent) -> Iterable[Path]:
     """The folders of a day or an hour: one, where its column is the outermost; an empty one, too."""
-    [column] = partition_values(scope)
-    outer = [d.column for d in content.dimensions]
-    depth = outer.index(column)
-    return [tree / hive_folder(scope, content)] if depth == 0 else tree.glob("*/" * depth + hive_folder(scope, content))
+    [column] = partition_values(sealed_scope)
+    dimension_columns = [d.column for d in content.dimensions]
+    depth = dimension_columns.index(column)
+    return (
+        [version_folder / hive_partition_path(sealed_scope, content)]
+        if depth == 0
+        else version_folder.glob("*/" * depth + hive_partition_path(sealed_scope, content))
+    )
 
 
-def _link(source: str, target: Path) -> None:
+def _hard_link_or_symlink(source: str, target: Path) -> None:
     """The same file under another name; across file systems, a link that leads to it."""
     try:
         os.link(source, target)
@@ -324,20 +338,20 @@ def _link(source: str, target: Path) -> None:
         os.symlink(source, target)
 
 
-def _exchange(one: Path, other: Path) -> None:
+def _swap_paths(one: Path, other: Path) -> None:
     """Let two paths change places: at once where the kernel can, else with a moment between in which one is missing."""
     with suppress(AttributeError, OSError):
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-        here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-        if renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
+        current_directory, exchange_flag = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        if renameat2(current_directory, os.fsencode(one), current_directory, os.fsencode(other), exchange_flag) == 0:
             return
-    aside = one.with_name(f"{one.name}-aside")
-    other.rename(aside)
+    temporary = one.with_name(f"{one.name}-aside")
+    other.rename(temporary)
     one.rename(other)
-    aside.rename(one)
+    temporary.rename(one)
 
 
-def _sync(*paths: Path) -> None:
+def _fsync_paths(*paths: Path) -> None:
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:

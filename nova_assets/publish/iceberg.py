@@ -11,20 +11,20 @@ import pyarrow as pa
 
 from nova_assets.crash_points import crash_point
 from nova_assets.errors import CommitConflict, NotSupported, TableTaken, TableUnavailable
-from nova_assets.model.arrow_types import to_arrow
-from nova_assets.model.published_version import Content
-from nova_assets.settings import s3_place
+from nova_assets.model.arrow_types import to_arrow_schema
+from nova_assets.model.published_version import PublishedContent
+from nova_assets.settings import s3_endpoint_and_region
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-_OWNER = "nova.published-from"
-_EDITION = "nova.edition"
-_SEQ = "nova.seq"
+_OWNER_PROPERTY = "nova.published-from"
+_VERSION_PROPERTY = "nova.edition"
+_SEQ_PROPERTY = "nova.seq"
 
-_PROPERTIES = {
+_TABLE_PROPERTIES = {
     # Whose files these are decides when they go: not the table's own expiry, nor another engine's.
     "gc.enabled": "false",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -35,7 +35,7 @@ _PROPERTIES = {
 }
 
 
-class IcebergOutlet:
+class IcebergPublishTarget:
     """The table of one channel.
 
     Args:
@@ -44,85 +44,94 @@ class IcebergOutlet:
         owner: tells whose it is: our catalog and the channel.
     """
 
-    def __init__(self, name: str, load: Callable[[], Catalog], owner: str) -> None:
+    def __init__(self, name: str, open_catalog: Callable[[], Catalog], owner: str) -> None:
         self.name = name
         self.owner = owner
-        self._load = load
+        self._open_catalog = open_catalog
 
-    def check(self, *, take_over: bool = False) -> None:
-        with self._reaching():
-            table = self._table()
+    def check_can_publish(self, *, take_over: bool = False) -> None:
+        with self._translate_errors():
+            table = self._load_table()
             if table is not None:
-                self._refuse_strangers(table)
+                self._check_ownership(table)
 
-    def shown(self) -> int | None:
-        with self._reaching():
-            table = self._table()
-            return None if table is None else _number(table.current_snapshot())
+    def published_version(self) -> int | None:
+        with self._translate_errors():
+            table = self._load_table()
+            return None if table is None else _version_of_snapshot(table.current_snapshot())
 
-    def is_whole(self, number: int) -> bool:
+    def is_complete(self, number: int) -> bool:
         return True  # its table would not have been loaded
 
-    def show(self, number: int, content: Content, where: Sequence[str], *, take_over: bool = False) -> None:
-        with self._reaching():
-            table = self._table() or self._create(content)
-            self._refuse_strangers(table)
+    def publish(
+        self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
+    ) -> None:
+        with self._translate_errors():
+            table = self._load_table() or self._create_table(content)
+            self._check_ownership(table)
             crash_point("edition.made")
-            shown = _number(table.current_snapshot())
-            if shown is not None and shown >= number:
+            published = _version_of_snapshot(table.current_snapshot())
+            if published is not None and published >= number:
                 raise CommitConflict(
-                    f"{self.name} shows a later edition", found=shown, expected=f"one before {number}", reason="edition"
+                    f"{self.name} shows a later edition",
+                    found=published,
+                    expected=f"one before {number}",
+                    reason="edition",
                 )
-            _commit(table, number, content, [path if "://" in path else f"file://{path}" for path in where])
+            _commit_snapshot(
+                table, number, content, [path if "://" in path else f"file://{path}" for path in file_paths]
+            )
 
-    def forget(self, numbers: Collection[int]) -> None:
-        with self._reaching():
-            table = self._table()
+    def delete_versions(self, numbers: Collection[int]) -> None:
+        with self._translate_errors():
+            table = self._load_table()
             if table is None:
                 return
             current = table.current_snapshot()
-            gone = [s for s in table.snapshots() if s != current and _number(s) in numbers]
-            if not gone:
+            expired_snapshots = [s for s in table.snapshots() if s != current and _version_of_snapshot(s) in numbers]
+            if not expired_snapshots:
                 return
-            before = _metadata_files(table, gone)
-            table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
+            old_metadata_files = _metadata_files(table, expired_snapshots)
+            table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in expired_snapshots]).commit()
             table.refresh()
-            for path in sorted(before - _metadata_files(table, table.snapshots())):
+            for path in sorted(old_metadata_files - _metadata_files(table, table.snapshots())):
                 table.io.delete(path)
 
     def withdraw(self) -> None:
-        with self._reaching():
-            table = self._table()
+        with self._translate_errors():
+            table = self._load_table()
             if table is None:
                 return
-            self._refuse_strangers(table)
-            gone = _metadata_files(table, table.snapshots())
-            gone |= {table.metadata_location, *(m.metadata_file for m in table.metadata.metadata_log)}
-            self._load().drop_table(self.name)
-            for path in sorted(gone):
+            self._check_ownership(table)
+            metadata_files = _metadata_files(table, table.snapshots())
+            metadata_files |= {table.metadata_location, *(m.metadata_file for m in table.metadata.metadata_log)}
+            self._open_catalog().drop_table(self.name)
+            for path in sorted(metadata_files):
                 table.io.delete(path)
 
-    def _table(self) -> Table | None:
+    def _load_table(self) -> Table | None:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
-            return self._load().load_table(self.name)
+            return self._open_catalog().load_table(self.name)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
-    def _create(self, content: Content) -> Table:
-        catalog = self._load()
+    def _create_table(self, content: PublishedContent) -> Table:
+        catalog = self._open_catalog()
         catalog.create_namespace_if_not_exists(self.name.rsplit(".", 1)[0])
-        properties = {**_PROPERTIES, _OWNER: self.owner, "format-version": "2"}
-        with catalog.create_table_transaction(self.name, schema=_schema(content), properties=properties) as made:
+        properties = {**_TABLE_PROPERTIES, _OWNER_PROPERTY: self.owner, "format-version": "2"}
+        with catalog.create_table_transaction(
+            self.name, schema=_nullable_arrow_schema(content), properties=properties
+        ) as transaction:
             if content.dimensions:
-                with made.update_spec() as spec:
+                with transaction.update_spec() as spec:
                     for dimension in content.dimensions:
                         spec.add_identity(dimension.column)
         return catalog.load_table(self.name)
 
-    def _refuse_strangers(self, table: Table) -> None:
-        owner = table.properties.get(_OWNER)
+    def _check_ownership(self, table: Table) -> None:
+        owner = table.properties.get(_OWNER_PROPERTY)
         if owner != self.owner:
             raise TableTaken(
                 f"the Iceberg table {self.name} is there already, and is not of this channel",
@@ -133,7 +142,7 @@ class IcebergOutlet:
             )
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             from pyiceberg.exceptions import CommitFailedException, ValidationException
         except ModuleNotFoundError as error:
@@ -159,64 +168,64 @@ class IcebergOutlet:
             ) from error
 
 
-def _commit(table: Table, number: int, content: Content, paths: Sequence[str]) -> None:
+def _commit_snapshot(table: Table, number: int, content: PublishedContent, file_paths: Sequence[str]) -> None:
     """One snapshot: files that are new are added, those that are gone are removed."""
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.table import TableProperties
 
-    listed = {task.file.file_path: task.file for task in table.scan().plan_files()}
-    wanted = set(paths)
-    with table.transaction() as change:
-        with change.update_schema(allow_incompatible_changes=True) as schema:
+    listed_files = {task.file.file_path: task.file for task in table.scan().plan_files()}
+    wanted_paths = set(file_paths)
+    with table.transaction() as transaction:
+        with transaction.update_schema(allow_incompatible_changes=True) as schema:
             for field in table.schema().fields:
                 if field.name not in content.schema:  # no file has it any more
                     schema.delete_column(field.name)
-            schema.union_by_name(_schema(content))
-        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+            schema.union_by_name(_nullable_arrow_schema(content))
+        mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
         if table.properties.get(TableProperties.DEFAULT_NAME_MAPPING) != mapping:
-            change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-        said = {_EDITION: str(number), _SEQ: str(content.seq)}
-        with change.update_snapshot(snapshot_properties=said).overwrite() as snapshot:
-            for path in sorted(listed.keys() - wanted):
-                snapshot.delete_data_file(listed[path])
-            for path in paths:
-                if path not in listed:
-                    snapshot.append_data_file(parquet_file_to_data_file(table.io, change.table_metadata, path))
+            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+        snapshot_properties = {_VERSION_PROPERTY: str(number), _SEQ_PROPERTY: str(content.seq)}
+        with transaction.update_snapshot(snapshot_properties=snapshot_properties).overwrite() as snapshot:
+            for path in sorted(listed_files.keys() - wanted_paths):
+                snapshot.delete_data_file(listed_files[path])
+            for path in file_paths:
+                if path not in listed_files:
+                    snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, path))
 
 
-def _schema(content: Content) -> pa.Schema:
+def _nullable_arrow_schema(content: PublishedContent) -> pa.Schema:
     """The channel's columns as Iceberg may hold them: none of them is required, since files that were written before a
     column came lack it."""
-    return pa.schema([pa.field(f.name, f.type, nullable=True) for f in to_arrow(content.schema)])
+    return pa.schema([pa.field(f.name, f.type, nullable=True) for f in to_arrow_schema(content.schema)])
 
 
-def _number(snapshot: Snapshot | None) -> int | None:
+def _version_of_snapshot(snapshot: Snapshot | None) -> int | None:
     """The edition that a snapshot is."""
-    said: Any = None if snapshot is None or snapshot.summary is None else snapshot.summary[_EDITION]
-    return None if said is None else int(said)
+    text: Any = None if snapshot is None or snapshot.summary is None else snapshot.summary[_VERSION_PROPERTY]
+    return None if text is None else int(text)
 
 
 def _metadata_files(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:
     """The files in which it stands what some snapshots list."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for snapshot in snapshots:
-        found.add(snapshot.manifest_list)
-        found.update(m.manifest_path for m in snapshot.manifests(table.io))
-    return found
+        paths.add(snapshot.manifest_list)
+        paths.update(m.manifest_path for m in snapshot.manifests(table.io))
+    return paths
 
 
-def own_catalog(home: Path) -> Catalog:
+def default_iceberg_catalog(folder: Path) -> Catalog:
     """The catalog that is there without being configured: SQLite, and a folder beside it."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    home.mkdir(parents=True, exist_ok=True)
-    endpoint, region = s3_place()
-    where = {"uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": f"file://{home / 'tables'}"}
-    reached = {"s3.endpoint": endpoint, "s3.region": region}  # which PyIceberg does not take from there itself
-    return SqlCatalog("nova", **where, **{name: value for name, value in reached.items() if value})
+    folder.mkdir(parents=True, exist_ok=True)
+    endpoint, region = s3_endpoint_and_region()
+    locations = {"uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": f"file://{folder / 'tables'}"}
+    s3_options = {"s3.endpoint": endpoint, "s3.region": region}  # which PyIceberg does not take from there itself
+    return SqlCatalog("nova", **locations, **{name: value for name, value in s3_options.items() if value})
 
 
-def named_catalog(name: str) -> Catalog:
+def configured_iceberg_catalog(name: str) -> Catalog:
     """A catalog as PyIceberg's own configuration has it."""
     from pyiceberg.catalog import load_catalog
 

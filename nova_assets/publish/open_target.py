@@ -7,31 +7,37 @@ from pathlib import Path
 
 from nova_assets.errors import NotSupported
 from nova_assets.model.publish_table import HiveTable, Table
-from nova_assets.publish.target import Outlet
+from nova_assets.publish.target import PublishTarget
 
 
-def open_outlet(table: Table, root: Path, home: Path, warehouse: str, owner: str) -> Outlet:
+def open_publish_target(
+    table: Table, base_folder: Path, default_folder: Path, warehouse_address: str, owner: str
+) -> PublishTarget:
     """What shows editions in a table.
 
     Args:
-        root: from which relative paths go.
-        home: the folder of what is made without being asked where.
-        warehouse: where all blocks are.
+        base_folder: from which relative paths go.
+        default_folder: the folder of what is made without being asked where.
+        warehouse_address: where all blocks are.
         owner: tells whose the table is.
     """
     if isinstance(table, HiveTable):
         from nova_assets.publish.hive import HiveFolder
 
-        if "://" in warehouse:
+        if "://" in warehouse_address:
             raise NotSupported(
                 f"a warehouse in an object store cannot be shown as {table.id}: it has no links",
-                found=warehouse,
+                found=warehouse_address,
                 expected="a warehouse in a folder",
                 next="publish the channel as an Iceberg table: nova.iceberg(...)",
             )
-        return HiveFolder(root / table.path, (Path(warehouse), home), owner)
-    from nova_assets.publish.iceberg import IcebergOutlet, named_catalog, own_catalog
+        return HiveFolder(base_folder / table.path, (Path(warehouse_address), default_folder), owner)
+    from nova_assets.publish.iceberg import IcebergPublishTarget, configured_iceberg_catalog, default_iceberg_catalog
 
     named = table.catalog
-    load = partial(own_catalog, home / "iceberg") if named is None else partial(named_catalog, named)
-    return IcebergOutlet(table.name, load, owner)
+    open_iceberg_catalog = (
+        partial(default_iceberg_catalog, default_folder / "iceberg")
+        if named is None
+        else partial(configured_iceberg_catalog, named)
+    )
+    return IcebergPublishTarget(table.name, open_iceberg_catalog, owner)

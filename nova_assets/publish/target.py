@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from nova_assets.model.published_version import Content
+from nova_assets.model.published_version import PublishedContent
 
 
-class Outlet(Protocol):
+class PublishTarget(Protocol):
     """A table that readers find by itself. It decides nothing, and knows no catalog of ours."""
 
-    def check(self, *, take_over: bool = False) -> None:
+    def check_can_publish(self, *, take_over: bool = False) -> None:
         """See that it can be shown in, before anything is done.
 
         Args:
@@ -22,30 +22,32 @@ class Outlet(Protocol):
             TableUnavailable: it cannot be reached or written.
         """
 
-    def shown(self) -> int | None:
+    def published_version(self) -> int | None:
         """The number of the edition that readers find; None where they find none of ours.
 
         Raises:
             TableUnavailable.
         """
 
-    def is_whole(self, number: int) -> bool:
+    def is_complete(self, number: int) -> bool:
         """Whether what it shows as an edition is there for readers."""
         ...
 
-    def show(self, number: int, content: Content, where: Sequence[str], *, take_over: bool = False) -> None:
+    def publish(
+        self, number: int, content: PublishedContent, file_paths: Sequence[str], *, take_over: bool = False
+    ) -> None:
         """Show an edition instead of the one before, at once and whole.
 
         Args:
             number: the edition's; one that is not higher than what is shown is refused.
-            where: the files of the content, in its order, as absolute paths.
+            file_paths: the files of the content, in its order, as absolute paths.
 
         Raises:
             CommitConflict: a later edition is shown already.
             TableTaken, TableUnavailable.
         """
 
-    def forget(self, numbers: Collection[int]) -> None:
+    def delete_versions(self, numbers: Collection[int]) -> None:
         """Let go of editions that nobody reads any more; never of the one that is shown, no matter if they are gone.
 
         Raises:

@@ -9,14 +9,14 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
-from nova_assets.service.deployment import Service, described
+from nova_assets.service.deployment import Service, check_query_parameters
 from nova_assets.service.http import problems
 from nova_assets.service.routes import data, health, maintenance, status, views
 from nova_assets.version import __version__
 
-_ABOUT = """Channels of one deployment: their files from views that follow their timelines, their rows as Arrow streams,
-and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives one is told
-the way from there to what is answered."""
+_API_DESCRIPTION = """Channels of one deployment: their files from views that follow their timelines, their rows as
+Arrow streams, and inserts. Positions (`known`, `position`) say how much of a timeline somebody knows: whoever gives
+one is told the way from there to what is answered."""
 
 
 def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
@@ -39,7 +39,7 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
     app = FastAPI(
         title="nova_assets",
         version=__version__,
-        description=_ABOUT,
+        description=_API_DESCRIPTION,
         openapi_url="/v1/openapi.json",
         # Their pages would load scripts from elsewhere.
         docs_url=None,
@@ -48,10 +48,10 @@ def make_app(service: Service, *, views_only: bool = False) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.service = service
-    problems.install(app)
+    problems.install_error_handlers(app)
     app.include_router(health.router)
     bearer = Security(HTTPBearer(auto_error=False, description="A token, as nova token add has printed it."))
-    shown = (views,) if views_only else (views, status, data, maintenance)
-    for router in (health.counted, *(module.router for module in shown)):
-        app.include_router(router, dependencies=[bearer, Depends(described)])
+    route_modules = (views,) if views_only else (views, status, data, maintenance)
+    for router in (health.metrics_router, *(module.router for module in route_modules)):
+        app.include_router(router, dependencies=[bearer, Depends(check_query_parameters)])
     return app

@@ -10,29 +10,29 @@ from nova_assets.errors import NovaError
 from nova_assets.model.block import Block
 from nova_assets.model.commit import Commit
 from nova_assets.service.http.caller import Caller
-from nova_assets.service.http.problems import problem_of
+from nova_assets.service.http.problems import problem_from_error
 from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 
 
-def blocks_for(caller: Caller, channel: str, blocks: Iterable[Block]) -> list[BlockShape]:
+def visible_block_shapes(caller: Caller, channel: str, blocks: Iterable[Block]) -> list[BlockShape]:
     """Blocks of a channel; without their content for who may not read it."""
     shapes = [BlockShape.of(b) for b in blocks]
-    return shapes if caller.may("read", channel) else [s.without_content() for s in shapes]
+    return shapes if caller.has_right("read", channel) else [s.without_content() for s in shapes]
 
 
-def commit_for(caller: Caller, channel: str, commit: Commit) -> CommitShape:
+def visible_commit_shape(caller: Caller, channel: str, commit: Commit) -> CommitShape:
     """A commit to a channel, likewise."""
-    return CommitShape.of(commit).model_copy(update={"blocks": blocks_for(caller, channel, commit.blocks)})
+    return CommitShape.of(commit).model_copy(update={"blocks": visible_block_shapes(caller, channel, commit.blocks)})
 
 
-_WITHOUT_COLUMNS = (
+_ERRORS_WITHOUT_COLUMNS = (
     *(errors.ChannelNotFound, errors.NotAllowed, errors.EmptyInput, errors.GroupSealed, errors.IdempotencyConflict),
     *(errors.CommitConflict, errors.RequestRefused, errors.RequestTimedOut, errors.ServiceBusy),
     *(errors.ServiceUnavailable, errors.CommitOutcomeUnknown),
 )
 """Refusals whose words name no column and no type, whatever the channel has. Everything else is reworded."""
 
-_REWORDED: dict[type[NovaError], str] = {
+_REDACTED_TEXTS: dict[type[NovaError], str] = {
     errors.SchemaMismatch: "the rows do not have the columns and types of channel {!r}",
     errors.BadRecord: "the body holds something that is no row of channel {!r}",
     errors.BadKey: "a key is missing, or one key has several rows, in what was sent to channel {!r}",
@@ -41,7 +41,7 @@ _REWORDED: dict[type[NovaError], str] = {
 
 
 @contextmanager
-def refusals_for(caller: Caller, channel: str) -> Iterator[None]:
+def redact_refusals(caller: Caller, channel: str) -> Iterator[None]:
     """Refusals of rows, as the caller may be told them: the channel's columns and types only if it may be read.
 
     Raises:
@@ -50,10 +50,10 @@ def refusals_for(caller: Caller, channel: str) -> Iterator[None]:
     try:
         yield
     except NovaError as error:
-        own_words = problem_of(error)[0] < 500  # of other errors no word is told
-        if caller.may("read", channel) or isinstance(error, _WITHOUT_COLUMNS) or not own_words:
+        own_words = problem_from_error(error)[0] < 500  # of other errors no word is told
+        if caller.has_right("read", channel) or isinstance(error, _ERRORS_WITHOUT_COLUMNS) or not own_words:
             raise
-        what = _REWORDED.get(type(error), "channel {!r} does not take what was sent").format(channel)
+        what = _REDACTED_TEXTS.get(type(error), "channel {!r} does not take what was sent").format(channel)
         where = {name: error.fields[name] for name in ("line", "row") if isinstance(error.fields.get(name), int)}
         raise type(error)(
             what,

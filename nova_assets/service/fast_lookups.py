@@ -13,16 +13,16 @@ from urllib.parse import parse_qsl
 
 from nova_assets.errors import NovaError
 from nova_assets.model.partitions import WHOLE, parse_partition
-from nova_assets.model.timeline import Position
+from nova_assets.model.timeline import TimelinePosition
 from nova_assets.service.deployment import Service
-from nova_assets.service.http.asgi import App, Receive, Scope, Send, answer, state_of
+from nova_assets.service.http.asgi import App, Receive, Scope, Send, request_state, send_response
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.media_types import JSON
 
 _PATH = re.compile(r"/v1/channels/([A-Za-z_][A-Za-z0-9_]{0,127})/files")
-_KNOWN = re.compile(r"[0-9]{1,9}-([0-9a-f]{64})?")
+_POSITION = re.compile(r"[0-9]{1,9}-([0-9a-f]{64})?")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_LONGEST = 2000
+_MAX_PARTITION_LENGTH = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Route:
 _ROUTE = Route("/v1/channels/{channel}/files")
 
 
-class AtHand:
+class FastFileLookups:
     """In front of the routes of a service, behind its guard."""
 
     def __init__(self, app: App, service: Service) -> None:
@@ -43,35 +43,35 @@ class AtHand:
         self.service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._found(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
+        found = self._cached_files_answer(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
         if found is None:
             await self.app(scope, receive, send)
             return
         scope["route"] = _ROUTE
-        await answer(send, 200, found, JSON, [("nova-catalog", self.service.identity)])
+        await send_response(send, 200, found, JSON, [("nova-catalog", self.service.identity)])
 
-    def _found(self, scope: Scope) -> bytes | None:
+    def _cached_files_answer(self, scope: Scope) -> bytes | None:
         path = _PATH.fullmatch(scope["path"])
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         query = dict(given)
         if path is None or len(query) < len(given) or not query.keys() <= {"partition", "at", "known", "fresh"}:
             return None
         channel, partition, at = path[1], query.get("partition", ""), query.get("at")
-        if len(partition) > _LONGEST or not _KNOWN.fullmatch(query.get("known", "")):
+        if len(partition) > _MAX_PARTITION_LENGTH or not _POSITION.fullmatch(query.get("known", "")):
             return None
         if query.get("fresh") != "false":
             return None
         if at is not None and not _NUMBER.fullmatch(at):
             return None
-        caller: Caller = state_of(scope)["caller"]
-        defined = self.service.definition_at_hand(channel)
-        if defined is None or not caller.may("read", channel):
+        caller: Caller = request_state(scope)["caller"]
+        defined = self.service.cached_definition(channel)
+        if defined is None or not caller.has_right("read", channel):
             return None
-        number, known = None if at is None else int(at), Position.parse(query["known"])
+        number, known = None if at is None else int(at), TimelinePosition.parse(query["known"])
         try:
-            within = parse_partition(defined.partitions, partition, partly=True) if partition else WHOLE
-            found = self.service.desk.files_at_hand(channel, within, number, known)
+            within = parse_partition(defined.partitions, partition, allow_scope=True) if partition else WHOLE
+            found = self.service.query_handler.files_answer_if_current(channel, within, number, known)
         except NovaError:
             return None
-        state_of(scope)["channel"] = channel
+        request_state(scope)["channel"] = channel
         return found

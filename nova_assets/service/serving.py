@@ -11,28 +11,28 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from nova_assets.errors import SettingsError
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.timeline_follower import Counts, Follower
-from nova_assets.model.token import Token, mint
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.timeline_follower import FollowerCounts, TimelineFollower
+from nova_assets.model.token import Token, mint_token
 from nova_assets.service.app import make_app
 from nova_assets.service.deployment import Service
-from nova_assets.service.fast_lookups import AtHand
+from nova_assets.service.fast_lookups import FastFileLookups
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.exposure import exposed
-from nova_assets.service.http.middleware import Shell
+from nova_assets.service.http.exposure import resolve_exposure
+from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
 from nova_assets.store.store import Store
 
 
-def service_of(store: Store, config: ServiceConfig) -> Service:
+def service_of_store(store: Store, config: ServiceConfig) -> Service:
     """A service of a store that has views of its own (``service = "embedded"``)."""
     desk = getattr(store.catalog, "views", None)
-    if not isinstance(desk, Desk):
+    if not isinstance(desk, ViewQueryHandler):
         raise SettingsError("the store has no views of its own", expected='nova.open with service = "embedded"')
     return Service(store, desk, config, store.catalog.identity())
 
 
-def server(service: Service) -> Server:
+def server_of_service(service: Service) -> Server:
     """What listens for a service.
 
     Raises:
@@ -40,11 +40,17 @@ def server(service: Service) -> Server:
     """
     catalog, config = service.store.catalog, service.config
     has_token = any(t.is_valid(catalog.now()) for t in catalog.tokens())
-    shell = Shell(AtHand(make_app(service), service), config, exposed(config, has_token), catalog.token, catalog.now)
-    shell.observed.register(_ViewMetrics(service.desk.follower))
-    service.observed, service.work = shell.observed, shell.work
+    shell = GuardedApp(
+        FastFileLookups(make_app(service), service),
+        config,
+        resolve_exposure(config, has_token),
+        catalog.token,
+        catalog.now,
+    )
+    shell.metrics.register(_ViewMetrics(service.query_handler.follower))
+    service.metrics, service.active_requests = shell.metrics, shell.active_requests
     made = Server(shell)
-    made.on_end = service.desk.follower.save
+    made.before_forced_exit = service.query_handler.follower.save
     return made
 
 
@@ -53,26 +59,30 @@ def beside(store: Store, config: ServiceConfig | None = None) -> Iterator[str]:
     """Serve a store that has views of its own (``service="embedded"``) from a thread of this process, as ``nova serve``
     does from a process of its own: for notebooks and tests. Gives the address.
     """
-    with server(service_of(store, config or ServiceConfig(port=0))).in_background() as url:
+    with server_of_service(service_of_store(store, config or ServiceConfig(port=0))).in_background() as url:
         yield url
 
 
 @contextmanager
-def embedded(store: Store, desk: Desk) -> Iterator[tuple[str, str]]:
+def serve_views_embedded(store: Store, query_handler: ViewQueryHandler) -> Iterator[tuple[str, str]]:
     """A service of views alone, beside the work of this process, for other processes of this machine.
 
     Gives its address, on a port that was free, and a token that is good for reading from it while it lasts.
     """
     now = store.catalog.now()
-    text, token = mint("embedded", {"read": ("*",)}, now, now + timedelta(days=365))
+    text, token = mint_token("embedded", {"read": ("*",)}, now, now + timedelta(days=365))
     config = ServiceConfig(port=0, auth="tokens")
 
     def find(token_id: str) -> Token | None:
         return token if secrets.compare_digest(token_id, token.id) else None
 
-    service = Service(store, desk, config, store.catalog.identity())
-    shell = Shell(
-        AtHand(make_app(service, views_only=True), service), config, exposed(config, True), find, store.catalog.now
+    service = Service(store, query_handler, config, store.catalog.identity())
+    shell = GuardedApp(
+        FastFileLookups(make_app(service, views_only=True), service),
+        config,
+        resolve_exposure(config, True),
+        find,
+        store.catalog.now,
     )
     with Server(shell).in_background() as url:
         yield url, text
@@ -81,18 +91,18 @@ def embedded(store: Store, desk: Desk) -> Iterator[tuple[str, str]]:
 class _ViewMetrics(Collector):
     """What a follower has done, for Prometheus."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: TimelineFollower) -> None:
         self._follower = follower
 
     def collect(self) -> Iterable[Metric]:
         counts = self._follower.counts
-        for name, what in _TOLD.items():
+        for name, what in _COUNTER_DESCRIPTIONS.items():
             yield CounterMetricFamily(f"nova_views_{name}", what, getattr(counts, name))
         size = GaugeMetricFamily("nova_views_bytes", "Bytes of views that are kept.", self._follower.size())
         yield size
 
 
-_TOLD = {
+_COUNTER_DESCRIPTIONS = {
     "asked": "Questions to views.",
     "met": "Questions that a view answered as it was.",
     "applied": "Instants that were applied to views.",
@@ -101,4 +111,4 @@ _TOLD = {
     "restarted": "Timelines that were another one, or too far ahead.",
     "failed": "Times that the storage of views failed.",
 }
-assert set(_TOLD) == set(Counts.__dataclass_fields__)
+assert set(_COUNTER_DESCRIPTIONS) == set(FollowerCounts.__dataclass_fields__)

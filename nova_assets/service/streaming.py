@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from nova_assets.errors import ServiceUnavailable
 
-Opened = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
+RowsOpener = Callable[[], AbstractContextManager[pa.RecordBatchReader]]
 
 
-class Streamed:
+class RowStream:
     """A stream of rows that is open: its first bytes are there, so whatever was wrong with it has been said.
 
     Args:
@@ -28,13 +28,13 @@ class Streamed:
         seconds: that it may take to be sent: as long as it does, it holds what is pinned.
     """
 
-    def __init__(self, opened: Opened, compression: str | None = None, seconds: float = 3600.0) -> None:
-        self._until = time.monotonic() + seconds
+    def __init__(self, open_rows: RowsOpener, compression: str | None = None, max_seconds: float = 3600.0) -> None:
+        self._until = time.monotonic() + max_seconds
         stack = ExitStack()
         self._close = weakref.finalize(self, stack.close)  # once; also of what was answered too late to be sent
         try:
-            reader = stack.enter_context(opened())
-            self._chunks = _encoded(reader, compression)
+            reader = stack.enter_context(open_rows())
+            self._chunks = _encode_arrow_stream(reader, compression)
             self._first = next(self._chunks)
         except BaseException:
             self.close()
@@ -55,11 +55,11 @@ class Streamed:
         self._close()
 
 
-class StreamedResponse(StreamingResponse):
+class RowStreamResponse(StreamingResponse):
     """Sends a stream. However that ends, its pin is let go of."""
 
     def __init__(
-        self, stream: Streamed, status_code: int = 200, headers: Mapping[str, str] | None = None, **options: Any
+        self, stream: RowStream, status_code: int = 200, headers: Mapping[str, str] | None = None, **options: Any
     ) -> None:
         super().__init__(stream.body(), status_code, headers, **options)
         self._stream = stream
@@ -73,28 +73,30 @@ class StreamedResponse(StreamingResponse):
 
 
 @contextmanager
-def rows(pinned: AbstractContextManager[Any], selected: Callable[[Any], Any]) -> Iterator[pa.RecordBatchReader]:
+def open_selected_rows(
+    pinned: AbstractContextManager[Any], select: Callable[[Any], Any]
+) -> Iterator[pa.RecordBatchReader]:
     """Rows that are selected from what is pinned.
 
     Args:
-        selected: gives a ``Selection`` of what was pinned.
+        select: gives a ``Selection`` of what was pinned.
     """
-    with pinned as held, selected(held).to_batches() as reader:
+    with pinned as held, select(held).to_batches() as reader:
         yield reader
 
 
-def _encoded(reader: pa.RecordBatchReader, compression: str | None) -> Iterator[bytes]:
-    sink = _Sink()
+def _encode_arrow_stream(reader: pa.RecordBatchReader, compression: str | None) -> Iterator[bytes]:
+    sink = _BufferSink()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), reader.schema, options=options) as writer:
         # The first batch goes with the schema: what is wrong with the rows shows before a status is sent.
         for batch in reader:
             writer.write_batch(batch)
-            yield sink.taken()
-    yield sink.taken()
+            yield sink.take_written()
+    yield sink.take_written()
 
 
-class _Sink:
+class _BufferSink:
     """What a writer has written since it was looked at last."""
 
     closed = False
@@ -112,6 +114,6 @@ class _Sink:
     def close(self) -> None:
         self.closed = True
 
-    def taken(self) -> bytes:
+    def take_written(self) -> bytes:
         found, self._parts = b"".join(self._parts), []
         return found

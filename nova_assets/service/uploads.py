@@ -27,14 +27,14 @@ _TYPES = {
     "application/jsonlines": "jsonl",
 }
 
-EXPANDS = 16
+MAX_EXPANSION = 16
 """A body may hold so many times its own limit, once it is decoded."""
 
-DECODES = 0.75
+DECODE_TIME_SHARE = 0.75
 """So much of the time for a request may go into that."""
 
 
-def kind_of(request: Request) -> str:
+def body_format(request: Request) -> str:
     """What a body is, as its headers say. Raises RequestRefused, with 415."""
     said = ", ".join(request.headers.getlist("content-type"))
     encodings = request.headers.getlist("content-encoding")
@@ -48,11 +48,11 @@ def kind_of(request: Request) -> str:
         )
     found = _TYPES.get(said.partition(";")[0].strip().lower())
     if found is None:
-        raise _unknown("the body is of an unknown type", said or "no Content-Type", ", ".join(_TYPES))
+        raise _unknown_type_error("the body is of an unknown type", said or "no Content-Type", ", ".join(_TYPES))
     return found
 
 
-class Spool:
+class UploadSpool:
     """Where bodies lie while they are worked on: a folder of this process, which holds it by a lock on the folder.
 
     What a process that was killed has left of its own is deleted by the next that begins one.
@@ -61,59 +61,59 @@ class Spool:
     prefix = "nova-uploads-"
 
     def __init__(self) -> None:
-        self._opening = threading.Lock()
-        self._held: tuple[Path, int] | None = None
+        self._folder_lock = threading.Lock()
+        self._locked_folder: tuple[Path, int] | None = None
 
-    def folder(self) -> Path:
+    def ensure_folder(self) -> Path:
         """The folder, made when it is first needed; and again, where somebody has cleaned up."""
-        with self._opening:
-            if self._held is not None and not self._held[0].is_dir():
-                os.close(self._held[1])
-                self._held = None
-            if self._held is None:
-                self._held = self._made()
-            return self._held[0]
+        with self._folder_lock:
+            if self._locked_folder is not None and not self._locked_folder[0].is_dir():
+                os.close(self._locked_folder[1])
+                self._locked_folder = None
+            if self._locked_folder is None:
+                self._locked_folder = self._create_locked_folder()
+            return self._locked_folder[0]
 
-    def _made(self) -> tuple[Path, int]:
-        _sweep(Path(tempfile.gettempdir()), self.prefix)
+    def _create_locked_folder(self) -> tuple[Path, int]:
+        _delete_abandoned_folders(Path(tempfile.gettempdir()), self.prefix)
         made = Path(tempfile.mkdtemp(prefix=self.prefix))
         try:
-            return made, _lock(made, fcntl.LOCK_EX)
+            return made, _lock_folder(made, fcntl.LOCK_EX)
         except OSError:
             made.rmdir()
             raise
 
     def close(self) -> None:
         """Delete the folder."""
-        with self._opening:
-            if self._held is not None:
-                shutil.rmtree(self._held[0], ignore_errors=True)
-                os.close(self._held[1])
-                self._held = None
+        with self._folder_lock:
+            if self._locked_folder is not None:
+                shutil.rmtree(self._locked_folder[0], ignore_errors=True)
+                os.close(self._locked_folder[1])
+                self._locked_folder = None
 
 
-_NEW = 60.0
+_UNLOCKED_SECONDS = 60.0
 """Seconds for which a folder may not be locked yet."""
 
 
-def _sweep(parent: Path, prefix: str) -> None:
+def _delete_abandoned_folders(parent: Path, prefix: str) -> None:
     """Delete the folders of this user that no process holds any more."""
     for left in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # it is held, or gone by now, or no folder
-            held = _lock(left)
+            held = _lock_folder(left)
             try:
                 status = os.fstat(held)
-                if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _NEW:
+                if status.st_uid == os.geteuid() and status.st_mtime < time.time() - _UNLOCKED_SECONDS:
                     shutil.rmtree(left)
             finally:
                 os.close(held)
 
 
-def _lock(folder: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
+def _lock_folder(folder: Path, flock_flags: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
     """Hold a folder, for as long as this process lasts or until what is given is closed. Raises OSError."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(held, how)
+        fcntl.flock(held, flock_flags)
     except OSError:
         os.close(held)
         raise
@@ -121,9 +121,9 @@ def _lock(folder: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
 
 
 @asynccontextmanager
-async def spooled(request: Request, suffix: str, spool: Spool) -> AsyncIterator[Path]:
+async def spool_body(request: Request, suffix: str, spool: UploadSpool) -> AsyncIterator[Path]:
     """The body as a file, gone afterwards. How large it may be, and how long it may take, is limited before."""
-    with tempfile.TemporaryDirectory(dir=await run_in_threadpool(spool.folder)) as folder:
+    with tempfile.TemporaryDirectory(dir=await run_in_threadpool(spool.ensure_folder)) as folder:
         file = Path(folder) / f"body.{suffix}"
         try:
             with file.open("wb") as out:
@@ -139,5 +139,5 @@ async def spooled(request: Request, suffix: str, spool: Spool) -> AsyncIterator[
         yield file
 
 
-def _unknown(what: str, found: str, expected: str) -> RequestRefused:
+def _unknown_type_error(what: str, found: str, expected: str) -> RequestRefused:
     return RequestRefused(what, found=found[:100], expected=expected, next="name it in Content-Type", status=415)

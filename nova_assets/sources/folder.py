@@ -17,18 +17,18 @@ from nova_assets.errors import SourceUnavailable
 from nova_assets.formats.input_file import File
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
-from nova_assets.model.period import seconds_of
-from nova_assets.sources.hour_folders import folders
+from nova_assets.model.period import period_seconds
+from nova_assets.sources.hour_folders import folders_to_list
 from nova_assets.sources.inbox import Changed, Gone, Notice, Outside
 
-_CLOCKS = 60.0
+_MAX_CLOCK_SKEW_SECONDS = 60.0
 """Seconds by which the clock of who writes may be ahead."""
 
-_STRAY = re.compile("[\udc80-\udcff]")
-_ESCAPED = re.compile(r"\\(\\|x[0-9a-f]{2})")
+_SURROGATE_PATTERN = re.compile("[\udc80-\udcff]")
+_ESCAPE_PATTERN = re.compile(r"\\(\\|x[0-9a-f]{2})")
 
 
-class Folder:
+class FolderInbox:
     """A local or mounted folder.
 
     Args:
@@ -42,13 +42,13 @@ class Folder:
     def __init__(self, source: Files, root: Path, *, watch: bool = False) -> None:
         self.source = source
         self.root = root
-        self.settled = float(seconds_of(source.settled) or 0)
-        self._changed: set[str] = set()
+        self.settle_seconds = float(period_seconds(source.settled) or 0)
+        self._changed_paths: set[str] = set()
         self._lock = threading.Lock()
         self._observer: Any = None
-        _check(root)
+        _check_folder_readable(root)
         if watch:
-            self._watch()
+            self._start_watching()
 
     def has_news(self) -> bool:
         """Whether a file was told of that is not being written any more."""
@@ -57,38 +57,41 @@ class Folder:
     def poll(self, limit: int) -> list[Notice]:
         """Files of which the operating system has told, and that are not being written any more."""
         with self._lock:
-            paths = sorted(self._changed)
-        found: list[Notice] = []
+            paths = sorted(self._changed_paths)
+        notices: list[Notice] = []
         for path in paths:
-            arrival = self._arrival(path) if len(found) < limit else None
+            arrival = self._settled_arrival(path) if len(notices) < limit else None
             if arrival is not None:
-                found.append(Notice((arrival,), path))
-            elif not os.path.lexists(self._path(path)):
-                self._forget(path)
-        return found
+                notices.append(Notice((arrival,), path))
+            elif not os.path.lexists(self._local_path(path)):
+                self._forget_changed_path(path)
+        return notices
 
     def acknowledge(self, notices: Sequence[Notice]) -> None:
         """Nothing is kept for them; a file that has changed since is told of again."""
         for notice in notices:
-            if not os.path.lexists(self._path(notice.receipt)) or self._arrival(notice.receipt) in notice.arrivals:
-                self._forget(notice.receipt)
+            if (
+                not os.path.lexists(self._local_path(notice.receipt))
+                or self._settled_arrival(notice.receipt) in notice.arrivals
+            ):
+                self._forget_changed_path(notice.receipt)
 
     def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
         """Every file in the folders of the last hours."""
-        _check(self.root)
-        for folder in folders(self.source, now, since):
-            for path in self._walk(folder):
-                arrival = self._arrival(path)
+        _check_folder_readable(self.root)
+        for folder in folders_to_list(self.source, now, since):
+            for path in self._walk_paths(folder):
+                arrival = self._settled_arrival(path)
                 if arrival is not None:
                     yield arrival
 
     @contextmanager
     def fetch(self, arrival: Arrival) -> Iterator[File]:
         """The file where it is. It may be replaced meanwhile, so it is looked at once more when it has been read."""
-        path = self._inside(arrival.path)
-        self._is_still(arrival, path)
+        path = self._path_inside_root(arrival.path)
+        self._check_unchanged(arrival, path)
         yield File(path, arrival.path, self.source.largest)
-        self._is_still(arrival, path)
+        self._check_unchanged(arrival, path)
 
     def close(self) -> None:
         """Stop watching."""
@@ -96,23 +99,23 @@ class Folder:
             self._observer.stop()
             self._observer.join()
 
-    def _forget(self, path: str) -> None:
+    def _forget_changed_path(self, path: str) -> None:
         with self._lock:
-            self._changed.discard(path)
+            self._changed_paths.discard(path)
 
-    def _watch(self) -> None:
+    def _start_watching(self) -> None:
         from watchdog.events import FileSystemEvent, FileSystemEventHandler
         from watchdog.observers import Observer
 
-        seen = self
+        inbox = self
 
         class Handler(FileSystemEventHandler):
             def on_any_event(self, event: FileSystemEvent) -> None:
                 for raw in (event.src_path, event.dest_path):
                     if raw and not event.is_directory:
-                        seen._note(Path(os.fsdecode(raw)))
+                        inbox._add_changed_file(Path(os.fsdecode(raw)))
                     elif raw and event.event_type in ("created", "moved"):
-                        seen._note_all(Path(os.fsdecode(raw)))
+                        inbox._add_changed_folder(Path(os.fsdecode(raw)))
 
         self._observer = Observer()
         try:
@@ -126,33 +129,33 @@ class Folder:
                 location=str(self.root),
             ) from error
 
-    def _note(self, path: Path) -> None:
+    def _add_changed_file(self, path: Path) -> None:
         with suppress(ValueError):
-            self._add(_as_shown(path.relative_to(self.root).as_posix()))
+            self._add_changed_path(_encode_file_name(path.relative_to(self.root).as_posix()))
 
-    def _add(self, path: str) -> None:
+    def _add_changed_path(self, path: str) -> None:
         if self.source.takes(path):
             with self._lock:
-                self._changed.add(path)
+                self._changed_paths.add(path)
 
-    def _note_all(self, folder: Path) -> None:
+    def _add_changed_folder(self, folder: Path) -> None:
         """A folder that was moved here has files of which nobody tells. One that cannot be read is for the next look to
         complain of: here it would end the watching."""
         with suppress(ValueError, SourceUnavailable):
-            for path in self._walk(folder.relative_to(self.root).as_posix().removeprefix(".")):
-                self._add(path)
+            for path in self._walk_paths(folder.relative_to(self.root).as_posix().removeprefix(".")):
+                self._add_changed_path(path)
 
-    def _walk(self, folder: str) -> Iterator[str]:
+    def _walk_paths(self, folder: str) -> Iterator[str]:
         """Paths of the files in a folder and those below, in order; nothing where there is none."""
         top = self.root / folder
-        for where, names, files in os.walk(top, onerror=self._unreadable, followlinks=False):
-            names.sort()
+        for parent, folder_names, files in os.walk(top, onerror=self._raise_unless_missing, followlinks=False):
+            folder_names.sort()
             for file in sorted(files):
-                path = _as_shown(Path(where, file).relative_to(self.root).as_posix())
+                path = _encode_file_name(Path(parent, file).relative_to(self.root).as_posix())
                 if self.source.takes(path):
                     yield path
 
-    def _unreadable(self, error: OSError) -> None:
+    def _raise_unless_missing(self, error: OSError) -> None:
         """A folder that is gone holds nothing; of one that cannot be read nobody knows."""
         if not isinstance(error, FileNotFoundError):
             raise SourceUnavailable(
@@ -162,22 +165,22 @@ class Folder:
                 location=str(self.root),
             ) from error
 
-    def _arrival(self, path: str) -> Arrival | None:
+    def _settled_arrival(self, path: str) -> Arrival | None:
         """The file as it is now; None where it is no file, or still being written."""
         try:
-            found = os.stat(self._path(path))
+            stat_result = os.stat(self._local_path(path))
         except OSError as error:
-            if not self._path(path).is_symlink():  # a link to nowhere, or in a circle, is no file
-                self._unreadable(error)
+            if not self._local_path(path).is_symlink():  # a link to nowhere, or in a circle, is no file
+                self._raise_unless_missing(error)
             return None
-        ago = time.time() - found.st_mtime
-        if not stat.S_ISREG(found.st_mode) or -_CLOCKS < ago < self.settled:
+        age = time.time() - stat_result.st_mtime
+        if not stat.S_ISREG(stat_result.st_mode) or -_MAX_CLOCK_SKEW_SECONDS < age < self.settle_seconds:
             return None
-        return _arrival(path, found)
+        return _arrival_from_stat(path, stat_result)
 
-    def _is_still(self, arrival: Arrival, path: Path) -> None:
+    def _check_unchanged(self, arrival: Arrival, path: Path) -> None:
         try:
-            now = _arrival(arrival.path, os.stat(path))
+            current = _arrival_from_stat(arrival.path, os.stat(path))
         except FileNotFoundError as error:
             raise Gone(f"{arrival.path}: the file was deleted before it was read", path=arrival.path) from error
         except OSError as error:
@@ -187,45 +190,45 @@ class Folder:
                 next="check who may read it",
                 location=str(self.root),
             ) from error
-        if now.version != arrival.version:
+        if current.version != arrival.version:
             raise Changed(
                 f"{arrival.path}: the file was changed after it was announced",
-                found=now.version,
+                found=current.version,
                 expected=arrival.version,
                 path=arrival.path,
             )
 
-    def _inside(self, path: str) -> Path:
+    def _path_inside_root(self, path: str) -> Path:
         """Where a file is, if that is below the root, whatever links there are on the way."""
-        real = self._path(path).resolve()
-        if not real.is_relative_to(self.root.resolve()):
-            raise Outside(f"{path}: the path leads out of {self.root}", found=str(real), path=path)
-        return self._path(path)
+        resolved = self._local_path(path).resolve()
+        if not resolved.is_relative_to(self.root.resolve()):
+            raise Outside(f"{path}: the path leads out of {self.root}", found=str(resolved), path=path)
+        return self._local_path(path)
 
-    def _path(self, shown: str) -> Path:
-        return self.root / _as_named(shown)
+    def _local_path(self, encoded_name: str) -> Path:
+        return self.root / _decode_file_name(encoded_name)
 
 
-def _as_shown(name: str) -> str:
+def _encode_file_name(name: str) -> str:
     """A name as it can be stored: of one that is no UTF-8, the bytes in question as ``\\xNN``."""
-    if "\\x" not in name and not _STRAY.search(name):
+    if "\\x" not in name and not _SURROGATE_PATTERN.search(name):
         return name
-    return _STRAY.sub(lambda m: f"\\x{ord(m[0]) - 0xDC00:02x}", name.replace("\\", "\\\\"))
+    return _SURROGATE_PATTERN.sub(lambda m: f"\\x{ord(m[0]) - 0xDC00:02x}", name.replace("\\", "\\\\"))
 
 
-def _as_named(shown: str) -> str:
+def _decode_file_name(encoded_name: str) -> str:
     """The name that was shown so."""
-    if "\\x" not in shown:
-        return shown
-    return _ESCAPED.sub(lambda m: "\\" if m[1] == "\\" else chr(0xDC00 + int(m[1][1:], 16)), shown)
+    if "\\x" not in encoded_name:
+        return encoded_name
+    return _ESCAPE_PATTERN.sub(lambda m: "\\" if m[1] == "\\" else chr(0xDC00 + int(m[1][1:], 16)), encoded_name)
 
 
-def _arrival(path: str, found: os.stat_result) -> Arrival:
-    changed = datetime.fromtimestamp(found.st_mtime, UTC)
-    return Arrival(path, f"{found.st_size}-{found.st_mtime_ns}", found.st_size, changed)
+def _arrival_from_stat(path: str, stat_result: os.stat_result) -> Arrival:
+    modified_at = datetime.fromtimestamp(stat_result.st_mtime, UTC)
+    return Arrival(path, f"{stat_result.st_size}-{stat_result.st_mtime_ns}", stat_result.st_size, modified_at)
 
 
-def _check(root: Path) -> None:
+def _check_folder_readable(root: Path) -> None:
     try:
         os.scandir(root).close()
     except OSError as error:

@@ -7,26 +7,26 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from nova_assets.model.file_source import Files
-from nova_assets.model.period import seconds_of
+from nova_assets.model.period import period_seconds
 
 
-def folders(source: Files, now: datetime, since: datetime | None) -> Iterator[str]:
+def folders_to_list(source: Files, now: datetime, last_listing_at: datetime | None) -> Iterator[str]:
     """Oldest first; the next hour, too, since clocks differ. Only ``""``, the location itself, at the first look, and
     where the source does not say how the folders of an hour are called.
 
     Args:
-        since: when the last look began: nothing between the two is left out.
+        last_listing_at: when the last look began: nothing between the two is left out.
     """
-    if source.hours is None or since is None:
+    if source.hours is None or last_listing_at is None:
         yield ""
         return
-    back = timedelta(seconds=seconds_of(source.look_back) or 0)
-    hour = (min(now, since) - back).astimezone(ZoneInfo("UTC"))
+    look_back = timedelta(seconds=period_seconds(source.look_back) or 0)
+    hour = (min(now, last_listing_at) - look_back).astimezone(ZoneInfo("UTC"))
     end = now + timedelta(hours=1)
-    seen: set[str] = set()
+    yielded_names: set[str] = set()
     while hour <= end:
         name = source.folder_of(hour.astimezone(ZoneInfo(source.tz)))
-        if name is not None and name not in seen:
-            seen.add(name)
+        if name is not None and name not in yielded_names:
+            yielded_names.add(name)
             yield name
         hour += timedelta(hours=1)

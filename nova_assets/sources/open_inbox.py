@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nova_assets.errors import NotSupported
 from nova_assets.model.file_source import Files
-from nova_assets.sources.folder import Folder
+from nova_assets.sources.folder import FolderInbox
 from nova_assets.sources.inbox import Inbox
 
 
@@ -22,13 +22,13 @@ def open_inbox(source: Files, root: Path, *, watch: bool = False) -> Inbox:
         NotSupported: boto3 is not installed.
     """
     if source.scheme == "file":
-        return Folder(source, root / Path(source.location).expanduser(), watch=watch)
+        return FolderInbox(source, root / Path(source.location).expanduser(), watch=watch)
     try:
-        from nova_assets.sources.s3_bucket import Bucket
+        from nova_assets.sources.s3_bucket import S3Inbox
     except ModuleNotFoundError as error:
         raise NotSupported(
             f"files from {source.location} are read with boto3, which is not installed",
             found=str(error),
             next="pip install 'nova-assets[s3]'",
         ) from error
-    return Bucket(source)
+    return S3Inbox(source)

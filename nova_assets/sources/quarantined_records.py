@@ -10,33 +10,39 @@ from typing import Any
 
 from nova_assets.errors import BadRecord, EngineUnavailable, NovaError, SourceUnavailable
 from nova_assets.formats.input_file import File
-from nova_assets.formats.read_outcome import Parsed
+from nova_assets.formats.read_outcome import ParsedRecords
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
 from nova_assets.sources.batch import read_records
 
 
-def read_again(
-    row: Mapping[str, Any], raw: str | None, channel: Channel, schema: Schema, sealed: Mapping[str, datetime]
-) -> Parsed:
+def reparse_record(
+    quarantine_row: Mapping[str, Any],
+    record_text: str | None,
+    channel: Channel,
+    schema: Schema,
+    sealed_at_by_group: Mapping[str, datetime],
+) -> ParsedRecords:
     """What a record holds.
 
     Args:
-        row: of the quarantine.
-        raw: the record's text.
-        sealed: group -> since when nothing more is taken for it.
+        quarantine_row: of the quarantine.
+        record_text: the record's text.
+        sealed_at_by_group: group -> since when nothing more is taken for it.
 
     Raises:
         BadRecord: it is still not what the channel holds.
     """
-    if raw is None or (raw == row["raw"] and not row["whole"]):
+    if record_text is None or (record_text == quarantine_row["raw"] and not quarantine_row["whole"]):
         raise BadRecord("the record is too long to be kept, or no text", next="mend it, or let its file come again")
-    text = raw if row["header"] is None else f"{row['header']}\n{raw}"
+    file_text = record_text if quarantine_row["header"] is None else f"{quarantine_row['header']}\n{record_text}"
     with tempfile.TemporaryDirectory(prefix="nova-again-") as folder:
         path = Path(folder, "record")
-        path.write_bytes(text.encode())
+        path.write_bytes(file_text.encode())
         try:
-            parsed = read_records(File(path, "the record"), row["format"], channel, schema, sealed)
+            parsed = read_records(
+                File(path, "the record"), quarantine_row["format"], channel, schema, sealed_at_by_group
+            )
         except (SourceUnavailable, EngineUnavailable):
             raise
         except NovaError as error:

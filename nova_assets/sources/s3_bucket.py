@@ -23,19 +23,19 @@ from nova_assets.formats.input_file import File
 from nova_assets.masking import get_logger
 from nova_assets.model.arrival import Arrival
 from nova_assets.model.file_source import Files
-from nova_assets.sources.hour_folders import folders
+from nova_assets.sources.hour_folders import folders_to_list
 from nova_assets.sources.inbox import Changed, Gone, Notice
 
 log = get_logger("nova_assets.ingest")
 
-_MESSAGES = 10  # SQS gives no more at once
-_CHUNK = 1 << 20
-_GONE = ("NoSuchKey", "404", "NotFound")
-_CHANGED = ("PreconditionFailed", "412")
-_FORBIDDEN = ("AccessDenied", "403", "InvalidObjectState")
+_MESSAGES_PER_REQUEST = 10  # SQS gives no more at once
+_CHUNK_BYTES = 1 << 20
+_MISSING_CODES = ("NoSuchKey", "404", "NotFound")
+_CHANGED_CODES = ("PreconditionFailed", "412")
+_FORBIDDEN_CODES = ("AccessDenied", "403", "InvalidObjectState")
 
 
-class Bucket:
+class S3Inbox:
     """An S3 bucket, or a prefix of it. Where it is and who we are is for boto3 to find out, as usual
     (``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ...)."""
 
@@ -49,50 +49,57 @@ class Bucket:
         settings = Config(retries={"mode": "adaptive", "max_attempts": 10})
         self.s3: Any = boto3.client("s3", config=settings)
         self.sqs: Any = boto3.client("sqs", config=settings) if source.queue is not None else None
-        self._queue: str | None = None
+        self._cached_queue_url: str | None = None
 
     def has_news(self) -> bool:
         """Whether messages are in the queue."""
         if self.sqs is None:
             return False
-        with self._reaching():
+        with self._translate_errors():
             name = "ApproximateNumberOfMessages"
-            found = self.sqs.get_queue_attributes(QueueUrl=self._queue_url(), AttributeNames=[name])
-            return int(found["Attributes"][name]) > 0
+            attributes = self.sqs.get_queue_attributes(QueueUrl=self._queue_url(), AttributeNames=[name])
+            return int(attributes["Attributes"][name]) > 0
 
     def poll(self, limit: int) -> list[Notice]:
         """Events of the queue. Those that nobody can read are left there, for its dead-letter queue."""
-        found: list[Notice] = []
+        notices: list[Notice] = []
         if self.sqs is None:
-            return found
-        with self._reaching():
-            while len(found) < limit:
-                asked = {"QueueUrl": self._queue_url(), "MaxNumberOfMessages": _MESSAGES, "WaitTimeSeconds": 0}
-                messages = self.sqs.receive_message(**asked).get("Messages", [])
-                found += [n for m in messages if (n := self._notice(m)) is not None]
+            return notices
+        with self._translate_errors():
+            while len(notices) < limit:
+                request = {
+                    "QueueUrl": self._queue_url(),
+                    "MaxNumberOfMessages": _MESSAGES_PER_REQUEST,
+                    "WaitTimeSeconds": 0,
+                }
+                messages = self.sqs.receive_message(**request).get("Messages", [])
+                notices += [n for m in messages if (n := self._notice_from_message(m)) is not None]
                 if not messages:
                     break
-        return found
+        return notices
 
     def acknowledge(self, notices: Sequence[Notice]) -> None:
         """Delete their messages."""
         receipts = [n.receipt for n in notices]
-        with self._reaching():
-            for start in range(0, len(receipts), _MESSAGES):
+        with self._translate_errors():
+            for start in range(0, len(receipts), _MESSAGES_PER_REQUEST):
                 entries = [
-                    {"Id": str(n), "ReceiptHandle": r} for n, r in enumerate(receipts[start : start + _MESSAGES])
+                    {"Id": str(n), "ReceiptHandle": r}
+                    for n, r in enumerate(receipts[start : start + _MESSAGES_PER_REQUEST])
                 ]
                 self.sqs.delete_message_batch(QueueUrl=self._queue_url(), Entries=entries)
 
     def look(self, now: datetime, since: datetime | None) -> Iterator[Arrival]:
         """Every object below the prefixes of the last hours."""
         pages = self.s3.get_paginator("list_objects_v2")
-        for folder in folders(self.source, now, since):
+        for folder in folders_to_list(self.source, now, since):
             prefix = f"{self.prefix}{folder}/" if folder else self.prefix
-            with self._reaching():
+            with self._translate_errors():
                 for page in pages.paginate(Bucket=self.bucket, Prefix=prefix):
-                    for found in page.get("Contents", []):
-                        yield from self._arrivals(found["Key"], found["Size"], found["ETag"], found["LastModified"])
+                    for entry in page.get("Contents", []):
+                        yield from self._arrivals_of_object(
+                            entry["Key"], entry["Size"], entry["ETag"], entry["LastModified"]
+                        )
 
     @contextmanager
     def fetch(self, arrival: Arrival) -> Iterator[File]:
@@ -101,20 +108,20 @@ class Bucket:
             raise BadRecord(f"the object is larger than {self.source.largest} bytes", found=f"{arrival.size} bytes")
         with tempfile.TemporaryDirectory(prefix="nova-arrival-") as folder:
             path = Path(folder, "object")
-            with self._reaching(arrival):
-                self._copy(arrival, path)
+            with self._translate_errors(arrival):
+                self._download_object(arrival, path)
             yield File(path, arrival.path, self.source.largest)
 
-    def _copy(self, arrival: Arrival, path: Path) -> None:
-        asked = {"Bucket": self.bucket, "Key": self.prefix + arrival.path, "IfMatch": _etag(arrival)}
-        body = self.s3.get_object(**asked)["Body"]
+    def _download_object(self, arrival: Arrival, target: Path) -> None:
+        request = {"Bucket": self.bucket, "Key": self.prefix + arrival.path, "IfMatch": _expected_etag(arrival)}
+        body = self.s3.get_object(**request)["Body"]
         try:
-            with path.open("wb") as out:
-                for chunk in body.iter_chunks(_CHUNK):
+            with target.open("wb") as out:
+                for chunk in body.iter_chunks(_CHUNK_BYTES):
                     out.write(chunk)
         except OSError as error:
             raise SourceUnavailable(
-                f"{arrival.path} cannot be copied to {path.parent.parent}",
+                f"{arrival.path} cannot be copied to {target.parent.parent}",
                 found=str(error),
                 next="make room there, or name another folder by TMPDIR",
                 location=self.source.location,
@@ -127,44 +134,46 @@ class Bucket:
                 client.close()
 
     def _queue_url(self) -> str:
-        if self._queue is None:
+        if self._cached_queue_url is None:
             queue = str(self.source.queue)
-            self._queue = queue if "://" in queue else self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
-        return self._queue
+            self._cached_queue_url = queue if "://" in queue else self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+        return self._cached_queue_url
 
-    def _notice(self, message: Mapping[str, Any]) -> Notice | None:
+    def _notice_from_message(self, message: Mapping[str, Any]) -> Notice | None:
         try:
-            events = list(_events(json.loads(message["Body"])))
+            events = list(_created_objects(json.loads(message["Body"])))
         except (ValueError, KeyError, TypeError, AttributeError):
             log.warning(
-                "a message of queue %s is no event of S3, and stays there: %.200r", self._queue, message["Body"]
+                "a message of queue %s is no event of S3, and stays there: %.200r",
+                self._cached_queue_url,
+                message["Body"],
             )
             return None
-        found = [
+        arrivals = [
             a
             for bucket, key, size, etag in events
             if bucket == self.bucket
-            for a in self._arrivals(key, size, etag, None)
+            for a in self._arrivals_of_object(key, size, etag, None)
         ]
-        return Notice(tuple(found), message["ReceiptHandle"])
+        return Notice(tuple(arrivals), message["ReceiptHandle"])
 
-    def _arrivals(self, key: str, size: int, etag: str, modified: datetime | None) -> Iterator[Arrival]:
+    def _arrivals_of_object(self, key: str, size: int, etag: str, modified: datetime | None) -> Iterator[Arrival]:
         path = key.removeprefix(self.prefix)
         if key.startswith(self.prefix) and self.source.takes(path) and not key.endswith("/"):
             yield Arrival(path, f"{size}-{etag.strip(chr(34))}", size, modified)
 
     @contextmanager
-    def _reaching(self, arrival: Arrival | None = None) -> Iterator[None]:
+    def _translate_errors(self, arrival: Arrival | None = None) -> Iterator[None]:
         try:
             yield
         except (ClientError, BotoCoreError) as error:
             code = error.response.get("Error", {}).get("Code", "") if isinstance(error, ClientError) else ""
-            if arrival is not None and code in _GONE:
+            if arrival is not None and code in _MISSING_CODES:
                 raise Gone(f"{arrival.path}: the object was deleted before it was read", path=arrival.path) from error
-            if arrival is not None and code in _CHANGED:
+            if arrival is not None and code in _CHANGED_CODES:
                 what = f"{arrival.path}: the object was changed after it was announced"
                 raise Changed(what, expected=arrival.version, path=arrival.path) from error
-            if arrival is not None and code in _FORBIDDEN:
+            if arrival is not None and code in _FORBIDDEN_CODES:
                 raise BadRecord(f"{arrival.path}: the object may not be read", found=code) from error
             raise SourceUnavailable(
                 f"{self.source.location} does not answer",
@@ -175,27 +184,32 @@ class Bucket:
             ) from error
 
 
-def _etag(arrival: Arrival) -> str:
+def _expected_etag(arrival: Arrival) -> str:
     return f'"{arrival.version.partition("-")[2]}"'
 
 
-def _events(body: Any) -> Iterator[tuple[str, str, int, str]]:
+def _created_objects(body: Any) -> Iterator[tuple[str, str, int, str]]:
     """(bucket, key, size, ETag) of each object that was created: told by S3 itself, or by way of SNS or EventBridge.
 
     Raises:
         ValueError, KeyError: it is none of these.
     """
     if body.get("Type") == "Notification":
-        yield from _events(json.loads(body["Message"]))
+        yield from _created_objects(json.loads(body["Message"]))
     elif body.get("Event") == "s3:TestEvent":
         return
     elif "detail" in body:
         if body.get("detail-type") == "Object Created":
-            found = body["detail"]["object"]
-            yield body["detail"]["bucket"]["name"], found["key"], int(found["size"]), found["etag"]
+            created_object = body["detail"]["object"]
+            yield (
+                body["detail"]["bucket"]["name"],
+                created_object["key"],
+                int(created_object["size"]),
+                created_object["etag"],
+            )
     else:
         for record in body["Records"]:
             if record["eventName"].removeprefix("s3:").startswith("ObjectCreated:"):
-                found = record["s3"]["object"]
+                created_object = record["s3"]["object"]
                 name = record["s3"]["bucket"]["name"]
-                yield name, unquote_plus(found["key"]), int(found["size"]), found["eTag"]
+                yield name, unquote_plus(created_object["key"]), int(created_object["size"]), created_object["eTag"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot import exp
 
@@ -14,7 +15,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class SqlText:
     """A query as its author wrote it.
 
     Args:
@@ -27,8 +28,8 @@ class Text:
 
     def error(
         self,
-        what: str,
-        at: exp.Expr | Iterable[exp.Expr] | Span | None,
+        message: str,
+        location: exp.Expr | Iterable[exp.Expr] | Span | None,
         *,
         expected: object = None,
         next: str | None = None,
@@ -37,46 +38,48 @@ class Text:
         """An error that shows the line and points at a place in it.
 
         Args:
-            at: what is meant: a part of the query, several, or a stretch of its characters; None for its beginning.
+            location: what is meant: a part of the query, several, or a stretch of its characters; None for its
+                beginning.
             of_values: it is the values of a scope or partition that are at fault, and not the query for all of them.
         """
-        found = at if isinstance(at, tuple) and at and isinstance(at[0], int) else span(at)  # type: ignore[arg-type]
-        if found is None:
+        is_span = isinstance(location, tuple) and location and isinstance(location[0], int)
+        found_span: Any = location if is_span else span_of(location)  # type: ignore[arg-type]
+        if found_span is None:
             begin = len(self.sql) - len(self.sql.lstrip())
-            found = (begin, begin + 1) if begin < len(self.sql) else (0, 0)
-        line, column = self._place(found[0])
+            found_span = (begin, begin + 1) if begin < len(self.sql) else (0, 0)
+        line, column = self._line_and_column(found_span[0])
         return SqlError(
-            f"{self.name}:{line}:{column}: {what}",
+            f"{self.name}:{line}:{column}: {message}",
             expected=expected,
             next=next,
             file=self.name,
             line=line,
             column=column,
-            snippet=self._shown(found),
+            snippet=self._underlined_line(found_span),
             of_values=of_values,
         )
 
-    def part(self, of: Span) -> str:
-        return self.sql[of[0] : of[1]]
+    def substring(self, part_span: Span) -> str:
+        return self.sql[part_span[0] : part_span[1]]
 
-    def _place(self, at: int) -> tuple[int, int]:
+    def _line_and_column(self, offset: int) -> tuple[int, int]:
         """Line and column, counted from 1."""
-        before = self.sql[:at]
-        return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+        before = self.sql[:offset]
+        return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
-    def _shown(self, of: Span) -> str:
+    def _underlined_line(self, marked_span: Span) -> str:
         """The line where a stretch begins, with what belongs to it underlined."""
-        begin, end = of
+        begin, end = marked_span
         first = self.sql.rfind("\n", 0, begin) + 1
         last = self.sql.find("\n", begin)
         line = self.sql[first : last if last >= 0 else len(self.sql)]
-        number = f"{self._place(begin)[0]:>5} | "
+        number = f"{self._line_and_column(begin)[0]:>5} | "
         blank = "".join(c if c == "\t" else " " for c in line[: begin - first])
         width = max(1, min(end, first + len(line)) - begin)
         return f"{number}{line.rstrip()}\n{' ' * (len(number) - 2)}| {blank}{'^' * width}"
 
 
-def span(node: exp.Expr | Iterable[exp.Expr] | None) -> Span | None:
+def span_of(node: exp.Expr | Iterable[exp.Expr] | None) -> Span | None:
     """Where parts of a query are in its text, or what is closest around them; None where the parser does not say."""
     if node is None:
         return None
@@ -84,5 +87,5 @@ def span(node: exp.Expr | Iterable[exp.Expr] | None) -> Span | None:
     places = [n.meta for part in nodes for n in part.walk() if n.meta.get("start") is not None]
     if not places:  # it is what is around it, then
         around = nodes[0].parent if nodes else None
-        return None if around is None else span(around)
+        return None if around is None else span_of(around)
     return min(m["start"] for m in places), max(m["end"] for m in places) + 1

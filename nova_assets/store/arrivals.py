@@ -15,32 +15,32 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.project import Project
-from nova_assets.model.quarantine import quarantine_of
+from nova_assets.model.quarantine import quarantine_channel
 from nova_assets.model.seal import Seal
-from nova_assets.operations.arrivals.seal import Seals
+from nova_assets.operations.arrivals.seal import GroupSealer
 from nova_assets.plan.seal import Due, Open
 from nova_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from nova_assets.operations.arrivals.receive import Receiving
+    from nova_assets.operations.arrivals.receive import FileReceiver
     from nova_assets.operations.arrivals.replay import Mend
     from nova_assets.sources.inbox import Inbox
 
 
-class Arriving(ABC):
+class ArrivalMethods(ABC):
     """This part of a store; the rest of it is in ``store.py``."""
 
     settings: Settings
     project: Project
     catalog: Catalog
     runtime: Runtime
-    _sealing: Seals
+    _sealer: GroupSealer
 
     @abstractmethod
     def known(self, channel: Channel | str) -> str: ...
 
     @abstractmethod
-    def _policy(self, channel: str) -> Compacting: ...
+    def _compaction_policy(self, channel: str) -> Compacting: ...
 
     def receive(self, channel: Channel | str, *, look: bool = True, inbox: Inbox | None = None) -> Received:
         """Take the files that have arrived for a channel, each exactly once: what is right goes onto the channel, what
@@ -56,8 +56,8 @@ class Arriving(ABC):
             SourceUnavailable: it does not answer; nothing is lost.
             TooManyBadRecords: more of a batch is bad than the source allows; nothing of that batch was taken.
         """
-        with self._receiving(channel, inbox) as receiving:
-            return receiving.receive(look=look)
+        with self._open_receiver(channel, inbox) as receiving:
+            return receiving.receive_files(list_unannounced=look)
 
     def follow(
         self, channel: Channel | str, *, every: float = 1.0, look_every: float = 600.0
@@ -76,20 +76,20 @@ class Arriving(ABC):
             DefinitionError: the channel has no source.
             TooManyBadRecords: as for ``receive``.
         """
-        with self._receiving(channel, watch=True) as receiving:
-            yield from receiving.follow(every, look_every)
+        with self._open_receiver(channel, watch_folder=True) as receiving:
+            yield from receiving.follow_arrivals(every, look_every)
 
     def arriving(self, channel: Channel | str) -> list[Arrival]:
         """The files that ``receive`` would take: those that wait, and those that are found by looking; its dry run."""
-        with self._receiving(channel) as receiving:
-            return receiving.arriving()
+        with self._open_receiver(channel) as receiving:
+            return receiving.list_arriving()
 
     def replayable(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
         """What ``replay`` would do: its dry run."""
-        from nova_assets.operations.arrivals.replay import replayable
+        from nova_assets.operations.arrivals.replay import preview_replay
 
-        with self._receiving(channel) as receiving:
-            return replayable(receiving, mend)
+        with self._open_receiver(channel) as receiving:
+            return preview_replay(receiving, mend)
 
     def replay(self, channel: Channel | str, mend: Mend | None = None) -> Replayed:
         """Try what was set aside again: records that are right now go onto the channel and leave its quarantine, at
@@ -105,7 +105,7 @@ class Arriving(ABC):
         """
         from nova_assets.operations.arrivals.replay import replay
 
-        with self._receiving(channel) as receiving:
+        with self._open_receiver(channel) as receiving:
             return replay(receiving, mend)
 
     def arrivals(
@@ -119,19 +119,19 @@ class Arriving(ABC):
         return self.catalog.arrivals(self.known(channel), state, limit)
 
     @contextmanager
-    def _receiving(
-        self, channel: Channel | str, inbox: Inbox | None = None, *, watch: bool = False
-    ) -> Iterator[Receiving]:
+    def _open_receiver(
+        self, channel: Channel | str, inbox: Inbox | None = None, *, watch_folder: bool = False
+    ) -> Iterator[FileReceiver]:
         """What receives for a channel; its inbox is closed afterwards, unless it was given."""
         # These load pyarrow, which a command that only prints its help does without.
-        from nova_assets.operations.arrivals.receive import Receiving
+        from nova_assets.operations.arrivals.receive import FileReceiver
         from nova_assets.sources.open_inbox import open_inbox
 
-        defined = self._with_source(channel)
+        defined = self._channel_with_source(channel)
         assert defined.source is not None
-        opened = inbox or open_inbox(defined.source, self.settings.root, watch=watch)
+        opened = inbox or open_inbox(defined.source, self.settings.root, watch=watch_folder)
         try:
-            yield Receiving(self.runtime, defined, opened)
+            yield FileReceiver(self.runtime, defined, opened)
         finally:
             if inbox is None:
                 opened.close()
@@ -145,17 +145,17 @@ class Arriving(ABC):
             DefinitionError: the channel does not say when its days or hours are complete.
         """
         name = self.known(channel)
-        return self._sealing.seal(name, self._policy(name))
+        return self._sealer.seal_complete_groups(name, self._compaction_policy(name))
 
     def sealable(self, channel: Channel | str) -> tuple[list[Due], list[Open]]:
         """Which days or hours ``seal`` would seal; and which it would not, and why: its dry run."""
-        return self._sealing.judged(self.known(channel))
+        return self._sealer.find_sealable_groups(self.known(channel))
 
     def seals(self, channel: Channel | str, limit: int = 1000) -> list[Seal]:
         """The seals of a channel, latest first. One that says ``reopened`` has been followed by more data."""
         return self.catalog.seals(self.known(channel), limit)
 
-    def _with_source(self, channel: Channel | str) -> Channel:
+    def _channel_with_source(self, channel: Channel | str) -> Channel:
         """A channel with its source, registered together with its quarantine."""
         name = channel if isinstance(channel, str) else channel.name
         known = [c for c in self.project.channels if c.name == name]
@@ -168,5 +168,5 @@ class Arriving(ABC):
                 next=f'nova.Channel("{name}", source=nova.files("landing/{name}"))',
                 channel=name,
             )
-        self.catalog.register([defined, quarantine_of(defined)])
+        self.catalog.register([defined, quarantine_channel(defined)])
         return defined

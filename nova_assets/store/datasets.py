@@ -10,42 +10,42 @@ from nova_assets.execution.runtime import Runtime
 from nova_assets.model.backfill import Backfill, Priority
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.external_table import Refreshed
-from nova_assets.operations.maintenance import Upkeep
+from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.settings import Settings
 
 if TYPE_CHECKING:
-    from nova_assets.operations.datasets.backfill import Backfilling, Preview
-    from nova_assets.operations.datasets.tick import Ran, Scheduling
-    from nova_assets.operations.external_tables import Refreshing
+    from nova_assets.operations.datasets.backfill import BackfillManager, Preview
+    from nova_assets.operations.datasets.tick import DatasetScheduler, Ran
+    from nova_assets.operations.external_tables import ExternalTableRefresher
 
 
-class Scheduled:
+class DatasetMethods:
     """This part of a store; the rest of it is in ``store.py``."""
 
     runtime: Runtime
     catalog: Catalog
     settings: Settings
-    _upkeep: Upkeep
+    _maintenance: ChannelMaintenance
 
     @cached_property
-    def _scheduling(self) -> Scheduling:
+    def _scheduler(self) -> DatasetScheduler:
         """Loaded on first use: it brings the parser of SQL."""
-        from nova_assets.operations.datasets.tick import Scheduling
+        from nova_assets.operations.datasets.tick import DatasetScheduler
 
-        return Scheduling(self.runtime, self._upkeep)
-
-    @cached_property
-    def _backfilling(self) -> Backfilling:
-        from nova_assets.operations.datasets.backfill import Backfilling
-
-        return Backfilling(self.runtime)
+        return DatasetScheduler(self.runtime, self._maintenance)
 
     @cached_property
-    def _refreshing(self) -> Refreshing:
-        from nova_assets.operations.external_tables import Refreshing
+    def _backfill_manager(self) -> BackfillManager:
+        from nova_assets.operations.datasets.backfill import BackfillManager
 
-        return Refreshing(self.runtime, self.settings.root)
+        return BackfillManager(self.runtime)
+
+    @cached_property
+    def _external_refresher(self) -> ExternalTableRefresher:
+        from nova_assets.operations.external_tables import ExternalTableRefresher
+
+        return ExternalTableRefresher(self.runtime, self.settings.root)
 
     def refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
         """Look what others have written of an external channel, and commit what is otherwise since, as a base of each
@@ -60,16 +60,16 @@ class Scheduled:
             NotSupported: it is a table of a format that says elsewhere which of its files count.
             SchemaMismatch: no file has one of its columns.
         """
-        return self._refreshing.refresh(channel, gone=gone)
+        return self._external_refresher.refresh(channel, allow_vanished=gone)
 
     def preview_refresh(self, channel: str, *, gone: bool = False) -> Refreshed:
         """What ``refresh`` would commit. Changes nothing, and opens no file."""
-        return self._refreshing.preview(channel, gone=gone)
+        return self._external_refresher.preview_refresh(channel, allow_vanished=gone)
 
     def refresh_all(self) -> list[Refreshed]:
         """Look at all external channels of the project. One that cannot be looked at stops no other, is as it was, and
         says why."""
-        return self._refreshing.refresh_all() if any(c.external for c in self.runtime.project.channels) else []
+        return self._external_refresher.refresh_all() if any(c.external for c in self.runtime.project.channels) else []
 
     def next_tick(self, policy: Policy | None = None) -> Tick:
         """What ``tick`` would do now, and what waits for what: its dry run.
@@ -77,7 +77,7 @@ class Scheduled:
         Args:
             policy: how much it does at once.
         """
-        return self._scheduling.decide(policy)
+        return self._scheduler.plan_tick(policy)
 
     def tick(
         self, found: Tick | None = None, tell: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
@@ -98,8 +98,8 @@ class Scheduled:
         """
         if found is None:
             self.refresh_all()
-            found = self._scheduling.decide()
-        return list(self._scheduling.carry_out(found, tell, run_id))
+            found = self._scheduler.plan_tick()
+        return list(self._scheduler.run_tick(found, tell, run_id))
 
     def backfill(
         self,
@@ -131,7 +131,7 @@ class Scheduled:
             PartitionError: no task writes such a partition.
         """
         preview = preview or self.preview_backfill(dataset, *partitions, downstream=downstream, everything=everything)
-        return self._backfilling.start(dataset, preview, by=by, why=why, priority=priority)
+        return self._backfill_manager.start_backfill(dataset, preview, requested_by=by, reason=why, priority=priority)
 
     def preview_backfill(
         self,
@@ -141,8 +141,8 @@ class Scheduled:
         everything: bool = False,
     ) -> Preview:
         """What ``backfill`` would make again, and what each partition cost the last time. Changes nothing."""
-        chosen = None if downstream == "all" else () if downstream == "none" else _names(downstream)
-        return self._backfilling.preview(dataset, partitions, chosen, everything)
+        chosen = None if downstream == "all" else () if downstream == "none" else _as_name_collection(downstream)
+        return self._backfill_manager.preview_backfill(dataset, partitions, chosen, everything)
 
     def backfills(self, limit: int = 100) -> list[Backfill]:
         """Who wanted what made again, and how far that is; newest first."""
@@ -154,5 +154,5 @@ class Scheduled:
         return self.catalog.cancel_backfill(backfill_id)
 
 
-def _names(given: str | Collection[str]) -> Collection[str]:
-    return (given,) if isinstance(given, str) else given
+def _as_name_collection(names: str | Collection[str]) -> Collection[str]:
+    return (names,) if isinstance(names, str) else names

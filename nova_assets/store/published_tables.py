@@ -15,29 +15,29 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
-from nova_assets.model.publish_table import HiveTable, Table, table_of
+from nova_assets.model.publish_table import HiveTable, Table, table_from_id
 from nova_assets.model.published_version import Edition, Publishable
-from nova_assets.operations.publish import Publishing
-from nova_assets.publish.open_target import open_outlet
-from nova_assets.publish.target import Outlet
+from nova_assets.operations.publish import TablePublisher
+from nova_assets.publish.open_target import open_publish_target
+from nova_assets.publish.target import PublishTarget
 from nova_assets.settings import Settings
-from nova_assets.user_code_errors import fault
+from nova_assets.user_code_errors import summarize_user_error
 
 
-class Published(ABC):
+class PublishMethods(ABC):
     """This part of a store; the rest of it is in ``store.py``."""
 
     settings: Settings
     project: Project
     catalog: Catalog
     engine: Engine
-    _publishing: Publishing
+    _publisher: TablePublisher
 
     @abstractmethod
     def known(self, channel: Channel | str) -> str: ...
 
     @abstractmethod
-    def _policy(self, channel: str) -> Compacting: ...
+    def _compaction_policy(self, channel: str) -> Compacting: ...
 
     @abstractmethod
     def insert(
@@ -68,20 +68,22 @@ class Published(ABC):
             TableUnavailable: it cannot be reached or written. Other tables are shown all the same.
             ExecutionInProgress: another process is just publishing it.
         """
-        defined = self._with_tables(channel)
+        defined = self._channel_with_tables(channel)
         if take_over:
-            self._take_over(defined)
-        return self._publishing.publish(defined.name, defined.publish, self._policy(defined.name), take_over=take_over)
+            self._import_existing_folders(defined)
+        return self._publisher.publish(
+            defined.name, defined.publish, self._compaction_policy(defined.name), take_over=take_over
+        )
 
     def publishable(self, channel: Channel | str) -> list[Publishable]:
         """What ``publish`` would do: its dry run. Empty of a channel that has no columns yet."""
-        defined = self._with_tables(channel)
-        return self._publishing.publishable(defined.name, defined.publish)
+        defined = self._channel_with_tables(channel)
+        return self._publisher.preview_publish(defined.name, defined.publish)
 
     def to_publish(self, channel: Channel | str) -> list[Table]:
         """The tables of a channel that should show something newer by now."""
-        defined = self._with_tables(channel)
-        return self._publishing.due(defined.name, defined.publish)
+        defined = self._channel_with_tables(channel)
+        return self._publisher.outdated_tables(defined.name, defined.publish)
 
     def editions(self, channel: Channel | str) -> list[Edition]:
         """The editions of a channel that somebody may still read, in all its tables, latest first. No file that one of
@@ -103,50 +105,50 @@ class Published(ABC):
         """
         name = self.known(channel)
         defined = channel if isinstance(channel, Channel) else None
-        told = defined or next((c for c in self.project.channels if c.name == name), None)
-        known = {t.id: t for t in (() if told is None else told.publish)}
+        definition = defined or next((c for c in self.project.channels if c.name == name), None)
+        tables_by_id = {t.id: t for t in (() if definition is None else definition.publish)}
         # What was taken out of the definition first is shown still.
-        known = {**{e.table: table_of(e.table) for e in self.catalog.editions(name)}, **known}
-        chosen = sorted(i for i in known if table in (None, i))
+        tables_by_id = {**{e.table: table_from_id(e.table) for e in self.catalog.editions(name)}, **tables_by_id}
+        chosen = sorted(i for i in tables_by_id if table in (None, i))
         if not chosen:
             raise DefinitionError(
                 f"channel {name!r} is not published" + (f" in {table!r}" if table is not None else " anywhere"),
-                expected=" or ".join(sorted(known)) or None,
+                expected=" or ".join(sorted(tables_by_id)) or None,
                 channel=name,
             )
         for i in [] if dry_run else chosen:
-            self._publishing.withdraw(name, known[i])
+            self._publisher.withdraw(name, tables_by_id[i])
         return chosen
 
-    def _take_over(self, channel: Channel) -> None:
+    def _import_existing_folders(self, channel: Channel) -> None:
         """Put what the folder holds onto a channel that has no data."""
         for table in channel.publish:
             folder = self.settings.root / table.path if isinstance(table, HiveTable) else None
             if folder is None or not folder.is_dir() or folder.is_symlink():
                 continue
-            self._outlet(table, channel.name).check(take_over=True)
-            if self.catalog.channel(channel.name).head == 0 and _holds_files(folder):
-                self._take(folder, channel)
+            self._open_outlet(table, channel.name).check_can_publish(take_over=True)
+            if self.catalog.channel(channel.name).head == 0 and _holds_data_files(folder):
+                self._insert_folder(folder, channel)
 
-    def _take(self, folder: Path, channel: Channel) -> None:
+    def _insert_folder(self, folder: Path, channel: Channel) -> None:
         try:
-            self.insert(channel, self.engine.take_folder(folder, channel), kind="base")
+            self.insert(channel, self.engine.read_parquet_folder(folder, channel), kind="base")
         except NovaError:
             raise
         except Exception as error:
             raise BadRecord(
                 f"{folder} cannot be read as Parquet",
-                found=fault(error).said,
+                found=summarize_user_error(error).message,
                 expected="files of Parquet, and others whose names begin with . or _",
                 next="move the others away; nothing was changed",
                 path=str(folder),
             ) from error
 
-    def _outlet(self, table: Table, channel: str) -> Outlet:
+    def _open_outlet(self, table: Table, channel: str) -> PublishTarget:
         owner = f"channel {channel} of catalog {self.catalog.identity()}"
-        return open_outlet(table, self.settings.root, self.settings.home, self.engine.address, owner)
+        return open_publish_target(table, self.settings.root, self.settings.home, self.engine.address, owner)
 
-    def _with_tables(self, channel: Channel | str) -> Channel:
+    def _channel_with_tables(self, channel: Channel | str) -> Channel:
         name = self.known(channel)
         known = [c for c in self.project.channels if c.name == name]
         defined = channel if isinstance(channel, Channel) else next(iter(known), None)
@@ -160,7 +162,7 @@ class Published(ABC):
         return defined
 
 
-def _holds_files(folder: Path) -> bool:
+def _holds_data_files(folder: Path) -> bool:
     """Whether there is anything that readers take for data, whatever it is called."""
     return any(
         p.is_file() and not any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)

@@ -10,43 +10,43 @@ from typing import Any
 from nova_assets.errors import ChannelNotFound, DefinitionError, PartitionError
 from nova_assets.execution.runtime import Runtime
 from nova_assets.execution.task_run import Viewing
-from nova_assets.execution.trigger_state import BindingState, binding_state, planned_switch, unread_partitions
+from nova_assets.execution.trigger_state import BindingState, binding_state, plan_binding_switch, unread_partitions
 from nova_assets.masking import mask_address
-from nova_assets.model.argument_checks import checks_arguments
+from nova_assets.model.argument_checks import check_public_method_arguments
 from nova_assets.model.block import Kind
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, Cursor, PartitionState
 from nova_assets.model.commit import Commit
 from nova_assets.model.compaction import Compacting
-from nova_assets.model.cursor_switch import Kind as SwitchTo
 from nova_assets.model.cursor_switch import Switch
+from nova_assets.model.cursor_switch import SwitchTarget as SwitchTo
 from nova_assets.model.engine import Engine
 from nova_assets.model.execution import Execution
 from nova_assets.model.maintenance import Collection, Verdict
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.project import Project
 from nova_assets.model.timeline import Instant
-from nova_assets.operations.arrivals.seal import Seals
-from nova_assets.operations.insert import InsertCheck, Inserts
-from nova_assets.operations.maintenance import Asked, Upkeep, retained
-from nova_assets.operations.publish import Publishing
+from nova_assets.operations.arrivals.seal import GroupSealer
+from nova_assets.operations.insert import DataInserter, InsertCheck
+from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions, channel_retention_seconds
+from nova_assets.operations.publish import TablePublisher
 from nova_assets.operations.read import Pinned, Reading
 from nova_assets.operations.release import OpenExecution, open_executions, release
 from nova_assets.operations.selection import Selection
 from nova_assets.plan.compaction import Compact
-from nova_assets.plan.retention import expired
+from nova_assets.plan.retention import expired_partitions
 from nova_assets.plan.run import RunPlan
 from nova_assets.settings import Settings
-from nova_assets.store.arrivals import Arriving
-from nova_assets.store.datasets import Scheduled
-from nova_assets.store.published_tables import Published
+from nova_assets.store.arrivals import ArrivalMethods
+from nova_assets.store.datasets import DatasetMethods
+from nova_assets.store.published_tables import PublishMethods
 
 Observer = Callable[[str, Any], None]
 
 
-@checks_arguments
-class Store(Arriving, Published, Scheduled):
+@check_public_method_arguments
+class Store(ArrivalMethods, PublishMethods, DatasetMethods):
     """Channels, bindings and data of one deployment.
 
     Make one with ``nova.open``. Several processes may share a catalog and warehouse; each opens its own store.
@@ -65,13 +65,15 @@ class Store(Arriving, Published, Scheduled):
         self.catalog = catalog
         self.engine = engine
         self.runtime = Runtime(
-            catalog, engine, self.project, lease=settings.lease, grace=settings.grace, viewing=viewing
+            catalog, engine, self.project, lease=settings.lease, sweep_delay=settings.grace, views_factory=viewing
         )
-        self._reading = Reading(self.runtime)
-        self._inserts = Inserts(self.runtime)
-        self._upkeep = Upkeep(self.runtime, settings.collect_grace)
-        self._sealing = Seals(self.runtime, self._upkeep)
-        self._publishing = Publishing(self.runtime, self._upkeep, self._inserts, self._outlet, settings.collect_grace)
+        self._reader = Reading(self.runtime)
+        self._inserter = DataInserter(self.runtime)
+        self._maintenance = ChannelMaintenance(self.runtime, settings.collect_grace)
+        self._sealer = GroupSealer(self.runtime, self._maintenance)
+        self._publisher = TablePublisher(
+            self.runtime, self._maintenance, self._inserter, self._open_outlet, settings.collect_grace
+        )
 
     def __repr__(self) -> str:
         count = f"{len(self.project.channels)} channels, {len(self.project.bindings)} bindings"
@@ -87,8 +89,8 @@ class Store(Arriving, Published, Scheduled):
 
     def close(self) -> None:
         """Let go of the catalog. A Spark session that this process made stays warm for the next store."""
-        if self.runtime.viewing is not None:
-            self.runtime.viewing.close()
+        if self.runtime.views_factory is not None:
+            self.runtime.views_factory.close()
         self.engine.close()
         self.catalog.close()
 
@@ -157,7 +159,7 @@ class Store(Arriving, Published, Scheduled):
             ModelChanged: a delta after a change of merge model (R18).
             IdempotencyConflict: the key was used for other rows.
         """
-        return self._inserts.insert(self.known(channel), data, kind, idempotency_key, partition)
+        return self._inserter.insert(self.known(channel), data, kind, idempotency_key, partition)
 
     def check_insert(
         self,
@@ -167,7 +169,7 @@ class Store(Arriving, Published, Scheduled):
         partition: str | Mapping[str, object] | None = None,
     ) -> InsertCheck:
         """What an insert would check, without changing anything: the dry run of ``insert``."""
-        return self._inserts.check(self.known(channel), data, kind, partition)
+        return self._inserter.check_insert(self.known(channel), data, kind, partition)
 
     def read(
         self,
@@ -197,7 +199,7 @@ class Store(Arriving, Published, Scheduled):
             BlockCollected: that version is gone (R15).
             PartitionError: it has no such partition.
         """
-        return self._reading.read(self.known(channel), at, since, partition, columns, keys)
+        return self._reader.read(self.known(channel), at, since, partition, columns, keys)
 
     @contextmanager
     def pin(
@@ -229,7 +231,7 @@ class Store(Arriving, Published, Scheduled):
         """
         if (at is not None or since is not None) and len(channels) != 1:
             raise DefinitionError("at= and since= are of one channel", found=f"{len(channels)} channels")
-        with self._reading.pin([self.known(c) for c in channels], at, since, partition) as pinned:
+        with self._reader.pin([self.known(c) for c in channels], at, since, partition) as pinned:
             yield pinned
 
     def views(self, *channels: Channel | str) -> Any:
@@ -239,9 +241,9 @@ class Store(Arriving, Published, Scheduled):
         Raises:
             ChannelNotFound: no such channel.
         """
-        if self.runtime.viewing is None:
+        if self.runtime.views_factory is None:
             raise DefinitionError("this store has no views", expected="one that nova.open() has given")
-        return self.runtime.viewing({name: self.catalog.channel(name).head for name in map(self.known, channels)})
+        return self.runtime.views_factory({name: self.catalog.channel(name).head for name in map(self.known, channels)})
 
     # executions
 
@@ -305,12 +307,12 @@ class Store(Arriving, Published, Scheduled):
             ExecutionInProgress: an execution of the binding is alive.
         """
         planned = self.plan_switch(binding, to)
-        self.catalog.switch(planned)
+        self.catalog.switch_cursors(planned)
         return planned
 
     def plan_switch(self, binding: str, to: SwitchTo) -> Switch:
         """The cursors that ``switch`` would set: its dry run."""
-        return planned_switch(self.project.binding(binding), self.catalog, to)
+        return plan_binding_switch(self.project.binding(binding), self.catalog, to)
 
     def partitions(
         self, channel: Channel | str, partition: str | Mapping[str, object] | None = None
@@ -323,7 +325,7 @@ class Store(Arriving, Published, Scheduled):
         name = self.known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
         return self.catalog.partitions(
-            name, parse_partition(dimensions, partition, partly=True) if partition else WHOLE
+            name, parse_partition(dimensions, partition, allow_scope=True) if partition else WHOLE
         )
 
     def open_executions(self) -> list[OpenExecution]:
@@ -358,7 +360,7 @@ class Store(Arriving, Published, Scheduled):
             BlockCollected: that version is gone (R15).
             UnrepresentableChange: an Append channel with consumers would lose rows (R10).
         """
-        return self._inserts.restore(self.known(channel), at)
+        return self._inserter.restore(self.known(channel), at)
 
     # upkeep
 
@@ -385,7 +387,7 @@ class Store(Arriving, Published, Scheduled):
             The commit; None where there was nothing to compact.
         """
         name = self.known(channel)
-        return self._upkeep.compact(name, self._asked(name, force, chained, policy, partitions))
+        return self._maintenance.compact(name, self._compaction_options(name, force, chained, policy, partitions))
 
     def compactable(
         self,
@@ -398,7 +400,9 @@ class Store(Arriving, Published, Scheduled):
     ) -> tuple[Compact, ...]:
         """What ``compact`` would add, and why: its dry run."""
         name = self.known(channel)
-        return self._upkeep.compactable(name, self._asked(name, force, chained, policy, partitions))
+        return self._maintenance.plan_compaction(
+            name, self._compaction_options(name, force, chained, policy, partitions)
+        )
 
     def collect(self, channel: Channel | str, *, retain: str | None = None) -> Collection:
         """Take the blocks of a channel that nobody needs any more (R15). Their files are deleted after a grace.
@@ -408,12 +412,12 @@ class Store(Arriving, Published, Scheduled):
                 default, and if it says nothing, not at all.
         """
         name = self.known(channel)
-        return self._upkeep.collect(name, retained(self.runtime, name, retain))
+        return self._maintenance.collect(name, channel_retention_seconds(self.runtime, name, retain))
 
     def held(self, channel: Channel | str, *, retain: str | None = None) -> tuple[Verdict, ...]:
         """Of every block of a channel, who needs it and for what: the dry run of ``collect``."""
         name = self.known(channel)
-        return self._upkeep.verdicts(name, retained(self.runtime, name, retain))
+        return self._maintenance.collection_verdicts(name, channel_retention_seconds(self.runtime, name, retain))
 
     def drop(self, channel: Channel | str, partition: str | Mapping[str, object]) -> Commit | None:
         """Drop a partition, or all that agree with some dimensions: from the next number on there is nothing in it.
@@ -433,7 +437,7 @@ class Store(Arriving, Published, Scheduled):
         """
         name = self.known(channel)
         dimensions = self.catalog.channel(name).channel.partitions
-        scope = parse_partition(dimensions, partition, partly=True)
+        scope = parse_partition(dimensions, partition, allow_scope=True)
         if not scope:
             raise PartitionError(
                 f"channel {name!r} has no partition to drop",
@@ -441,7 +445,9 @@ class Store(Arriving, Published, Scheduled):
                 expected="a partition of a channel that has some",
                 next="to empty the channel, insert a base without rows",
             )
-        return self._upkeep.drop(name, [p.partition for p in self.catalog.partitions(name, scope) if not p.dropped])
+        return self._maintenance.drop_partitions(
+            name, [p.partition for p in self.catalog.partitions(name, scope) if not p.dropped]
+        )
 
     def expired(self, channel: Channel | str) -> tuple[str, ...]:
         """The partitions of a channel that are over for longer than its dimensions say they are kept."""
@@ -449,24 +455,24 @@ class Store(Arriving, Published, Scheduled):
         state = self.catalog.channel(name)
         keep = next((c.upkeep.get("keep", {}) for c in self.project.channels if c.name == name), state.keep)
         held = [p.partition for p in self.catalog.partitions(name) if not p.dropped] if keep else []
-        return expired(state.channel.partitions, keep, held, self.catalog.now())
+        return expired_partitions(state.channel.partitions, keep, held, self.catalog.now())
 
     def drop_expired(self, channel: Channel | str) -> Commit | None:
         """Drop what is ``expired``. None where nothing is."""
         gone = self.expired(channel)
-        return self._upkeep.drop(self.known(channel), gone) if gone else None
+        return self._maintenance.drop_partitions(self.known(channel), gone) if gone else None
 
     def delete_collected(self) -> int:
         """Delete the files of blocks that were collected longer than ``collect_grace`` ago. Gives how many."""
-        return self._upkeep.delete_files()
+        return self._maintenance.delete_collected_files()
 
-    def _asked(
+    def _compaction_options(
         self, channel: str, force: bool, chained: bool, policy: Compacting | None, partitions: Sequence[str] | None
-    ) -> Asked:
+    ) -> CompactionOptions:
         only = None if partitions is None else tuple(partitions)
-        return Asked(policy or self._policy(channel), force, chained, only)
+        return CompactionOptions(policy or self._compaction_policy(channel), force, chained, only)
 
-    def _policy(self, channel: str) -> Compacting:
+    def _compaction_policy(self, channel: str) -> Compacting:
         """When a channel is compacted, and into what, as the project says."""
         defined = next((c.compacting for c in self.project.channels if c.name == channel), None)
         return defined or Compacting()

@@ -16,10 +16,10 @@ from nova_assets.model.schema import DELETED
 from nova_assets.testing.shrinking import Lists, shrink
 from nova_assets.testing.world import Rows, World, difference, for_tiny_queries, rows_of
 
-_MOST_ROWS = 12
+_MAX_SINGLE_ROWS = 12
 """Batches of more rows together are not cut into single rows."""
 
-_MOST_TRIES = 16
+_MAX_SHRINK_TRIES = 16
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class _Schedule:
         name: for people.
         arrivals: in their order.
         runs: after so many arrivals each; the last run is after all of them.
-        extra: after each run the channels are compacted, and the binding runs once more, with nothing new.
+        compact_and_rerun: after each run the channels are compacted, and the binding runs once more, with nothing new.
     """
 
     name: str
     arrivals: Sequence[_Arrival]
     runs: frozenset[int]
-    extra: bool = False
+    compact_and_rerun: bool = False
 
 
 def check_incremental(
@@ -70,41 +70,48 @@ def check_incremental(
     project = Project([binding])
     with World(project, spark) as store:
         schemas = {c: store.catalog.channel(c).schema for c in inputs}
-        tables = {c: [_as_table(store.engine.take(b, schemas[c])) for b in given] for c, given in inputs.items()}
+        tables = {
+            c: [_to_arrow_table(store.engine.convert_input(b, schemas[c])) for b in given]
+            for c, given in inputs.items()
+        }
         with for_tiny_queries(store):
             steps = max(len(b) for b in inputs.values())
             arrivals = [_Arrival(c, given[n]) for n in range(steps) for c, given in tables.items() if n < len(given)]
             ends = [sum(min(n, len(given)) for given in tables.values()) for n in range(1, steps + 1)]
-            expected = _outputs(project, binding, _at_once(arrivals), kind, spark)
+            expected = _run_schedule(project, binding, _single_run_schedule(arrivals), kind, spark)
             for schedule in _schedules(arrivals, ends, kind, schedules):
-                actual = _outputs(project, binding, schedule, kind, spark)
+                actual = _run_schedule(project, binding, schedule, kind, spark)
                 channel = next((c for c in expected if actual[c] != expected[c]), None)
                 if channel is not None:
-                    raise AssertionError(_Search(project, binding, kind, spark, schedule, channel).counter_example())
+                    raise AssertionError(
+                        _CounterExampleSearch(project, binding, kind, spark, schedule, channel).counter_example()
+                    )
 
 
-def _as_table(data: Any) -> pa.Table:
+def _to_arrow_table(data: Any) -> pa.Table:
     return data if isinstance(data, pa.Table) else pa.Table.from_pandas(data.toPandas(), preserve_index=False)
 
 
-def _at_once(arrivals: Sequence[_Arrival]) -> _Schedule:
+def _single_run_schedule(arrivals: Sequence[_Arrival]) -> _Schedule:
     return _Schedule("all at once", arrivals, frozenset({len(arrivals)}))
 
 
-def _schedules(arrivals: Sequence[_Arrival], ends: Sequence[int], kind: Kind, further: int) -> Iterator[_Schedule]:
+def _schedules(
+    arrivals: Sequence[_Arrival], step_ends: Sequence[int], kind: Kind, random_count: int
+) -> Iterator[_Schedule]:
     tried = {frozenset({len(arrivals)})}
     each = frozenset(range(1, len(arrivals) + 1))
-    for name, runs in (("batch by batch", frozenset(ends)), ("a run after each arrival of one channel", each)):
+    for name, runs in (("batch by batch", frozenset(step_ends)), ("a run after each arrival of one channel", each)):
         if runs not in tried:
             tried.add(runs)
             yield _Schedule(name, arrivals, runs)
     name = "batch by batch, with compaction and a run without anything new after each run"
-    yield _Schedule(name, arrivals, frozenset(ends), extra=True)
+    yield _Schedule(name, arrivals, frozenset(step_ends), compact_and_rerun=True)
     rows = list(_single_rows(arrivals))
-    if kind == "delta" and len(arrivals) < len(rows) <= _MOST_ROWS:
+    if kind == "delta" and len(arrivals) < len(rows) <= _MAX_SINGLE_ROWS:
         yield _Schedule("row by row", rows, frozenset(range(1, len(rows) + 1)))
     rng = random.Random(12)
-    for _ in range(further):
+    for _ in range(random_count):
         some = frozenset({n for n in range(1, len(arrivals)) if rng.random() < 0.5} | {len(arrivals)})
         if some not in tried:
             tried.add(some)
@@ -119,7 +126,7 @@ def _single_rows(arrivals: Sequence[_Arrival]) -> Iterator[_Arrival]:
             yield arrival.with_rows([row])
 
 
-def _outputs(project: Project, binding: Binding, schedule: _Schedule, kind: Kind, spark: Any) -> dict[str, Rows]:
+def _run_schedule(project: Project, binding: Binding, schedule: _Schedule, kind: Kind, spark: Any) -> dict[str, Rows]:
     """What is on the channels that the binding writes, in the end."""
     with World(project, spark) as store:
         for number, arrival in enumerate(schedule.arrivals, start=1):
@@ -128,7 +135,7 @@ def _outputs(project: Project, binding: Binding, schedule: _Schedule, kind: Kind
             if number not in schedule.runs:
                 continue
             store.run(binding.name)
-            if schedule.extra:
+            if schedule.compact_and_rerun:
                 for state in store.channels():
                     store.compact(state.channel.name)
                 store.run(binding.name)
@@ -136,7 +143,7 @@ def _outputs(project: Project, binding: Binding, schedule: _Schedule, kind: Kind
 
 
 @dataclass
-class _Search:
+class _CounterExampleSearch:
     """Looks for the smallest arrivals with which a schedule gives something else on a channel than one run."""
 
     project: Project
@@ -148,9 +155,9 @@ class _Search:
     _results: dict[str, tuple[Rows, Rows]] = field(default_factory=dict)
 
     def counter_example(self) -> str:
-        smallest = shrink([a.table.to_pylist() for a in self.schedule.arrivals], self._fails, _MOST_TRIES)
-        self._leave_out_runs(smallest)
-        actual, expected = self._both(smallest)
+        smallest = shrink([a.table.to_pylist() for a in self.schedule.arrivals], self._fails, _MAX_SHRINK_TRIES)
+        self._drop_unneeded_runs(smallest)
+        actual, expected = self._actual_and_expected(smallest)
         law = f"channel {self.channel!r}: {self.schedule.name} = all at once does not hold (R12)"
         lines = [f"{law}. The smallest input that shows it:"]
         for number, (arrival, rows) in enumerate(zip(self.schedule.arrivals, smallest, strict=True), start=1):
@@ -159,33 +166,33 @@ class _Search:
         lines += [f"  gives {actual}", f"  all at once gives {expected}", f"  {difference(actual, expected)}"]
         return "\n".join(lines)
 
-    def _leave_out_runs(self, lists: Sequence[Rows]) -> None:
+    def _drop_unneeded_runs(self, lists: Sequence[Rows]) -> None:
         """Leave out each run without which these arrivals still show the fault. The last run stays."""
         *earlier, last = sorted(self.schedule.runs)
         tables = [a.with_rows(rows) for a, rows in zip(self.schedule.arrivals, lists, strict=True)]
-        expected = self._output(_at_once(tables))
+        expected = self._output_rows(_single_run_schedule(tables))
 
         def with_runs(runs: Sequence[int]) -> _Schedule:
             return replace(self.schedule, runs=frozenset([*runs, last]))
 
         def fails(runs: Lists) -> bool:
-            return self._output(replace(with_runs(runs[0]), arrivals=tables)) != expected
+            return self._output_rows(replace(with_runs(runs[0]), arrivals=tables)) != expected
 
-        self.schedule = with_runs(shrink([earlier], fails, _MOST_TRIES)[0])
+        self.schedule = with_runs(shrink([earlier], fails, _MAX_SHRINK_TRIES)[0])
         self._results.clear()
 
     def _fails(self, lists: Sequence[Rows]) -> bool:
-        actual, expected = self._both(lists)
+        actual, expected = self._actual_and_expected(lists)
         return actual != expected
 
-    def _both(self, lists: Sequence[Rows]) -> tuple[Rows, Rows]:
+    def _actual_and_expected(self, lists: Sequence[Rows]) -> tuple[Rows, Rows]:
         """What the schedule gives, and what one run gives."""
         key = repr(lists)
         if key not in self._results:
             arrivals = [a.with_rows(rows) for a, rows in zip(self.schedule.arrivals, lists, strict=True)]
             smaller = replace(self.schedule, arrivals=arrivals)
-            self._results[key] = self._output(smaller), self._output(_at_once(arrivals))
+            self._results[key] = self._output_rows(smaller), self._output_rows(_single_run_schedule(arrivals))
         return self._results[key]
 
-    def _output(self, schedule: _Schedule) -> Rows:
-        return _outputs(self.project, self.binding, schedule, self.kind, self.spark)[self.channel]
+    def _output_rows(self, schedule: _Schedule) -> Rows:
+        return _run_schedule(self.project, self.binding, schedule, self.kind, self.spark)[self.channel]

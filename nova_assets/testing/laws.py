@@ -24,9 +24,9 @@ from nova_assets.testing.world import (
     snapshot_frame,
 )
 
-_MOST_SEQUENCES = 6
-_MOST_VALUES = 8
-_SIDE = "__nova_side"
+_MAX_SEQUENCES = 6
+_MAX_VALUES = 8
+_SIDE_COLUMN = "__nova_side"
 
 
 def check_laws(model: MergeModel, frames: Sequence[Any], schema: Any = None, spark: Any = None) -> None:
@@ -50,45 +50,45 @@ def check_laws(model: MergeModel, frames: Sequence[Any], schema: Any = None, spa
     channel = Channel("laws", merge=model, schema=schema)
     with World(spark=spark) as store:
         store.register(channel)
-        tables = [store.engine.take(f, channel.schema) for f in frames]
+        tables = [store.engine.convert_input(f, channel.schema) for f in frames]
         if isinstance(model, Custom):
             with for_tiny_queries(store):
-                _check_functions(store, model, tables)
-                _check_blocks(store, channel, frames)
+                _check_custom_functions(store, model, tables)
+                _check_with_real_blocks(store, channel, frames)
             return
         if isinstance(model, Keyed):
-            _check_combiners(store, model, tables)
-        _check_blocks(store, channel, frames)
+            _check_keyed_combiners(store, model, tables)
+        _check_with_real_blocks(store, channel, frames)
 
 
 # the functions of Custom
 
 
 @dataclass(frozen=True)
-class _Functions:
+class _ModelFunctions:
     """The functions of a model, on rows."""
 
     store: Store
     model: Custom
-    types: Sequence[pa.Schema]
+    schemas: Sequence[pa.Schema]
 
-    def frame(self, rows: Rows, place: int) -> Any:
+    def frame(self, rows: Rows, frame_index: int) -> Any:
         """Rows as a frame of the types of the frame at a place."""
-        table = pa.Table.from_pylist(rows, self.types[place])
-        return self.store.engine.frame(table, self.store.engine.schema_of(table))
+        table = pa.Table.from_pylist(rows, self.schemas[frame_index])
+        return self.store.engine.to_frame(table, self.store.engine.schema_of(table))
 
     def __getattr__(self, name: str) -> Callable[[Any, Any], Any]:
         return FunctionRef.parse(getattr(self.model, f"{name}_ref")).load()
 
-    def both(self, left: Any, right: Any) -> tuple[Rows, Rows]:
+    def rows_of_both(self, left: Any, right: Any) -> tuple[Rows, Rows]:
         """The rows of two frames, by one query where they have the same columns: small queries cost the most."""
         if sorted(left.columns) != sorted(right.columns):
             return self._rows(left), self._rows(right)
-        sides = left.selectExpr("*", f"0 AS {_SIDE}").unionByName(right.selectExpr("*", f"1 AS {_SIDE}"))
+        sides = left.selectExpr("*", f"0 AS {_SIDE_COLUMN}").unionByName(right.selectExpr("*", f"1 AS {_SIDE_COLUMN}"))
         rows: Rows = self.store.engine.to_arrow(sides).to_pylist()
         split: tuple[Rows, Rows] = ([], [])
         for row in rows:
-            split[row.pop(_SIDE)].append(row)
+            split[row.pop(_SIDE_COLUMN)].append(row)
         return canonical(split[0]), canonical(split[1])
 
     def _rows(self, frame: Any) -> Rows:
@@ -96,83 +96,83 @@ class _Functions:
 
 
 @dataclass(frozen=True)
-class _Law:
+class _MergeLaw:
     """A law on a base and some deltas.
 
     Args:
-        places: the frames that it is about, by their place among those given; None is the empty base.
+        frame_indexes: the frames that it is about, by their place among those given; None is the empty base.
         sides: both sides of the equation.
     """
 
     text: str
-    places: tuple[int | None, ...]
-    sides: Callable[[_Functions, list[Any]], tuple[Any, Any]]
+    frame_indexes: tuple[int | None, ...]
+    sides: Callable[[_ModelFunctions, list[Any]], tuple[Any, Any]]
 
-    def difference(self, functions: _Functions, lists: Sequence[Rows]) -> str | None:
+    def difference(self, functions: _ModelFunctions, lists: Sequence[Rows]) -> str | None:
         """What differs between the two sides; None where nothing does."""
-        frames = [functions.frame(rows, place or 0) for rows, place in zip(lists, self.places, strict=True)]
+        frames = [functions.frame(rows, place or 0) for rows, place in zip(lists, self.frame_indexes, strict=True)]
         try:
-            left, right = functions.both(*self.sides(functions, frames))
-        except _CannotTell:
+            left, right = functions.rows_of_both(*self.sides(functions, frames))
+        except _DiffNotRepresentable:
             return None
         return None if left == right else f"left {left}\n  right {right}\n  {difference(left, right)}"
 
 
-class _CannotTell(Exception):
+class _DiffNotRepresentable(Exception):
     """``diff`` has raised: it does not tell this change, and loses none."""
 
 
-def _is_associative(f: _Functions, given: list[Any]) -> tuple[Any, Any]:
-    a, b, c = given
-    return f.chain(f.chain(a, b), c), f.chain(a, f.chain(b, c))
+def _chain_associativity_sides(functions: _ModelFunctions, frames: list[Any]) -> tuple[Any, Any]:
+    a, b, c = frames
+    return functions.chain(functions.chain(a, b), c), functions.chain(a, functions.chain(b, c))
 
 
-def _merges_as_chained(f: _Functions, given: list[Any]) -> tuple[Any, Any]:
-    base, a, b = given
-    return f.merge(f.merge(base, a), b), f.merge(base, f.chain(a, b))
+def _chained_merge_sides(functions: _ModelFunctions, frames: list[Any]) -> tuple[Any, Any]:
+    base, a, b = frames
+    return functions.merge(functions.merge(base, a), b), functions.merge(base, functions.chain(a, b))
 
 
-def _undoes_diff(f: _Functions, given: list[Any]) -> tuple[Any, Any]:
-    base, *deltas = given
+def _diff_merge_sides(functions: _ModelFunctions, frames: list[Any]) -> tuple[Any, Any]:
+    base, *deltas = frames
     later = base
     for delta in deltas:
-        later = f.merge(later, delta)
+        later = functions.merge(later, delta)
     try:
-        change = f.diff(base, later)
+        change = functions.diff(base, later)
     except Exception as error:
-        raise _CannotTell from error
-    return f.merge(base, change), later
+        raise _DiffNotRepresentable from error
+    return functions.merge(base, change), later
 
 
-def _laws(deltas: int) -> Iterator[_Law]:
-    places = range(1, deltas + 1)
+def _laws_to_check(delta_count: int) -> Iterator[_MergeLaw]:
+    places = range(1, delta_count + 1)
     merging = [(0, *pair) for pair in combinations(places, 2)] + [(None, 1, 2), (0, 1, 1)]
-    for case in merging[:_MOST_SEQUENCES]:
-        yield _Law("merge(merge(B, d1), d2) = merge(B, chain(d1, d2))", case, _merges_as_chained)
-    for length in range(1, min(deltas, 3) + 1):
-        yield _Law("merge(B, diff(B, C)) = C", tuple(range(length + 1)), _undoes_diff)
-    yield _Law("merge(B, diff(B, C)) = C", (None, 1), _undoes_diff)
+    for case in merging[:_MAX_SEQUENCES]:
+        yield _MergeLaw("merge(merge(B, d1), d2) = merge(B, chain(d1, d2))", case, _chained_merge_sides)
+    for length in range(1, min(delta_count, 3) + 1):
+        yield _MergeLaw("merge(B, diff(B, C)) = C", tuple(range(length + 1)), _diff_merge_sides)
+    yield _MergeLaw("merge(B, diff(B, C)) = C", (None, 1), _diff_merge_sides)
     triples = sorted(combinations_with_replacement(places, 3), key=lambda t: -len(set(t)))
-    for triple in triples[:_MOST_SEQUENCES]:
-        yield _Law("chain(chain(d1, d2), d3) = chain(d1, chain(d2, d3))", triple, _is_associative)
+    for triple in triples[:_MAX_SEQUENCES]:
+        yield _MergeLaw("chain(chain(d1, d2), d3) = chain(d1, chain(d2, d3))", triple, _chain_associativity_sides)
 
 
-def _check_functions(store: Store, model: Custom, tables: Sequence[pa.Table]) -> None:
-    functions = _Functions(store, model, [t.schema for t in tables])
-    for law in _laws(len(tables) - 1):
-        lists: list[Rows] = [[] if p is None else tables[p].to_pylist() for p in law.places]
+def _check_custom_functions(store: Store, model: Custom, tables: Sequence[pa.Table]) -> None:
+    functions = _ModelFunctions(store, model, [t.schema for t in tables])
+    for law in _laws_to_check(len(tables) - 1):
+        lists: list[Rows] = [[] if p is None else tables[p].to_pylist() for p in law.frame_indexes]
         if law.difference(functions, lists) is None:
             continue
 
-        def fails(candidate: list[Rows], law: _Law = law) -> bool:
+        def fails(candidate: list[Rows], law: _MergeLaw = law) -> bool:
             return law.difference(functions, candidate) is not None
 
         smallest = shrink(lists, fails)
-        names = ["B", "d1", "d2", "d3"] if law.sides is not _is_associative else ["d1", "d2", "d3"]
-        if law.sides is _undoes_diff:
+        names = ["B", "d1", "d2", "d3"] if law.sides is not _chain_associativity_sides else ["d1", "d2", "d3"]
+        if law.sides is _diff_merge_sides:
             names = ["B", *(f"d{n}" for n in range(1, 4))]
         shown = "\n".join(f"  {name} = {rows}" for name, rows in zip(names, smallest, strict=False))
-        merged = " (C is B with the deltas merged)" if law.sides is _undoes_diff else ""
+        merged = " (C is B with the deltas merged)" if law.sides is _diff_merge_sides else ""
         raise AssertionError(
             f"{law.text} does not hold{merged}. The smallest input that shows it:\n{shown}\n"
             f"  {law.difference(functions, smallest)}"
@@ -182,7 +182,7 @@ def _check_functions(store: Store, model: Custom, tables: Sequence[pa.Table]) ->
 # the functions of Keyed
 
 
-def _check_combiners(store: Store, model: Keyed, tables: Sequence[pa.Table]) -> None:
+def _check_keyed_combiners(store: Store, model: Keyed, tables: Sequence[pa.Table]) -> None:
     for column, name in model.combine:
         if name not in COMBINERS:
             _check_associative(store, column, FunctionRef.parse(name), tables)
@@ -195,10 +195,10 @@ def _check_associative(store: Store, column: str, ref: FunctionRef, tables: Sequ
     for table in tables:
         if column in table.column_names:
             values |= {repr(v): v for v in table.column(column).to_pylist() if v is not None}
-    some = sorted(values.values(), key=_size)[:_MOST_VALUES]
+    some = sorted(values.values(), key=_display_size)[:_MAX_VALUES]
     triples = [dict(zip("abc", triple, strict=True)) for triple in product(some, repeat=3)]
     table = pa.Table.from_pylist(triples, pa.schema([(n, type_) for n in "abc"]))
-    frame = store.engine.frame(table, store.engine.schema_of(table))
+    frame = store.engine.to_frame(table, store.engine.schema_of(table))
     function, a, b, c = ref.load(), frame["a"], frame["b"], frame["c"]
     kind = frame.schema["a"].dataType
 
@@ -209,7 +209,7 @@ def _check_associative(store: Store, column: str, ref: FunctionRef, tables: Sequ
     rows = store.engine.to_arrow(frame.select("a", "b", "c", left.alias("left"), right.alias("right"))).to_pylist()
     wrong = [r for r in rows if canonical([{"v": r["left"]}]) != canonical([{"v": r["right"]}])]
     if wrong:
-        least = min(wrong, key=lambda r: sum(_size(r[n])[0] for n in "abc"))
+        least = min(wrong, key=lambda r: sum(_display_size(r[n])[0] for n in "abc"))
         raise AssertionError(
             f"f(f(a, b), c) = f(a, f(b, c)) does not hold for f = {ref.qualname}, which combines column {column!r}. "
             f"The smallest input that shows it:\n  a = {least['a']!r}, b = {least['b']!r}, c = {least['c']!r}\n"
@@ -217,7 +217,7 @@ def _check_associative(store: Store, column: str, ref: FunctionRef, tables: Sequ
         )
 
 
-def _size(value: Any) -> tuple[float, str]:
+def _display_size(value: Any) -> tuple[float, str]:
     """How large a value looks to a reader."""
     is_number = isinstance(value, int | float) and value == value
     return (abs(value) if is_number else len(repr(value))), repr(value)
@@ -226,7 +226,7 @@ def _size(value: Any) -> tuple[float, str]:
 # with real blocks
 
 
-def _check_blocks(store: Store, channel: Channel, frames: Sequence[Any]) -> None:
+def _check_with_real_blocks(store: Store, channel: Channel, frames: Sequence[Any]) -> None:
     store.register(Channel("again", merge=channel.merge, schema=channel.schema))
     store.insert("laws", frames[0], kind="base")
     for delta in frames[1:]:
@@ -237,7 +237,7 @@ def _check_blocks(store: Store, channel: Channel, frames: Sequence[Any]) -> None
         for end in range(start + 1, head + 1):
             store.insert("again", snapshot_frame(store, "laws", start), kind="base")
             store.insert("again", store.read("laws", since=start, at=end).to_arrow())
-            _check_same(
+            _check_rows_equal(
                 rows_of(store, "again"), snapshots[end], f"merge(B{start}, chain of the deltas to {end}) = B{end}"
             )
     for start in range(1, head + 1):
@@ -247,10 +247,12 @@ def _check_blocks(store: Store, channel: Channel, frames: Sequence[Any]) -> None
         change = store.read("again", since=before).to_arrow()
         store.insert("again", snapshot_frame(store, "laws", start), kind="base")
         store.insert("again", change)
-        _check_same(rows_of(store, "again"), snapshots[head], f"merge(B{start}, diff(B{start}, B{head})) = B{head}")
+        _check_rows_equal(
+            rows_of(store, "again"), snapshots[head], f"merge(B{start}, diff(B{start}, B{head})) = B{head}"
+        )
 
 
-def _check_same(actual: Rows, expected: Rows, law: str) -> None:
+def _check_rows_equal(actual: Rows, expected: Rows, law: str) -> None:
     if actual != expected:
         raise AssertionError(
             f"{law} does not hold: {len(actual)} rows, {len(expected)} expected; {difference(actual, expected)}"

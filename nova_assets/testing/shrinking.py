@@ -7,20 +7,20 @@ from typing import Any
 
 Lists = list[list[Any]]
 
-MOST_TRIES = 60
+MAX_TRIES = 60
 
 
-def shrink(lists: Sequence[Sequence[Any]], fails: Callable[[Lists], bool], most: int = MOST_TRIES) -> Lists:
+def shrink(lists: Sequence[Sequence[Any]], fails: Callable[[Lists], bool], max_tries: int = MAX_TRIES) -> Lists:
     """Lists of rows of which none can be left out without ``fails`` becoming false.
 
-    First whole lists are emptied, then rows are left out one by one, until none can be, or after ``most`` tries.
+    First whole lists are emptied, then rows are left out one by one, until none can be, or after ``max_tries`` tries.
 
     Args:
         lists: an input that fails.
         fails: whether an input fails. What raises does not.
     """
     smallest = [list(rows) for rows in lists]
-    left = most
+    left = max_tries
 
     def still_fails(candidate: Lists) -> bool:
         nonlocal left

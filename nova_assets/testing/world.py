@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.model.project import Project
 from nova_assets.model.schema import DELETED
 from nova_assets.store.store import Store
@@ -43,7 +43,7 @@ class World:
         self._folder.cleanup()
 
 
-_TINY = {
+_TINY_QUERY_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -55,7 +55,7 @@ _TINY = {
 
 def for_tiny_queries(store: Store) -> AbstractContextManager[None]:
     """A block in which Spark plans for a few rows. It starts Spark, where that does not run yet."""
-    return using(store.engine.session, _TINY)
+    return temporary_settings(store.engine.session, _TINY_QUERY_SETTINGS)
 
 
 def rows_of(store: Store, channel: str, at: int | None = None) -> Rows:
@@ -72,24 +72,24 @@ def snapshot_frame(store: Store, channel: str, at: int) -> Any:
 
 def canonical(rows: Rows) -> Rows:
     """Rows in an order of their own, with floats rounded: equal lists are equal multisets (R12)."""
-    rounded: Rows = [{name: _rounded(row[name]) for name in sorted(row)} for row in rows]
+    rounded: Rows = [{name: _round_floats(row[name]) for name in sorted(row)} for row in rows]
     return sorted(rounded, key=repr)
 
 
-def _rounded(value: Any) -> Any:
+def _round_floats(value: Any) -> Any:
     """Floats compare within 1e-9 relative (R12)."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, list):
-        return [_rounded(v) for v in value]
-    return {n: _rounded(v) for n, v in value.items()} if isinstance(value, dict) else value
+        return [_round_floats(v) for v in value]
+    return {n: _round_floats(v) for n, v in value.items()} if isinstance(value, dict) else value
 
 
 def difference(actual: Rows, expected: Rows) -> str:
     """What is in one of two canonical lists of rows and not in the other."""
-    extra, missing = _counted(actual), _counted(expected)
+    extra, missing = _count_rows(actual), _count_rows(expected)
     return f"extra {list((extra - missing).elements())[:5]}, missing {list((missing - extra).elements())[:5]}"
 
 
-def _counted(rows: Rows) -> Counter[str]:
+def _count_rows(rows: Rows) -> Counter[str]:
     return Counter(map(repr, rows))

@@ -14,25 +14,29 @@ from nova_assets.settings import Settings
 from nova_assets.store.store import Store
 
 
-def seen(settings: Settings, catalog: Catalog, storage: Callable[[str], Any] | None) -> tuple[Catalog, Any]:
+def catalog_with_views(
+    settings: Settings, catalog: Catalog, storage_factory: Callable[[str], Any] | None
+) -> tuple[Catalog, Any]:
     """The catalog as the settings say that channels are looked at, and what they are looked at through."""
     if settings.service is None:
         return catalog, None
-    with _needing_the_extra():
-        from nova_assets.file_views.client import Client
-        from nova_assets.file_views.query_handler import Desk
-        from nova_assets.file_views.storage import InMemory
-        from nova_assets.file_views.timeline_follower import Follower
-        from nova_assets.file_views.viewed_catalog import served
+    with _require_service_extra():
+        from nova_assets.file_views.client import ViewServiceClient
+        from nova_assets.file_views.query_handler import ViewQueryHandler
+        from nova_assets.file_views.storage import MemoryStorage
+        from nova_assets.file_views.timeline_follower import TimelineFollower
+        from nova_assets.file_views.viewed_catalog import catalog_through_views
     if settings.service == "embedded":
-        kept = InMemory() if storage is None else storage(catalog.identity())
-        source: Client | Desk = Desk(Follower(catalog, kept))
+        storage = MemoryStorage() if storage_factory is None else storage_factory(catalog.identity())
+        view_source: ViewServiceClient | ViewQueryHandler = ViewQueryHandler(TimelineFollower(catalog, storage))
     else:
-        source = Client(settings.service, settings.service_token, settings.service_timeout, catalog.identity())
-    return served(catalog, source), source
+        view_source = ViewServiceClient(
+            settings.service, settings.service_token, settings.service_timeout, catalog.identity()
+        )
+    return catalog_through_views(catalog, view_source), view_source
 
 
-class Viewed:
+class StoreViewsFactory:
     """Gives ``Views`` of channels at the numbers that are pinned.
 
     Args:
@@ -41,38 +45,45 @@ class Viewed:
             first request for views on.
     """
 
-    def __init__(self, settings: Settings, catalog: Catalog, store: Store, source: Any) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, store: Store, view_source: Any) -> None:
         self._settings = settings
         self._catalog = catalog
         self._store = store
-        self._source = source
+        self._view_source = view_source
         self._stack = ExitStack()
         self._lock = threading.Lock()
 
     def __call__(self, heads: Mapping[str, int]) -> Any:
-        with _needing_the_extra():
+        with _require_service_extra():
             from nova_assets.file_views.file_lists import Pinned, Views
 
-        known = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
-        return Views(self._store.engine.address, partial(_reopened, self._settings.catalog), self._client(), known)
+        pinned_channels = {c: Pinned(head, self._catalog.channel(c).position) for c, head in heads.items()}
+        return Views(
+            self._store.engine.address,
+            partial(_reopen_catalog, self._settings.catalog),
+            self._view_client(),
+            pinned_channels,
+        )
 
-    def _client(self) -> Any:
-        from nova_assets.file_views.client import Client
-        from nova_assets.file_views.query_handler import Desk
+    def _view_client(self) -> Any:
+        from nova_assets.file_views.client import ViewServiceClient
+        from nova_assets.file_views.query_handler import ViewQueryHandler
 
         with self._lock:
-            if isinstance(self._source, Desk):
-                from nova_assets.service.serving import embedded
+            if isinstance(self._view_source, ViewQueryHandler):
+                from nova_assets.service.serving import serve_views_embedded
 
-                url, token = self._stack.enter_context(embedded(self._store, self._source))
-                self._source = Client(url, token, self._settings.service_timeout, self._catalog.identity())
-            return self._source
+                url, token = self._stack.enter_context(serve_views_embedded(self._store, self._view_source))
+                self._view_source = ViewServiceClient(
+                    url, token, self._settings.service_timeout, self._catalog.identity()
+                )
+            return self._view_source
 
     def close(self) -> None:
         self._stack.close()
 
 
-def _reopened(url: str) -> Catalog:
+def _reopen_catalog(url: str) -> Catalog:
     """The catalog, in another process."""
     from nova_assets.catalog.catalog import open_catalog
 
@@ -80,7 +91,7 @@ def _reopened(url: str) -> Catalog:
 
 
 @contextmanager
-def _needing_the_extra() -> Iterator[None]:
+def _require_service_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:

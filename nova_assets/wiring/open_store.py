@@ -16,10 +16,10 @@ from nova_assets.errors import ArgumentRefused, SettingsError
 from nova_assets.execution.warehouse_identity import check_warehouse
 from nova_assets.model.address import parse_address
 from nova_assets.model.project import Project
-from nova_assets.model.read_strategy import WAYS
+from nova_assets.model.read_strategy import READ_STRATEGIES
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
-from nova_assets.wiring.channel_views import Viewed, seen
+from nova_assets.wiring.channel_views import StoreViewsFactory, catalog_with_views
 
 
 def open(
@@ -78,23 +78,25 @@ def open(
     )
     parse_address(settings.warehouse)  # what is wrong with it is said before a catalog is made
     loaded = project if isinstance(project, Project) else load_project(settings)
-    truth = open_catalog(
+    database_catalog = open_catalog(
         settings.catalog,
         on_before_commit=lambda: crash_point("commit.inside"),
         patience=settings.catalog_patience,
         timeout=settings.catalog_timeout,
     )
-    made, source = seen(settings, truth, storage)
+    viewed_catalog, view_source = catalog_with_views(settings, database_catalog, storage)
     session = (
         spark
         if spark is not None and where is None
         else partial(build, settings.spark, settings.home, settings.spark_config)
     )
-    way = next((w for w in WAYS if w == settings.way), None)
+    way = next((w for w in READ_STRATEGIES if w == settings.way), None)
     engine = SparkEngine(settings.warehouse, session, way)
-    check_warehouse(truth, engine)
-    viewing = Viewed(settings, truth, Store(settings, loaded, made, engine), source)
-    return Store(settings, loaded, made, engine, viewing)
+    check_warehouse(database_catalog, engine)
+    viewing = StoreViewsFactory(
+        settings, database_catalog, Store(settings, loaded, viewed_catalog, engine), view_source
+    )
+    return Store(settings, loaded, viewed_catalog, engine, viewing)
 
 
 def load_project(settings: Settings) -> Project | None:
@@ -114,19 +116,19 @@ def load_project(settings: Settings) -> Project | None:
     except ModuleNotFoundError as error:
         if error.name is not None and not f"{module}.".startswith(f"{error.name}."):
             raise  # the project is there, and something that it imports is not
-        raise _cannot_be_loaded(settings, error) from error
+        raise _project_load_error(settings, error) from error
     try:
         found = getattr(imported, attribute)
     except AttributeError as error:
         if getattr(imported.__spec__, "_initializing", False):
-            raise _opens_itself(settings, module) from error
-        raise _cannot_be_loaded(settings, error) from error
+            raise _store_opened_on_import_error(settings, module) from error
+        raise _project_load_error(settings, error) from error
     if not isinstance(found, Project):
         raise SettingsError(f"{settings.project} is no nova.Project", found=type(found).__name__)
     return found
 
 
-def _cannot_be_loaded(settings: Settings, error: Exception) -> SettingsError:
+def _project_load_error(settings: Settings, error: Exception) -> SettingsError:
     return SettingsError(
         f"the project {settings.project} cannot be loaded",
         found=str(error),
@@ -135,7 +137,7 @@ def _cannot_be_loaded(settings: Settings, error: Exception) -> SettingsError:
     )
 
 
-def _opens_itself(settings: Settings, module: str) -> SettingsError:
+def _store_opened_on_import_error(settings: Settings, module: str) -> SettingsError:
     return SettingsError(
         f"the project {settings.project} cannot be loaded while {module} is imported",
         found=f"{module} opens a store when it is imported, before the project is defined",

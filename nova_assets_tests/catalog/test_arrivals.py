@@ -13,9 +13,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
-from nova_assets.model.arrival import Arrival, ArrivalCounts, Taken
+from nova_assets.model.arrival import Arrival, ArrivalCounts, ArrivalOutcome
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.execution import Begin
+from nova_assets.model.execution import BeginRequest
 
 FILE = Arrival("a/b.json", "10-x", 10, datetime(2024, 1, 1, tzinfo=UTC))
 OTHER = Arrival("a/b.json", "11-y", 11)
@@ -32,30 +32,30 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
     made.close()
 
 
-def taking(catalog: SqlCatalog, *takes: Taken) -> CommitRequest:
-    execution = catalog.begin(Begin(uuid.uuid4().hex, None, heads=("c",), owner="test"))
+def taking(catalog: SqlCatalog, *takes: ArrivalOutcome) -> CommitRequest:
+    execution = catalog.begin(BeginRequest(uuid.uuid4().hex, None, pinned_channels=("c",), owner="test"))
     publish = tuple(("c", t) for t in takes)
-    return CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, (), takes=publish)
+    return CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, None, (), arrival_outcomes=publish)
 
 
 def test_what_is_announced_twice_is_one(catalog: SqlCatalog) -> None:
     assert catalog.announce("c", [FILE, FILE, OTHER]) == sorted([FILE, OTHER], key=lambda a: a.key)
     assert catalog.announce("c", [replace(FILE, modified=None)]) == []
     assert catalog.announce("d", [FILE]) == [FILE], "each channel has its own"
-    assert {s.arrival.version for s in catalog.waiting("c", 10)} == {"10-x", "11-y"}
-    assert [s.arrival for s in catalog.waiting("d", 10)] == [FILE]
-    assert set(catalog.versions("c", [FILE.place])) == {FILE.place}
-    assert len(catalog.versions("c", [FILE.place])[FILE.place]) == 2
+    assert {s.arrival.version for s in catalog.waiting_arrivals("c", 10)} == {"10-x", "11-y"}
+    assert [s.arrival for s in catalog.waiting_arrivals("d", 10)] == [FILE]
+    assert set(catalog.arrivals_by_path_key("c", [FILE.path_key])) == {FILE.path_key}
+    assert len(catalog.arrivals_by_path_key("c", [FILE.path_key])[FILE.path_key]) == 2
 
 
 def test_it_is_taken_by_one_commit(catalog: SqlCatalog) -> None:
     catalog.announce("c", [FILE, OTHER])
-    first = taking(catalog, Taken(FILE, "taken", 5, 1))
-    second = taking(catalog, Taken(OTHER, "taken", 7), Taken(FILE, "taken", 5))
+    first = taking(catalog, ArrivalOutcome(FILE, "taken", 5, 1))
+    second = taking(catalog, ArrivalOutcome(OTHER, "taken", 7), ArrivalOutcome(FILE, "taken", 5))
     catalog.commit(first)
     with pytest.raises(nova.CommitConflict, match=r"'a/b.json' was taken by somebody else"):
         catalog.commit(second)
-    assert [s.arrival for s in catalog.waiting("c", 10)] == [OTHER], "nothing of the second is there"
+    assert [s.arrival for s in catalog.waiting_arrivals("c", 10)] == [OTHER], "nothing of the second is there"
     (taken,) = catalog.arrivals("c", "taken")
     assert (taken.rows, taken.bad, taken.commit_id) == (5, 1, first.id)
     counts = catalog.arrival_counts("c")
@@ -65,13 +65,17 @@ def test_it_is_taken_by_one_commit(catalog: SqlCatalog) -> None:
 
 def test_what_was_set_aside_can_wait_again(catalog: SqlCatalog) -> None:
     catalog.announce("c", [FILE, OTHER])
-    catalog.commit(taking(catalog, Taken(FILE, "refused", bad=1, reason="it is broken"), Taken(OTHER, "taken", 1)))
+    catalog.commit(
+        taking(
+            catalog, ArrivalOutcome(FILE, "refused", bad=1, reason="it is broken"), ArrivalOutcome(OTHER, "taken", 1)
+        )
+    )
     assert catalog.arrivals("c", "refused")[0].reason == "it is broken"
     with pytest.raises(nova.CommitConflict):
-        catalog.commit(taking(catalog, Taken(FILE, "waiting"), Taken(OTHER, "waiting")))
-    assert catalog.waiting("c", 10) == [], "what was taken stays so"
-    catalog.commit(taking(catalog, Taken(FILE, "waiting")))
-    assert [(s.arrival, s.reason) for s in catalog.waiting("c", 10)] == [(FILE, None)]
+        catalog.commit(taking(catalog, ArrivalOutcome(FILE, "waiting"), ArrivalOutcome(OTHER, "waiting")))
+    assert catalog.waiting_arrivals("c", 10) == [], "what was taken stays so"
+    catalog.commit(taking(catalog, ArrivalOutcome(FILE, "waiting")))
+    assert [(s.arrival, s.reason) for s in catalog.waiting_arrivals("c", 10)] == [(FILE, None)]
 
 
 def test_many_announce_at_once(catalog: SqlCatalog) -> None:

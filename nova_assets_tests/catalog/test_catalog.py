@@ -24,16 +24,16 @@ from nova_assets.catalog import schema_version
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.tables import metadata
 from nova_assets.model.block import DataFile, Manifest
-from nova_assets.model.block_layout import Hashed, Layout
-from nova_assets.model.channel_outline import Outline, Span
-from nova_assets.model.channel_state import Unread
-from nova_assets.model.commit import CommitRequest, MoveCursor, Publish
-from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.block_layout import HashBuckets, KeyLayout
+from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
+from nova_assets.model.channel_state import UnreadData
+from nova_assets.model.commit import AddBlock, CommitRequest, MoveCursor
+from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.merge import Append
 from nova_assets.model.schema import parse_ddl
 
 SCHEMA = parse_ddl("k bigint")
-LAYOUT, PLACE = Layout(("k",)), Hashed(4, 2, (1, 3))
+LAYOUT, PLACE = KeyLayout(("k",)), HashBuckets(4, 2, (1, 3))
 channel = nova.Channel("c", schema="k bigint")
 
 
@@ -54,7 +54,7 @@ def catalog(url: str) -> Iterator[SqlCatalog]:
 
 
 def begun(catalog: SqlCatalog, name: str = "c") -> Execution:
-    return catalog.begin(Begin(uuid.uuid4().hex, None, heads=(name,), owner="test"))
+    return catalog.begin(BeginRequest(uuid.uuid4().hex, None, pinned_channels=(name,), owner="test"))
 
 
 def request_of(execution: Execution, rows: int = 1, key: str | None = None) -> CommitRequest:
@@ -62,7 +62,7 @@ def request_of(execution: Execution, rows: int = 1, key: str | None = None) -> C
     manifest = Manifest(
         (DataFile(f"blocks/{block}/0", rows, 10, {"k": (1, 5)}, PLACE),) if rows else (), SCHEMA, layout=LAYOUT
     )
-    publish = (Publish(block, "c", "delta", manifest, Append(), origin="insert"),)
+    publish = (AddBlock(block, "c", "delta", manifest, Append(), origin="insert"),)
     return CommitRequest(
         uuid.uuid4().hex, execution.id, execution.epoch, None, publish, idempotency=None if key is None else ("c", key)
     )
@@ -144,7 +144,7 @@ def test_blocks_of_an_older_layout_can_be_read(url: str) -> None:
     downgraded(url, "0015", f"UPDATE nova_blocks SET layout = '{old}'")
     newer = open_catalog(url)
     (block,) = newer.history("c").blocks
-    assert block.manifest.layout is None and [f.place for f in block.manifest.files] == [None]
+    assert block.manifest.layout is None and [f.key_placement for f in block.manifest.files] == [None]
     assert [(f.rows, f.ranges) for f in block.manifest.files] == [(1, {"k": (1, 5)})]
     newer.close()
 
@@ -225,7 +225,7 @@ def test_manifests_come_back_exactly(catalog: SqlCatalog) -> None:
     catalog.commit(request)
     (block,) = catalog.history("c").blocks
     assert block.manifest == request.publish[0].manifest
-    assert block.manifest.files[0].ranges == {"k": (1, 5)} and block.manifest.files[0].place == PLACE
+    assert block.manifest.files[0].ranges == {"k": (1, 5)} and block.manifest.files[0].key_placement == PLACE
     assert block.manifest.layout == LAYOUT
     assert (block.lo, block.hi, block.range) == (0, 1, "Δ(0→1)")
 
@@ -289,7 +289,7 @@ def test_r6_a_cursor_that_moved_refuses_the_commit(catalog: SqlCatalog) -> None:
 
 def test_r7_a_look_up_of_what_was_not_committed_makes_a_late_commit_fail(catalog: SqlCatalog) -> None:
     execution = begun(catalog)
-    assert catalog.settle(execution.id) is None
+    assert catalog.commit_or_abort(execution.id) is None
     with pytest.raises(nova.CommitConflict) as met:
         catalog.commit(request_of(execution))
     assert met.value.reason == "execution" and catalog.channel("c").head == 0
@@ -310,19 +310,19 @@ def test_firings_are_compare_and_set(catalog: SqlCatalog) -> None:
 def test_a_firing_keeps_why_it_fired_and_how_it_ended(catalog: SqlCatalog) -> None:
     first = catalog.fire("b", 0, {}, why="c is at 1")
     assert first is not None and catalog.firing(first.id) == first and first.why == "c is at 1"
-    assert catalog.requested("b") == {""} and catalog.firing("nobody") is None
+    assert catalog.partitions_with_open_firing("b") == {""} and catalog.firing("nobody") is None
     catalog.end_firing(first.id, "abandoned", "3 runs failed")
     catalog.end_firing(first.id, "committed")
     ended = catalog.firing(first.id)
     assert ended is not None and (ended.state, ended.why) == ("abandoned", "3 runs failed")
-    assert catalog.requested("b") == frozenset()
+    assert catalog.partitions_with_open_firing("b") == frozenset()
 
 
 def test_unread_counts_what_came_after_a_number(catalog: SqlCatalog) -> None:
     moments = [catalog.commit(request_of(begun(catalog), rows=n)).at for n in (2, 3, 4)]
-    assert catalog.unread("c", 0) == Unread(3, 9, 30, moments[0])
-    assert catalog.unread("c", 1) == Unread(2, 7, 20, moments[1])
-    assert catalog.unread("c", 3) == Unread()
+    assert catalog.unread("c", 0) == UnreadData(3, 9, 30, moments[0])
+    assert catalog.unread("c", 1) == UnreadData(2, 7, 20, moments[1])
+    assert catalog.unread("c", 3) == UnreadData()
 
 
 def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCatalog) -> None:
@@ -337,13 +337,13 @@ def test_outlines_say_where_blocks_lie_and_how_far_consumers_are(catalog: SqlCat
     base = replace(compaction.publish[0], kind="base", origin="compact", span=(3, 3))
     catalog.commit(replace(compaction, publish=(base,)))
     reading(0, 2)
-    deltas = [Span("delta", n - 1, n, "insert") for n in (1, 2, 3)]
-    compacted = Span("base", 3, 3, "compact")
+    deltas = [BlockSpan("delta", n - 1, n, "insert") for n in (1, 2, 3)]
+    compacted = BlockSpan("base", 3, 3, "compact")
     found = catalog.outlines(["c", "empty", "unknown"])
-    assert set(found) == {"c", "empty"} and found["empty"] == Outline("empty", 0, (), ())
+    assert set(found) == {"c", "empty"} and found["empty"] == ChannelOutline("empty", 0, (), ())
     assert (found["c"].head, found["c"].spans) == (3, (*deltas, compacted))
     assert [(c.binding, c.seq, c.lag) for c in found["c"].cursors] == [("b", 2, 1)]
-    assert catalog.outlines(["c"], numbers=1)["c"].spans == (deltas[2], compacted)
+    assert catalog.outlines(["c"], version_limit=1)["c"].spans == (deltas[2], compacted)
     reading(2, 3)
     catalog.collect("c")
     assert catalog.outlines(["c"])["c"].spans == (*(replace(d, collected=True) for d in deltas), compacted)
@@ -373,10 +373,10 @@ def test_outlines_put_partitions_together_or_show_one(catalog: SqlCatalog) -> No
 
 def test_what_failed_stays_counted_whatever_becomes_of_it(catalog: SqlCatalog) -> None:
     def begin(n: int, lease: float = 60) -> Execution:
-        return catalog.begin(Begin(f"x{n}", "b", ("c",), ("c",), owner="o", lease=lease))
+        return catalog.begin(BeginRequest(f"x{n}", "b", ("c",), ("c",), owner="o", lease=lease))
 
     def counted() -> tuple[int, ...]:
-        return tuple(catalog.finished().get(("b", "", s), 0) for s in ("launched", "succeeded", "failed"))
+        return tuple(catalog.execution_counts().get(("b", "", s), 0) for s in ("launched", "succeeded", "failed"))
 
     task = nova.task(name="t", consumes=nova.new(channel))(lambda c: None)
     catalog.register([channel], [nova.bind(nova.Workflowette("b", [task]))])
@@ -386,7 +386,7 @@ def test_what_failed_stays_counted_whatever_becomes_of_it(catalog: SqlCatalog) -
     again = catalog.resume(first.id, "o", 60)
     catalog.commit(CommitRequest(uuid.uuid4().hex, again.id, again.epoch, "b", ()))
     assert counted() == (1, 1, 1), "it failed once, and then succeeded"
-    catalog.abort(begin(2).id, "planned again", failed=False)
+    catalog.abort(begin(2).id, "planned again", counts_as_failure=False)
     assert counted() == (2, 1, 1)
     begin(3, lease=-1)
     begin(4)
@@ -457,7 +457,7 @@ def test_r7_a_connection_lost_during_commit(postgres_catalog_url: str, when: str
     proxy.cut = when
     with pytest.raises(nova.CommitOutcomeUnknown):
         catalog.commit(request_of(execution))
-    commit = catalog.settle(execution.id)
+    commit = catalog.commit_or_abort(execution.id)
     assert (commit is not None) == (when == "after")
     assert catalog.channel("c").head == (1 if when == "after" else 0)
     if when == "before":

@@ -20,7 +20,7 @@ import nova_assets as nova
 from nova_assets.catalog import database as database_module
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.execution.warehouse_identity import adopt_warehouse
-from nova_assets.model.execution import Begin
+from nova_assets.model.execution import BeginRequest
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests import postgres
@@ -46,7 +46,7 @@ def with_query(url: str, **query: str) -> str:
 
 
 def opened(url: str, folder: Path, patience: float = 20.0, timeout: float = 20.0) -> Store:
-    settings = load_settings(start=folder, catalog=url, warehouse=str(folder / "wh"))
+    settings = load_settings(start_folder=folder, catalog=url, warehouse=str(folder / "wh"))
     catalog = open_catalog(settings.catalog, patience=patience, timeout=timeout)
     return Store(settings, project, catalog, StubEngine(folder / "wh"))
 
@@ -196,7 +196,7 @@ def test_r7_every_lost_commit_of_an_insert_and_a_run_is_looked_up(
     assert number > 8
     with opened(postgres_catalog_url, tmp_path) as store:
         assert keys_of(store, "c") == keys_of(store, "copy") == Counter(range(1, number + 1))
-        assert not [e for e, _ in store.catalog.leftovers() if e.state == "running"]
+        assert not [e for e, _ in store.catalog.executions_with_staged_blocks() if e.state == "running"]
 
 
 @pytest.mark.postgres
@@ -229,7 +229,7 @@ def test_an_outcome_that_nobody_can_tell_says_what_to_do(postgres_catalog_url: s
 
     line.decide = decide
     with pytest.raises(nova.CommitOutcomeUnknown, match="could not be asked within 1 s") as met:
-        catalog.begin(Begin("x", None, heads=("c",), owner="test"))
+        catalog.begin(BeginRequest("x", None, pinned_channels=("c",), owner="test"))
     assert "nova timeline" in str(met.value.next) and "looked up" not in str(met.value)
     catalog.close()
     line.close()
@@ -333,7 +333,7 @@ def test_a_value_that_cannot_be_kept_is_told_as_one(url: str, tmp_path: Path, ke
         with pytest.raises((nova.ArgumentRefused, nova.ValueRefused)) as met:
             store.insert("c", [{"k": 1, "v": 1}], idempotency_key=key)
         assert "check that PostgreSQL runs" not in str(met.value)
-        assert keys_of(store, "c") == Counter() and store.catalog.leftovers() == []
+        assert keys_of(store, "c") == Counter() and store.catalog.executions_with_staged_blocks() == []
 
 
 @pytest.fixture
@@ -388,7 +388,9 @@ def test_leases_go_by_the_servers_clock(
     """A process whose clock is five minutes ahead takes nothing from one that lives."""
     with opened(postgres_catalog_url, tmp_path) as store:
         store.register(project)
-        held = store.catalog.begin(Begin("reader", None, heads=("c",), owner="another host:1:1", lease=60))
+        held = store.catalog.begin(
+            BeginRequest("reader", None, pinned_channels=("c",), owner="another host:1:1", lease=60)
+        )
     ahead = (
         "import datetime as d\n"
         "class Ahead(d.datetime):\n"
@@ -420,10 +422,10 @@ def test_a_process_with_another_clock_goes_by_that_of_the_catalogs_file_system(
 
     catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db")
     catalog.register([channel])
-    catalog.begin(Begin("reader", None, heads=("c",), owner="another", lease=60))
+    catalog.begin(BeginRequest("reader", None, pinned_channels=("c",), owner="another", lease=60))
     monkeypatch.setattr(sqlite, "datetime", Ahead)
     with caplog.at_level(logging.WARNING, logger="nova_assets.catalog"):
-        assert catalog.sweepable(0.0) == [] and catalog.execution("reader").state == "running"
+        assert catalog.sweepable_blocks(0.0) == [] and catalog.execution("reader").state == "running"
     assert "300 s ahead of that of the file system" in caplog.text
     assert abs(catalog.now() - datetime.now(UTC)) < timedelta(seconds=5)
     catalog.close()
@@ -489,7 +491,7 @@ def test_threads_may_share_a_store(url: str, tmp_path: Path) -> None:
 
 
 def test_first_writers_at_the_same_time_agree_on_the_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    marked = StubEngine.mark
+    marked = StubEngine.write_catalog_marker
 
     def slowly(engine: StubEngine, catalog: str, identity: str) -> None:
         time.sleep(0.1)

@@ -18,8 +18,8 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.tables import blocks, channels, commits, files
 from nova_assets.errors import BlockCollected
-from nova_assets.file_views.storage import InMemory
-from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.storage import MemoryStorage
+from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
 from nova_assets.plan import modes
@@ -146,7 +146,7 @@ def answer(how: Callable[..., Any], *of: Any) -> Any:
 
 def newest(history: History) -> dict[str, str]:
     """What a base is compared with: the last block of each partition."""
-    return {t.partition: t.blocks[-1].id for t in history.tracks if t.blocks}
+    return {t.partition: t.blocks[-1].id for t in history.partition_histories if t.blocks}
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -186,11 +186,13 @@ def test_the_newest_blocks_are_the_last_of_the_whole(catalog: SqlCatalog, timeli
 @given(timeline=timelines())
 def test_a_view_has_the_excerpts_of_the_catalog(catalog: SqlCatalog, timeline: Timeline) -> None:
     name = write(catalog, timeline)
-    follower = Follower(catalog, InMemory())
+    follower = TimelineFollower(catalog, MemoryStorage())
     for a, b, scope in timeline.asked:
         i, at = sorted((a, b))
         for asked in ({}, {"since": i}, {"back_to": i}):
-            found = follower.ask(name, lambda v, s=scope, n=at, of=asked: v.tells(n) and v.excerpt(s, n, **of)[0])
+            found = follower.ask(
+                name, lambda v, s=scope, n=at, of=asked: v.knows_schema_at(n) and v.excerpt(s, n, **of)[0]
+            )
             if found:
                 whole = catalog.history(name, at, scope, asked.get("since"), back_to=asked.get("back_to"))
                 assert [b.id for b in found.blocks] == [b.id for b in whole.blocks], asked

@@ -14,10 +14,10 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.model.backfill import Backfill
 from nova_assets.model.block import Kind, Manifest
-from nova_assets.model.commit import CommitRequest, Publish
-from nova_assets.model.execution import Begin, Execution
+from nova_assets.model.commit import AddBlock, CommitRequest
+from nova_assets.model.execution import BeginRequest, Execution
 from nova_assets.model.merge import Append
-from nova_assets.model.partition_state import Made
+from nova_assets.model.partition_state import MaterializedPartition
 from nova_assets.model.schema import parse_ddl
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)
@@ -46,14 +46,14 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlCatal
 
 
 def begin(catalog: SqlCatalog, binding: str | None = "copy", partition: str = "p=1", lease: float = 60) -> Execution:
-    request = Begin(uuid.uuid4().hex, binding, ("a", "b"), partition=partition, owner="test", lease=lease)
+    request = BeginRequest(uuid.uuid4().hex, binding, ("a", "b"), partition=partition, owner="test", lease=lease)
     return catalog.begin(request)
 
 
 def commit(catalog: SqlCatalog, execution: Execution, channel: str, *partitions: str, origin: str = "task") -> None:
     kind: Kind = "base"
     publish = tuple(
-        Publish(uuid.uuid4().hex, channel, kind, Manifest((), SCHEMA), Append(), p, origin)  # type: ignore[arg-type]
+        AddBlock(uuid.uuid4().hex, channel, kind, Manifest((), SCHEMA), Append(), p, origin)  # type: ignore[arg-type]
         for p in partitions
     )
     consumed = {"a": (0, execution.pins["a"].head)} if execution.binding else {}
@@ -68,43 +68,43 @@ def test_partitions_know_what_they_were_made_of(catalog: SqlCatalog) -> None:
     commit(catalog, begin(catalog, None), "a", "p=1", "p=2", origin="insert")
     commit(catalog, begin(catalog), "b", "p=1")
     commit(catalog, begin(catalog, None), "a", "p=2", origin="insert")
-    assert catalog.made("a") == {"p=1": Made(1), "p=2": Made(2)}
-    assert catalog.made("b") == {"p=1": Made(1, {"a": 1})}
+    assert catalog.materialized_partitions("a") == {"p=1": MaterializedPartition(1), "p=2": MaterializedPartition(2)}
+    assert catalog.materialized_partitions("b") == {"p=1": MaterializedPartition(1, {"a": 1})}
     commit(catalog, begin(catalog, None), "a", "p=1", origin="drop")
-    assert catalog.made("a") == {"p=2": Made(2)}
+    assert catalog.materialized_partitions("a") == {"p=2": MaterializedPartition(2)}
 
 
 def test_marks_are_there_until_what_they_mark_is_made(catalog: SqlCatalog) -> None:
-    assert catalog.mark("b", ["p=1", "p=2", "p=1"], "backfill-1", "wrong prices") == 2
-    assert catalog.mark("b", ["p=2"], "backfill-2") == 0
-    assert [(m.partition, m.by, m.why) for m in catalog.marks()] == [
+    assert catalog.mark_dirty("b", ["p=1", "p=2", "p=1"], "backfill-1", "wrong prices") == 2
+    assert catalog.mark_dirty("b", ["p=2"], "backfill-2") == 0
+    assert [(m.partition, m.by, m.why) for m in catalog.dirty_partitions()] == [
         ("p=1", "backfill-1", "wrong prices"),
         ("p=2", "backfill-2", ""),
     ]
     commit(catalog, begin(catalog), "b", "p=1")
-    assert [m.partition for m in catalog.marks()] == ["p=2"]
-    assert catalog.unmark("b") == 1 and catalog.marks() == []
+    assert [m.partition for m in catalog.dirty_partitions()] == ["p=2"]
+    assert catalog.clear_dirty("b") == 1 and catalog.dirty_partitions() == []
 
 
 def test_what_is_marked_while_it_is_made_is_made_once_more(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
-    catalog.mark("b", ["p=1"])
+    catalog.mark_dirty("b", ["p=1"])
     commit(catalog, execution, "b", "p=1")
-    assert [m.partition for m in catalog.marks()] == ["p=1"]
+    assert [m.partition for m in catalog.dirty_partitions()] == ["p=1"]
 
 
 def test_what_runs_and_what_fails(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
-    assert catalog.running() == [("copy", "p=1")]
+    assert catalog.running_partitions() == [("copy", "p=1")]
     catalog.fail(execution.id, execution.epoch, "no")
     begin(catalog, partition="p=2", lease=-1)
-    assert catalog.running() == []
-    assert {k: f.times for k, f in catalog.failing().items()} == {("copy", "p=1"): 1}
+    assert catalog.running_partitions() == []
+    assert {k: f.consecutive for k, f in catalog.failing_partitions().items()} == {("copy", "p=1"): 1}
     again = begin(catalog)
     catalog.fail(again.id, again.epoch, "no")
-    assert catalog.failing()["copy", "p=1"].times == 2
+    assert catalog.failing_partitions()["copy", "p=1"].consecutive == 2
     commit(catalog, begin(catalog), "b", "p=1")
-    assert catalog.failing() == {}
+    assert catalog.failing_partitions() == {}
 
 
 def asked(id: str, *partitions: str) -> tuple[Backfill, list[tuple[str, str]]]:
@@ -119,7 +119,9 @@ def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatal
     found = catalog.start_backfill(*asked("one", "p=1", "p=2", "p=3"))
     assert (found.by, found.why, found.priority, found.downstream) == ("ada", "wrong prices", "high", ("c",))
     assert (found.state, found.size) == ("running", 3)
-    assert [(m.partition, m.by, m.priority) for m in catalog.marks()] == [(f"p={n}", "one", 1) for n in (1, 2, 3)]
+    assert [(m.partition, m.by, m.priority) for m in catalog.dirty_partitions()] == [
+        (f"p={n}", "one", 1) for n in (1, 2, 3)
+    ]
 
     execution = begin(catalog)
     commit(catalog, execution, "b", "p=1")
@@ -133,10 +135,10 @@ def test_a_backfill_is_kept_with_what_became_of_each_partition(catalog: SqlCatal
     one, two = sorted(catalog.backfills(), key=lambda b: b.id)
     assert (one.state, dict(one.parts)) == ("cancelled", {"made": 1, "cancelled": 2})
     assert (two.state, dict(two.parts)) == ("running", {"waiting": 1})
-    assert [m.by for m in catalog.marks()] == ["two"]
+    assert [m.by for m in catalog.dirty_partitions()] == ["two"]
 
     commit(catalog, begin(catalog, None), "b", "p=2", origin="drop")
-    assert states(catalog, "two") == [("p=2", "dropped", None)] and not catalog.marks()
+    assert states(catalog, "two") == [("p=2", "dropped", None)] and not catalog.dirty_partitions()
     assert catalog.backfill("two").state == "done"
     with pytest.raises(nova.NovaError, match="there is no backfill 'three'"):
         catalog.backfill("three")
@@ -146,15 +148,15 @@ def test_what_a_backfill_made_is_told_from_what_arrived(catalog: SqlCatalog) -> 
     commit(catalog, begin(catalog), "b", "p=1", "p=2")
     catalog.start_backfill(*asked("one", "p=1"))
     commit(catalog, begin(catalog), "b", "p=1")
-    found = catalog.made("b")
-    assert (found["p=1"].seq, found["p=1"].arrived, found["p=1"].has_more_than(1)) == (2, 1, False)
+    found = catalog.materialized_partitions("b")
+    assert (found["p=1"].seq, found["p=1"].last_non_backfill_seq, found["p=1"].has_data_after(1)) == (2, 1, False)
     commit(catalog, begin(catalog), "b", "p=1")
-    assert catalog.made("b")["p=1"].has_more_than(2)
+    assert catalog.materialized_partitions("b")["p=1"].has_data_after(2)
 
 
 def test_a_mark_that_is_taken_back_by_hand_leaves_no_part_waiting(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1", "p=2"))
-    assert catalog.unmark("b", ["p=1"]) == 1
+    assert catalog.clear_dirty("b", ["p=1"]) == 1
     assert [s for _, s, _ in states(catalog, "one")] == ["cancelled", "waiting"]
 
 
@@ -162,20 +164,22 @@ def test_what_two_backfills_want_is_made_for_both(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1", "p=2"))
     low = replace(asked("two")[0], priority="low")
     catalog.start_backfill(low, [("b", "p=1"), ("b", "p=2")])
-    assert {m.priority for m in catalog.marks()} == {1}, "the more urgent of the two"
+    assert {m.priority for m in catalog.dirty_partitions()} == {1}, "the more urgent of the two"
     commit(catalog, begin(catalog), "b", "p=1")
     assert [states(catalog, name)[0][1] for name in ("one", "two")] == ["made", "made"]
     assert catalog.cancel_backfill("two") == 1
-    assert [(m.partition, m.by) for m in catalog.marks()] == [("p=2", "one")]
+    assert [(m.partition, m.by) for m in catalog.dirty_partitions()] == [("p=2", "one")]
 
 
 def test_what_was_made_of_something_marked_stays_marked(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1"))
     execution = begin(catalog)
-    publish = (Publish(uuid.uuid4().hex, "b", "base", Manifest((), SCHEMA), Append(), "p=1", "task"),)
+    publish = (AddBlock(uuid.uuid4().hex, "b", "base", Manifest((), SCHEMA), Append(), "p=1", "task"),)
     given = CommitRequest(uuid.uuid4().hex, execution.id, execution.epoch, "copy", publish=publish, keeps_marks=True)
     catalog.commit(given)
-    assert [m.partition for m in catalog.marks()] == ["p=1"] and states(catalog, "one") == [("p=1", "waiting", None)]
+    assert [m.partition for m in catalog.dirty_partitions()] == ["p=1"] and states(catalog, "one") == [
+        ("p=1", "waiting", None)
+    ]
 
 
 def test_cancelled_while_it_ran_it_is_made_all_the_same(catalog: SqlCatalog) -> None:
@@ -185,17 +189,17 @@ def test_cancelled_while_it_ran_it_is_made_all_the_same(catalog: SqlCatalog) -> 
     catalog.cancel_backfill("one")
     commit(catalog, execution, "b", "p=1")
     assert states(catalog, "one") == [("p=1", "made", 2)]
-    assert not catalog.made("b")["p=1"].has_more_than(1)
+    assert not catalog.materialized_partitions("b")["p=1"].has_data_after(1)
 
 
 def test_the_first_of_a_partition_has_arrived_whoever_made_it(catalog: SqlCatalog) -> None:
     catalog.start_backfill(*asked("one", "p=1"))
     commit(catalog, begin(catalog), "b", "p=1")
-    assert catalog.made("b")["p=1"].has_more_than(0)
+    assert catalog.materialized_partitions("b")["p=1"].has_data_after(0)
 
 
 def test_what_was_spent(catalog: SqlCatalog) -> None:
     execution = begin(catalog)
     commit(catalog, execution, "b", "p=1")
-    assert catalog.spent(["copy", "other"]).keys() == {("copy", "p=1")}
-    assert catalog.spent(["copy"])["copy", "p=1"].seconds >= 0
+    assert catalog.last_execution_costs(["copy", "other"]).keys() == {("copy", "p=1")}
+    assert catalog.last_execution_costs(["copy"])["copy", "p=1"].seconds >= 0

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import nova_assets
-from nova_assets.model.declared_schema import schema_of
-from nova_assets.model.schema_evolution import reconcile
+from nova_assets.model.schema import parse_ddl
+from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.store.store import Store
-from nova_assets.suggestions import similar
+from nova_assets.suggestions import similar_names
 from nova_assets_tests.cli.conftest import Nova
 
 pytestmark = pytest.mark.usefixtures("with_shop")
@@ -57,7 +57,7 @@ def test_of_a_setting(nova: Nova, folder: Path) -> None:
         (lambda: nova_assets.Channel("c", on_schema_change="evolv"), "evolve"),
         (lambda: nova_assets.Keyed("k", {"total": "summ"}), "sum"),
         (lambda: nova_assets.static("kind", ["login", "logout"]).parse("logni"), "login"),
-        (lambda: reconcile("c", schema_of("id int, amount int"), schema_of("id int, amont int"), "freeze"), "amount"),
+        (lambda: reconcile_schema("c", parse_ddl("id int, amount int"), parse_ddl("amont int"), "freeze"), "amount"),
     ],
 )  # fmt: skip
 def test_of_a_definition_or_a_row(definition: object, meant: str) -> None:
@@ -68,13 +68,18 @@ def test_of_a_definition_or_a_row(definition: object, meant: str) -> None:
 
 def test_a_schema_mistake_names_channel_column_and_type() -> None:
     with pytest.raises(nova_assets.SchemaMismatch) as refused:
-        reconcile("orders", schema_of("id bigint, price double"), schema_of("id string, price double"), "freeze")
+        reconcile_schema(
+            "orders",
+            parse_ddl("id bigint, price double"),
+            parse_ddl("id string, price double"),
+            "freeze",
+        )
     assert refused.value.what == "channel 'orders' was given data of another schema: column id is string, not bigint"
 
 
 def test_names_that_are_nothing_alike_are_not_suggested() -> None:
-    assert similar("orders", ["stock", "archive"]) == []
-    assert similar("ORDERS", ["stock", "Orders", "order"]) == ["Orders", "order"]
+    assert similar_names("orders", ["stock", "archive"]) == []
+    assert similar_names("ORDERS", ["stock", "Orders", "order"]) == ["Orders", "order"]
 
 
 def test_of_the_cursors_of_a_binding(stub_store: Store) -> None:

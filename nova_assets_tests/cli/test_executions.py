@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.model.execution import Begin
+from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.cli.conftest import Nova
 
 
@@ -17,7 +17,9 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
     catalog = open_catalog(f"sqlite:///{folder}/.nova/catalog.db")
     catalog.register([_channel])
     name, owner = uuid.uuid4().hex, f"dagster:{uuid.uuid4()}"
-    begun = Begin(name, "asset:report", heads=("c",), cursors=("c",), owner=owner, lease=1e6, purpose="read")
+    begun = BeginRequest(
+        name, "asset:report", pinned_channels=("c",), cursor_channels=("c",), owner=owner, lease=1e6, purpose="read"
+    )
     catalog.begin(begun)
     said = nova("executions")
     assert said.code == 0 and name[:8] in said.out and "asset:report" in said.out and "not of this host" in said.out
@@ -26,9 +28,9 @@ def test_an_execution_of_a_dead_container_is_listed_and_released(nova: Nova, fol
     refused = nova("release", name[:8])
     assert refused.code == 1 and "[NOVA-EXECUTION-IN-PROGRESS]" in refused.err and "--force" in refused.err
     dry = nova("release", name[:8], "--force", "--dry-run")
-    assert dry.out.startswith(f"It would end execution {name[:8]} of asset:report") and catalog.at_work()
+    assert dry.out.startswith(f"It would end execution {name[:8]} of asset:report") and catalog.running_executions()
     done = nova("release", name[:8], "--force", "--json")
-    assert done.json["released"] and done.json["execution"]["id"] == name and not catalog.at_work()
+    assert done.json["released"] and done.json["execution"]["id"] == name and not catalog.running_executions()
     again = nova("release", name[:8])
     assert again.code == 1 and "[NOVA-EXECUTION-NOT-LIVE]" in again.err and "nova executions" in again.err
     catalog.close()

@@ -11,7 +11,7 @@ from rich.console import Console
 from nova_assets.cli import channels
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import dynamic
-from nova_assets.plan.timeline_chart import picture
+from nova_assets.plan.timeline_chart import build_chart
 from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
 
@@ -148,7 +148,7 @@ def test_timeline_of_a_partition_alone(nova: Nova, stub_store: Store) -> None:
 def test_timeline_on_a_narrow_terminal_keeps_its_lines(nova: Nova, stub_store: Store) -> None:
     for _ in range(60):
         stub_store.insert("orders", ORDERS[:1])
-    whole = picture(stub_store.catalog.outlines(["orders"])["orders"])
+    whole = build_chart(stub_store.catalog.outlines(["orders"])["orders"])
     for width in (40, 80):
         console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO(), markup=False)
         channels._show_timeline(console, whole, stub_store.timeline("orders")[:1])

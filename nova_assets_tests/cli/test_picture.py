@@ -7,15 +7,15 @@ from textwrap import dedent
 
 import pytest
 
-from nova_assets.cli.timeline_chart import drawn
-from nova_assets.model.channel_outline import Outline, Span
-from nova_assets.plan.timeline_chart import picture
+from nova_assets.cli.timeline_chart import render_chart_lines
+from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
+from nova_assets.plan.timeline_chart import build_chart
 from nova_assets_tests.plan.outlines import of_day, outline
 
 
-def looks(of: Outline, expected: str, width: int = 80) -> None:
+def looks(of: ChannelOutline, expected: str, width: int = 80) -> None:
     """The lines of a drawing, below its title."""
-    title, empty, *lines = drawn(picture(of), width)
+    title, empty, *lines = render_chart_lines(build_chart(of), width)
     assert (title, empty) == (f"orders: head {of.head}", "")
     assert lines == dedent(expected).strip("\n").splitlines()
     assert all(len(line) <= width for line in lines)
@@ -137,21 +137,25 @@ def test_without_consumers() -> None:
 
 
 def test_a_cursor_at_the_left_edge_is_seen_and_one_left_of_it_is_told() -> None:
-    at_the_edge, left_of_it = (drawn(picture(outline("d1..300", sell=n)), 80) for n in (273, 272))
+    at_the_edge, left_of_it = (render_chart_lines(build_chart(outline("d1..300", sell=n)), 80) for n in (273, 272))
     assert at_the_edge[2].startswith("… 1–273 ") and left_of_it[2].startswith("… 1–273 ")
     assert at_the_edge[4].startswith("sell     ●┄") and left_of_it[4].startswith("sell     ◀ 272 ┄")
 
 
 def test_of_many_chained_deltas_some_are_left_out_and_counted() -> None:
     many = " ".join(f"d{n}-12" for n in range(9))
-    rows = [line for line in drawn(picture(outline(f"d1..12 {many}")), 80) if line.startswith("chained")]
+    rows = [
+        line for line in render_chart_lines(build_chart(outline(f"d1..12 {many}")), 80) if line.startswith("chained")
+    ]
     assert len(rows) == 4 and rows[-1].endswith("▶  and 5 more")
 
 
 @pytest.mark.parametrize("head", [0, 1, 5, 13, 14, 26, 27, 28, 60, 999, 1000, 3000])
 @pytest.mark.parametrize("width", [60, 80, 81, 200])
 def test_it_keeps_to_its_width_and_its_rows_to_each_other(head: int, width: int) -> None:
-    _, _, axis, *rows = drawn(picture(outline(f"d1..{head}", sell=head // 2, audit=0, all_done=head)), width)
+    _, _, axis, *rows = render_chart_lines(
+        build_chart(outline(f"d1..{head}", sell=head // 2, audit=0, all_done=head)), width
+    )
     assert all(len(line) <= width for line in (axis, *rows))
     assert axis.endswith(str(head))
     done = next(row for row in rows if row.startswith("all_done"))
@@ -159,16 +163,18 @@ def test_it_keeps_to_its_width_and_its_rows_to_each_other(head: int, width: int)
 
 
 def test_a_dropped_partition_is_marked() -> None:
-    lines = drawn(picture(replace(outline("d1..3"), spans=(Span("delta", 0, 1), Span("base", 2, 2, "drop")))), 80)
+    lines = render_chart_lines(
+        build_chart(replace(outline("d1..3"), spans=(BlockSpan("delta", 0, 1), BlockSpan("base", 2, 2, "drop")))), 80
+    )
     assert lines[3:5] == ["bases            ×", "deltas    ───▶"] and "× partition dropped" in lines[-1]
 
 
 def test_a_long_name_is_cut_on_a_terminal_and_whole_in_a_pipe() -> None:
-    seen = picture(outline("d1..60", **{"asset:" + "x" * 40: 3}))
-    assert any(line.startswith("asset:" + "x" * 40 + "  ") for line in drawn(seen, 80))
-    cut = drawn(seen, 80, longest=24)
+    seen = build_chart(outline("d1..60", **{"asset:" + "x" * 40: 3}))
+    assert any(line.startswith("asset:" + "x" * 40 + "  ") for line in render_chart_lines(seen, 80))
+    cut = render_chart_lines(seen, 80, max_name_length=24)
     assert any(line.startswith("asset:" + "x" * 17 + "…  ") for line in cut) and max(map(len, cut)) <= 80
 
 
 def test_no_name_commands_the_terminal() -> None:
-    assert "\x1b" not in "".join(drawn(picture(outline("d1", **{"\x1b[2J": 1})), 80))
+    assert "\x1b" not in "".join(render_chart_lines(build_chart(outline("d1", **{"\x1b[2J": 1})), 80))

@@ -10,7 +10,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.cli import rendering, row_values
-from nova_assets.model.reads import Chain, Empty, FromPort, Snapshot
+from nova_assets.model.reads import Chain, Empty, Snapshot, StagedOnPort
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,14 @@ from nova_assets.model.reads import Chain, Empty, FromPort, Snapshot
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**2 - 1, "1.0 MiB"), (5 * 1024**4, "5.0 TiB"), (None, "–")],
 )
 def test_sizes(count: int | None, shown: str) -> None:
-    assert rendering.size(count) == shown
+    assert rendering.format_bytes(count) == shown
 
 
 def test_moments_are_in_utc() -> None:
     paris = timezone(timedelta(hours=2))
-    assert rendering.moment(datetime(2024, 6, 1, 1, 30, tzinfo=paris)) == "2024-05-31 23:30:00"
-    assert rendering.iso(datetime(2024, 6, 1, 1, 30, tzinfo=UTC)) == "2024-06-01T01:30:00+00:00"
-    assert rendering.moment(None) == "never" and rendering.iso(None) is None
+    assert rendering.format_time(datetime(2024, 6, 1, 1, 30, tzinfo=paris)) == "2024-05-31 23:30:00"
+    assert rendering.format_iso_time(datetime(2024, 6, 1, 1, 30, tzinfo=UTC)) == "2024-06-01T01:30:00+00:00"
+    assert rendering.format_time(None) == "never" and rendering.format_iso_time(None) is None
 
 
 @pytest.mark.parametrize(
@@ -37,25 +37,25 @@ def test_moments_are_in_utc() -> None:
     ],
 )
 def test_merge_models(model: Any, shown: str) -> None:
-    assert rendering.model(model) == shown
+    assert rendering.format_merge_model(model) == shown
 
 
 def test_a_long_chain_is_named_by_its_ends_on_a_terminal_and_whole_in_a_pipe() -> None:
-    deltas = tuple(FromPort(str(n), "delta") for n in range(9))
+    deltas = tuple(StagedOnPort(str(n), "delta") for n in range(9))
     chain = Chain("orders", 0, 9, deltas, None, nova.Append())
-    assert rendering.read_as(chain, whole=False) == "Δ(staged) · (7 more) · Δ(staged)"
-    assert rendering.read_as(chain, whole=True).count("Δ") == 9
-    snapshot = Snapshot("orders", 9, (FromPort("b", "base"),), deltas, None, nova.Append())
-    assert rendering.read_as(snapshot, whole=False).startswith("B(staged) ⊕ Δ(staged) ⊕ (7 more)")
+    assert rendering.format_read(chain, in_full=False) == "Δ(staged) · (7 more) · Δ(staged)"
+    assert rendering.format_read(chain, in_full=True).count("Δ") == 9
+    snapshot = Snapshot("orders", 9, (StagedOnPort("b", "base"),), deltas, None, nova.Append())
+    assert rendering.format_read(snapshot, in_full=False).startswith("B(staged) ⊕ Δ(staged) ⊕ (7 more)")
 
 
 def test_an_old_read_of_a_binding_that_never_ran_is_not_called_nothing_new() -> None:
-    assert rendering.read_as(Empty("orders", None, nova.Append(), change=False), whole=True) == "no rows yet"
+    assert rendering.format_read(Empty("orders", None, nova.Append(), is_change=False), in_full=True) == "no rows yet"
 
 
 def test_what_could_command_a_terminal_is_escaped() -> None:
-    assert rendering.in_one_line("tea\n\x1b[2Jjam") == "tea\\n\\x1b[2Jjam"
-    assert rendering.in_one_line("日本 ⊕ é") == "日本 ⊕ é"
+    assert rendering.escape_unprintable("tea\n\x1b[2Jjam") == "tea\\n\\x1b[2Jjam"
+    assert rendering.escape_unprintable("日本 ⊕ é") == "日本 ⊕ é"
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,5 @@ def test_what_could_command_a_terminal_is_escaped() -> None:
     ],
 )
 def test_values_as_json_and_as_text(value: Any, plain: Any, text: str) -> None:
-    assert row_values.plain(value) == plain
-    assert row_values.text(value) == text
+    assert row_values.to_json_value(value) == plain
+    assert row_values.format_cell(value) == text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.model.token import parse
+from nova_assets.model.token import parse_token
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.cli.conftest import Nova
@@ -17,7 +17,7 @@ def test_a_token_is_shown_once_and_works(nova: Nova) -> None:
     said = nova("token", "add", "ann", "--read", "*", "--write", "sales_*", "--write", "returns_*", "--expires", "90d")
     assert said.code == 0 and "not shown again" in said.out and "read *; write sales_* returns_*" in said.out
     [text] = [word for word in said.out.split() if word.startswith("nova_")]
-    parts = parse(text)
+    parts = parse_token(text)
     assert parts is not None
     catalog = open_catalog(load_settings().catalog)
     token = catalog.token(parts[0])
@@ -31,7 +31,7 @@ def test_a_token_is_shown_once_and_works(nova: Nova) -> None:
 
 def test_the_same_for_programs(nova: Nova) -> None:
     made = nova("token", "add", "ann", "--operate", "*", "--json").json
-    assert parse(made["token"]) is not None
+    assert parse_token(made["token"]) is not None
     assert (made["name"], made["read"], made["write"], made["operate"]) == ("ann", [], [], ["*"])
     assert made["state"] == "valid" and made["expires_at"] is None and made["dry_run"] is False
     [listed] = nova("token", "list", "--json").json["tokens"]

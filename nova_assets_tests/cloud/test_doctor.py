@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_probe_is_written_read_and_deleted(faulty: FaultyS3) -> None:
-    assert open_warehouse("s3://lake/wh").check() == "s3://lake/wh (new)"
+    assert open_warehouse("s3://lake/wh").check_writable() == "s3://lake/wh (new)"
     counted = faulty.counted()
     assert counted["PUT"] and counted["GET"] and counted["DELETE"] + counted["HEAD"]
 
@@ -25,7 +25,7 @@ def test_a_probe_is_written_read_and_deleted(faulty: FaultyS3) -> None:
 def test_what_is_denied_is_told(faulty: FaultyS3, kind: Kind) -> None:
     faulty.choose = lambda asked, path: "denied" if asked == kind else None
     with pytest.raises(nova.WarehouseUnavailable, match="s3://lake/wh"):
-        open_warehouse("s3://lake/wh").check()
+        open_warehouse("s3://lake/wh").check_writable()
 
 
 def test_uploads_that_nobody_finished_are_found_and_aborted(faulty: FaultyS3, tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_uploads_that_nobody_finished_are_found_and_aborted(faulty: FaultyS3, tm
             upload = s3.create_multipart_upload(Bucket="lake", Key=key)["UploadId"]
             s3.upload_part(Bucket="lake", Key=key, UploadId=upload, PartNumber=1, Body=b"x")
         repair = Repair(store.runtime, 3600.0)
-        examination = repair.examine()
+        examination = repair.find_damages()
         [damage] = [d for d in examination.damages if d.kind == "upload"]
         assert damage.subject == "blocks/dead/part-0.parquet" and damage.cure == "abort"
-        assert [o.mended for o in repair.mend([damage])] == [True]
-        assert [d for d in repair.examine().damages if d.kind == "upload"] == []
+        assert [o.mended for o in repair.repair_damages([damage])] == [True]
+        assert [d for d in repair.find_damages().damages if d.kind == "upload"] == []
         left = s3.list_multipart_uploads(Bucket="lake")["Uploads"]
         assert sorted(u["Key"] for u in left) == ["other/blocks/x/y", "wh/elsewhere"], "others' are left"

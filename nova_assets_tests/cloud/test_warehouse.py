@@ -73,7 +73,7 @@ def test_compacted_collected_and_deleted(store: Store, bucket: Any) -> None:
     for channel in ("logs", "people"):
         assert store.compact(channel) is not None
         assert store.collect(channel).blocks
-    store._upkeep.grace = 0.0
+    store._maintenance.deletion_delay = 0.0
     assert store.delete_collected() > 0
     assert (rows(store, "logs"), rows(store, "people")) == before
     assert [k for k in keys(bucket) if "/blocks/" in k] == listed(store), "nothing else is left"
@@ -82,9 +82,9 @@ def test_compacted_collected_and_deleted(store: Store, bucket: Any) -> None:
 def test_published_as_an_iceberg_table(store: Store) -> None:
     store.insert("logs", [row(1, 1), row(2, 2, day=2)])
     [edition] = store.publish("logs")
-    from nova_assets.publish.iceberg import own_catalog
+    from nova_assets.publish.iceberg import default_iceberg_catalog
 
-    table = own_catalog(Path(".nova/iceberg")).load_table("lake.logs")
+    table = default_iceberg_catalog(Path(".nova/iceberg")).load_table("lake.logs")
     assert all(f["file_path"].startswith("s3://lake/wh/blocks/") for f in table.inspect.files().to_pylist())
     assert table.scan().to_arrow().num_rows == 2 and edition.files == 2
 
@@ -122,9 +122,9 @@ def test_a_bucket_that_is_not_there_is_told_and_nothing_is_kept(bucket: Any, tmp
 def test_orphans_are_found_and_set_aside(store: Store, bucket: Any) -> None:
     store.insert("logs", [row(1, 1)])
     bucket.put_object(Bucket="lake", Key="wh/blocks/lost/part-0.parquet", Body=b"x")
-    entries = {e.path for e in store.engine.listing()}
+    entries = {e.path for e in store.engine.list_warehouse()}
     assert "blocks/lost/part-0.parquet" in entries and "blocks/lost" in entries
-    store.engine.set_aside("blocks/lost")
+    store.engine.move_to_orphans("blocks/lost")
     assert "wh/orphans/lost/part-0.parquet" in keys(bucket)
     assert not [k for k in keys(bucket) if k.startswith("wh/blocks/lost")]
     assert rows(store, "logs") == [(1, 1)]

@@ -26,7 +26,7 @@ import nova_assets as nova
 from nova_assets.engine.inputs.large_parquet import LargeParquet, read_part
 from nova_assets.formats import schema_fit
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.model.schema_evolution import reconcile
+from nova_assets.model.schema_evolution import reconcile_schema
 
 
 class _Mark:
@@ -331,12 +331,12 @@ def taken(store: nova.Store, data: Any, declared: str) -> Any:
     """The value as an insert would write it to a column of that type; or REFUSED."""
     schema = parse_ddl(f"v {declared}")
     try:
-        table = store.engine.take(data, schema)
-        reconcile("c", schema, store.engine.schema_of(table), "freeze")
+        table = store.engine.convert_input(data, schema)
+        reconcile_schema("c", schema, store.engine.schema_of(table), "freeze")
     except (nova.SchemaMismatch, nova.BadRecord) as error:
         assert "'v'" in str(error) or "column v " in str(error), error
         return REFUSED
-    return schema_fit.fit(table, schema).column("v").to_pylist()[0]
+    return schema_fit.fit_to_schema(table, schema).column("v").to_pylist()[0]
 
 
 def same(result: Any, expected: Any) -> bool:
@@ -367,14 +367,14 @@ def test_parquet_that_is_too_big_for_memory_is_read_by_the_same_rules(tmp_path: 
 
     def arrived(path: Path, schema: Schema) -> Any:
         try:
-            rows = LargeParquet([path], schema, evolves=False)
-            columns = rows.columns()
-            reconcile("c", schema, columns, "freeze")
+            rows = LargeParquet([path], schema, allow_widening=False)
+            columns = rows.row_schema()
+            reconcile_schema("c", schema, columns, "freeze")
             [table] = [table for part in rows.parts() for table in read_part(part, schema, False, columns)]
         except nova.SchemaMismatch as error:
             assert "'v'" in str(error) or "column v " in str(error), error
             return REFUSED
-        return schema_fit.fit(table, schema).column("v").to_pylist()[0]
+        return schema_fit.fit_to_schema(table, schema).column("v").to_pylist()[0]
 
     wrong = []
     for case in cases():
@@ -422,9 +422,9 @@ def test_a_refusal_names_column_row_and_value_and_changes_nothing(name: str, tmp
 @pytest.mark.spark
 def test_spark_frames_follow_the_same_rules(tmp_path: Path, spark: Any) -> None:
     """All values that arrive in one insert, as one column each; each that is refused in a frame of its own."""
-    from nova_assets.engine.rows.conversion import convert_frame, refusal_of
-    from nova_assets.engine.session.shared_settings import using
-    from nova_assets.engine.session.spark_config import WRITING
+    from nova_assets.engine.rows.conversion import convert_frame, parse_conversion_error
+    from nova_assets.engine.session.shared_settings import temporary_settings
+    from nova_assets.engine.session.spark_config import WRITE_SETTINGS
 
     sayable = []
     for case in cases():
@@ -441,15 +441,15 @@ def test_spark_frames_follow_the_same_rules(tmp_path: Path, spark: Any) -> None:
         wrong = [f"{c.value!r} as {c.declared}: {row[n]!r}" for n, c in good if not same(row[n], c.result)]
         for name, case in ((n, c) for n, c in sayable if c.result is REFUSED):
             schema = parse_ddl(f"{name} {case.declared}")
-            converted = convert_frame(frame.select(name), schema, evolves=False)
+            converted = convert_frame(frame.select(name), schema, allow_widening=False)
             try:
-                reconcile("c", schema, store.engine.schema_of(converted), "freeze")
-                with using(spark, WRITING):
+                reconcile_schema("c", schema, store.engine.schema_of(converted), "freeze")
+                with temporary_settings(spark, WRITE_SETTINGS):
                     wrong.append(f"{case.value!r} as {case.declared}: {converted.collect()}, not refused")
             except nova.SchemaMismatch:
                 pass
             except Exception as error:
-                assert refusal_of(error, "c") is not None, error
+                assert parse_conversion_error(error, "c") is not None, error
     assert not wrong, "\n".join(wrong)
 
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.engine.rows.spark_versions import frame_of
+from nova_assets.engine.rows.spark_versions import frame_from_arrow
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.test_histories import MODELS, apply, naive
 from nova_assets_tests.stub_engine import Row
@@ -80,7 +80,7 @@ def test_r10_every_version_and_every_change_between_two(model: str, by: str, sto
 
     def given(rows: list[Row]) -> Any:
         table = pa.Table.from_pylist(rows)
-        return table if by == "arrow" else frame_of(spark, table)
+        return table if by == "arrow" else frame_from_arrow(spark, table)
 
     states: list[Any] = [Counter() if model == "append" else {}]
     for version in range(1, VERSIONS + 1):

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.inputs.inputs import take
+from nova_assets.engine.inputs.inputs import convert_insert_data
 
 VALUES: tuple[Any, ...] = (
     True,
@@ -126,7 +126,7 @@ def says(arrived: Any, field: str) -> bool:
 def arrived(data: Any) -> list[Any] | None:
     """The values of the one column; None where the data is refused."""
     try:
-        table = take(data, None)
+        table = convert_insert_data(data, None)
     except nova.NovaError:
         return None
     return list(table.column("v").to_pylist())

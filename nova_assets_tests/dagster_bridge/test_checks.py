@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     catalog, warehouse = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh")
     settings = load_settings(catalog=catalog, warehouse=warehouse)
     made = Store(settings, project, open_catalog(catalog), StubEngine(warehouse))
-    resources._stores[settings.catalog, settings.warehouse, resources.remember(project)] = made
+    resources._stores[settings.catalog, settings.warehouse, resources.register_project(project)] = made
     limit[0] = 0
     yield made
     made.close()
@@ -89,7 +89,7 @@ def test_a_blocked_execution_is_not_published_by_running_its_last_step_alone(sto
     assert not first.success
     found = store.executions("w")[0]
     with pytest.raises(nova.CheckFailed, match="no_negatives"):
-        store.runtime.commit(store.runtime.attach(found.id))
+        store.runtime.commit(store.runtime.attach_to_execution(found.id))
     assert store.catalog.channel("table").head == 0
 
 

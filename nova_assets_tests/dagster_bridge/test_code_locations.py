@@ -13,8 +13,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.catalog.dagster_publishers import EXPIRY
-from nova_assets.dagster_bridge.publisher import claimed_channels, publish
+from nova_assets.catalog.dagster_publishers import CLAIM_EXPIRY
+from nova_assets.dagster_bridge.publisher import claim_channels_for_location, collect_missing_events
 from nova_assets.dagster_bridge.repair import DagsterRepair
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -68,7 +68,7 @@ class Deployment:
     def ticks(self, *locations: str) -> None:
         """Ticks of ``nova_publish`` in several locations at the same time: all look before any event is written."""
         events = [
-            publish(store, self.instance, channels=claimed_channels(store, name))
+            collect_missing_events(store, self.instance, channels=claim_channels_for_location(store, name))
             for name, store in self.stores.items()
             if name in locations
         ]
@@ -126,7 +126,7 @@ def test_a_location_that_is_gone_leaves_its_channels_to_another(deployment: Depl
     deployment.insert("source", 1)
     deployment.ticks("splitting")
     assert deployment.shown() == {}, "the other location has it"
-    deployment.now += EXPIRY
+    deployment.now += CLAIM_EXPIRY
     deployment.ticks("splitting")
     assert deployment.shown() == {("source", None, 1): 1}
 
@@ -136,7 +136,7 @@ def test_repair_in_one_location_says_nothing_of_the_other(deployment: Deployment
     deployment.insert("days", 1)
     deployment.now += timedelta(minutes=5)
     mends = {name: DagsterRepair(store, deployment.instance) for name, store in deployment.stores.items()}
-    assert [d.kind for d in mends["splitting"].examine().damages] == ["unpublished"]
-    assert mends["adding"].examine().damages == ()
-    assert all(o.mended for o in mends["splitting"].mend(mends["splitting"].examine().damages))
+    assert [d.kind for d in mends["splitting"].find_damages().damages] == ["unpublished"]
+    assert mends["adding"].find_damages().damages == ()
+    assert all(o.mended for o in mends["splitting"].repair_damages(mends["splitting"].find_damages().damages))
     assert deployment.shown() == {("days", None, 1): 1}

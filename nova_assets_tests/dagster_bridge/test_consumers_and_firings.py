@@ -22,8 +22,8 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, publisher, resources
-from nova_assets.dagster_bridge.triggers import evaluate
-from nova_assets.model.execution import Begin
+from nova_assets.dagster_bridge.triggers import evaluate_trigger
+from nova_assets.model.execution import BeginRequest
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
@@ -73,7 +73,7 @@ class World:
         return job.execute_in_process(instance=self.instance, asset_selection=keys, raise_on_error=False, **how)
 
     def tick(self, now: datetime | None = None) -> Any:
-        return evaluate(self.binding, self.binding.when, self.store, self.instance, now)
+        return evaluate_trigger(self.binding, self.binding.when, self.store, self.instance, now)
 
 
 @pytest.fixture
@@ -231,12 +231,16 @@ def test_runs_under_ephemeral_instances_hold_nothing_once_they_are_over(tmp_path
 
 def test_what_dagster_has_is_not_published_again_however_many_came_after(world: World) -> None:
     commit = world.store.insert("source", rows(0))
-    (event,) = publisher.publish(world.store, world.instance)
+    (event,) = publisher.collect_missing_events(world.store, world.instance)
     world.instance.report_runless_asset_event(event)
     for n in range(120):
         later = dg.AssetMaterialization("source", metadata={"nova/seq": n + 2, "nova/commit": f"later{n}"})
         world.instance.report_runless_asset_event(later)
-    again = [e for e in publisher.publish(world.store, world.instance) if e.metadata["nova/commit"].value == commit.id]
+    again = [
+        e
+        for e in publisher.collect_missing_events(world.store, world.instance)
+        if e.metadata["nova/commit"].value == commit.id
+    ]
     assert again == []
 
 
@@ -244,7 +248,7 @@ def _killed(world: World, request: Any, lease: float) -> str:
     """A run of the firing that was killed: Dagster says it failed, its execution still holds its lease."""
     job = world.defs.resolve_implicit_global_asset_job_def()
     run = world.instance.create_run_for_job(job, tags={**request.tags, "dagster/run_key": request.run_key})
-    begin = Begin(f"x{run.run_id}", "w", ("source", "copy"), ("source",), owner="dagster:elsewhere", lease=lease)
+    begin = BeginRequest(f"x{run.run_id}", "w", ("source", "copy"), ("source",), owner="dagster:elsewhere", lease=lease)
     world.store.catalog.begin(begin)
     world.instance.report_run_failed(run)
     return begin.execution_id
@@ -262,7 +266,7 @@ def test_an_execution_whose_run_has_ended_is_not_waited_for(world: World) -> Non
     world.store.insert("source", rows(1))
     job = world.defs.resolve_implicit_global_asset_job_def()
     run = world.instance.create_run_for_job(job)
-    begin = Begin("dead", "w", ("source", "copy"), ("source",), owner=f"dagster:{run.run_id}", lease=120)
+    begin = BeginRequest("dead", "w", ("source", "copy"), ("source",), owner=f"dagster:{run.run_id}", lease=120)
     world.store.catalog.begin(begin)
     world.instance.report_run_failed(run)
     assert world.run().success

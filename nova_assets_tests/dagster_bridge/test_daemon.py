@@ -11,7 +11,7 @@ import pytest
 from dagster._daemon.auto_run_reexecution.auto_run_reexecution import consume_new_runs_for_automatic_reexecution
 
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.execution import Begin
+from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.dagster_bridge import daemon as daemons
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, comes_to_rest, firings, insert, keys, opened
@@ -131,11 +131,13 @@ def test_a_binding_fires_after_another(daemon: MakeDaemon, status: str) -> None:
     with opened(it) as store:
         for n, ended in enumerate(("conflict", "failed", "committed")):
             before = len(fired(it))
-            begun = store.catalog.begin(Begin(f"x{n}", "b", ("other", "second"), ("other",), owner="o", lease=9e9))
+            begun = store.catalog.begin(
+                BeginRequest(f"x{n}", "b", ("other", "second"), ("other",), owner="o", lease=9e9)
+            )
             if ended == "failed":
                 store.catalog.fail(begun.id, begun.epoch, "it broke")
             elif ended == "conflict":
-                store.catalog.abort(begun.id, "another was first", failed=False)
+                store.catalog.abort(begun.id, "another was first", counts_as_failure=False)
             else:
                 store.catalog.commit(CommitRequest(f"c{n}", begun.id, begun.epoch, "b", ()))
             comes_to_rest(it)

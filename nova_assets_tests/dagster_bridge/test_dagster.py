@@ -16,8 +16,8 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, resources
-from nova_assets.dagster_bridge.publisher import publish
-from nova_assets.dagster_bridge.triggers import evaluate
+from nova_assets.dagster_bridge.publisher import collect_missing_events
+from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
@@ -59,7 +59,7 @@ class World:
         catalog, warehouse = f"sqlite:///{root}/c.db", str(root / "wh")
         settings = load_settings(catalog=catalog, warehouse=warehouse)
         self.store = Store(settings, project, open_catalog(catalog), StubEngine(warehouse))
-        resources._stores[settings.catalog, settings.warehouse, resources.remember(project)] = self.store
+        resources._stores[settings.catalog, settings.warehouse, resources.register_project(project)] = self.store
         self.defs = build_definitions(project, catalog=catalog, warehouse=warehouse)
         self.job = self.defs.resolve_job_def("w")
         self.instance = dg.DagsterInstance.ephemeral()
@@ -146,7 +146,7 @@ def test_r4_going_on_from_a_failure_keeps_the_pins_and_what_was_staged(world: Wo
     execution = world.store.executions("w")[0]
     assert execution.state == "failed"
     # what the steps do that a run from failure repeats: they attach by the description that Dagster kept
-    again = runtime.attach(execution.id)
+    again = runtime.attach_to_execution(execution.id)
     runtime.run_task(again, "remember")
     runtime.commit(again)
     assert calls == ["mirror", "remember", "remember"]
@@ -157,7 +157,7 @@ def test_on_data_fires_once_for_each_new_head(world: World) -> None:
     def tick(later: int = 0) -> Any:
         assert binding.when is not None
         now = world.store.catalog.now() + timedelta(seconds=later)
-        return evaluate(binding, binding.when, world.store, world.instance, now)
+        return evaluate_trigger(binding, binding.when, world.store, world.instance, now)
 
     assert isinstance(tick(), dg.SkipReason)
     world.store.insert("source", rows(1))
@@ -176,7 +176,7 @@ def test_on_data_fires_once_for_each_new_head(world: World) -> None:
 def test_a_failed_run_of_a_firing_is_tried_again_and_then_abandoned(world: World) -> None:
     def tick(later: int = 0) -> Any:
         assert binding.when is not None
-        return evaluate(
+        return evaluate_trigger(
             binding, binding.when, world.store, world.instance, datetime.now(UTC) + timedelta(minutes=later)
         )
 
@@ -194,7 +194,9 @@ def test_a_failed_run_of_a_firing_is_tried_again_and_then_abandoned(world: World
 def test_runs_that_never_began_are_no_attempts(world: World) -> None:
     def tick(later: int) -> Any:
         assert binding.when is not None
-        return evaluate(binding, binding.when, world.store, world.instance, datetime.now(UTC) + timedelta(hours=later))
+        return evaluate_trigger(
+            binding, binding.when, world.store, world.instance, datetime.now(UTC) + timedelta(hours=later)
+        )
 
     world.store.insert("source", rows(1))
     for n in range(1, 8):
@@ -214,13 +216,13 @@ def test_runs_that_never_began_are_no_attempts(world: World) -> None:
 
 def test_r17_an_outside_insert_is_published_once_even_if_the_tick_is_repeated(world: World) -> None:
     world.store.insert("source", rows(1))
-    events = publish(world.store, world.instance)
+    events = collect_missing_events(world.store, world.instance)
     assert [e.metadata["nova/seq"].value for e in events] == [1]  # type: ignore[union-attr]
-    again = publish(world.store, world.instance)
+    again = collect_missing_events(world.store, world.instance)
     assert len(again) == 1, "Dagster has not got it yet"
     for event in events:
         world.instance.report_runless_asset_event(event)
-    assert publish(world.store, world.instance) == [] and world.store.catalog.unpublished() == []
+    assert collect_missing_events(world.store, world.instance) == [] and world.store.catalog.unpublished() == []
     assert world.seqs("source") == [1]
 
 

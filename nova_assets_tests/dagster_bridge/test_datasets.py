@@ -12,10 +12,10 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions
-from nova_assets.dagster_bridge.partition_mappings import told_mapping
-from nova_assets.dagster_bridge.partitions import key_of, partitions_def
+from nova_assets.dagster_bridge.partition_mappings import infer_partition_mapping
+from nova_assets.dagster_bridge.partitions import build_partitions_definition, to_dagster_key
 from nova_assets.model.column_lineage import column_lineage
-from nova_assets.sql.datasets.datasets import queries_of
+from nova_assets.sql.datasets.datasets import dataset_queries_by_name
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
@@ -68,21 +68,24 @@ def project(folder: Path, sql: str) -> nova.Project:
 
 def shown(project: nova.Project) -> tuple[dg.PartitionMapping, dict[str, tuple[set[str], set[str]]]]:
     """How Dagster is told; and for each partition what it works out from that, and what is read in truth."""
-    query, binding = queries_of(project)["made"], project.binding("made")
+    query, binding = dataset_queries_by_name(project)["made"], project.binding("made")
     now = datetime.now(UTC)
     read = project.channel(query.query.reads[0])
-    mapping = told_mapping(query, read.name, read.partitions, binding.dimensions)
-    above, below = partitions_def(read.partitions), partitions_def(binding.dimensions)
+    mapping = infer_partition_mapping(query, read.name, read.partitions, binding.dimensions)
+    above, below = build_partitions_definition(read.partitions), build_partitions_definition(binding.dimensions)
     assert above is not None and below is not None
     found = {}
-    for task in query.graph.tasks("made", now):
-        key = key_of(binding.dimensions, task)
+    for task in query.graph.scopes_by_partition("made", now):
+        key = to_dagster_key(binding.dimensions, task)
         with partition_loading_context(datetime.now()):
             needed = mapping.get_upstream_mapped_partitions_result_for_partitions(
                 below.subset_with_partition_keys([key]), below, above
             )
-        true = {p for n in query.needs(task, now, lambda c: ()) for p in n.partitions}
-        found[key] = (set(needed.partitions_subset.get_partition_keys()), {key_of(read.partitions, p) for p in true})
+        true = {p for n in query.required_reads(task, now, lambda c: ()) for p in n.partitions}
+        found[key] = (
+            set(needed.partitions_subset.get_partition_keys()),
+            {to_dagster_key(read.partitions, p) for p in true},
+        )
     return mapping, found
 
 
@@ -116,17 +119,17 @@ def test_where_dagster_has_no_words_it_is_shown_all(tmp_path: Path, sql: str) ->
 def test_its_partitions_are_those_of_its_tasks(tmp_path: Path, series: str, keys: Any) -> None:
     sql = f"FOR t IN TIMESERIES({series}) LET d = DATE(t) INSERT OVERWRITE made PARTITION (day = d) SELECT 1 AS n"
     made = project(tmp_path, sql)
-    found = partitions_def(made.binding("made").dimensions)
+    found = build_partitions_definition(made.binding("made").dimensions)
     assert found is not None
-    told, query = list(found.get_partition_keys()), queries_of(made)["made"]
-    assert told == [p.removeprefix("day=") for p in query.graph.tasks("made", datetime.now(UTC))]
+    told, query = list(found.get_partition_keys()), dataset_queries_by_name(made)["made"]
+    assert told == [p.removeprefix("day=") for p in query.graph.scopes_by_partition("made", datetime.now(UTC))]
     assert told == keys if isinstance(keys, list) else len(told) == keys
 
 
 def test_hours_end_when_their_series_does(tmp_path: Path) -> None:
     sql = "FOR t IN TIMESERIES('2022-03-30 00:00', '2022-03-30 05:00', every => '1 hour') "
     sql += "LET h = DATE_FORMAT(t, \"yyyy-MM-dd'T'HH:00\") INSERT OVERWRITE made PARTITION (h) SELECT 1 AS n"
-    found = partitions_def(project(tmp_path, sql).binding("made").dimensions)
+    found = build_partitions_definition(project(tmp_path, sql).binding("made").dimensions)
     assert found is not None
     assert list(found.get_partition_keys()) == [f"2022-03-30-{h:02}:00" for h in range(6)]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from dagster._cli.asset import asset_cli
 
 from nova_assets.dagster_bridge import resources
-from nova_assets.dagster_bridge.triggers import evaluate
+from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.store.store import Store
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import opened
@@ -76,7 +76,7 @@ def test_a_trigger_fires_in_partitions_that_are_not_yet_published(deployment: Da
     store: Store = deployment.opener(project, settings=resources.load_settings(catalog=deployment.catalog))
     with store:
         [binding] = project.bindings
-        requests = evaluate(binding, binding.when, store, deployment.instance)
+        requests = evaluate_trigger(binding, binding.when, store, deployment.instance)
     assert isinstance(requests, list) and [r.partition_key for r in requests] == ["e|f", "g%2Fh"]
 
 

@@ -11,10 +11,10 @@ from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.launcher.sync_in_memory_run_launcher import SyncInMemoryRunLauncher
 from dagster._core.utils import make_new_run_id
 
-from nova_assets.dagster_bridge.janitor import INTERVAL, Suspected, report_lost
+from nova_assets.dagster_bridge.janitor import SENSOR_INTERVAL, SuspectedRuns, report_lost_runs
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.commit import CommitRequest
-from nova_assets.model.execution import Begin
+from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.dagster_bridge.daemon import Daemon
 from nova_assets_tests.dagster_bridge.deployed import MakeDaemon, opened
 
@@ -26,11 +26,11 @@ def lost(it: Daemon) -> list[str]:
     with opened(it) as store:
         store.runtime.project = runpy.run_path(str(it.file))["project"]
         store.project = store.runtime.project
-        _, suspected = report_lost(store, it.instance, {})
-        said, _ = report_lost(store, it.instance, suspected)
+        _, suspected = report_lost_runs(store, it.instance, {})
+        said, _ = report_lost_runs(store, it.instance, suspected)
         assert said == [], "not at first sight"
         it.later(seconds=store.settings.lease)
-        said, _ = report_lost(store, it.instance, suspected)
+        said, _ = report_lost_runs(store, it.instance, suspected)
         it.later(seconds=-store.settings.lease)
         return said
 
@@ -49,7 +49,9 @@ def test_a_run_is_lost_when_no_lease_speaks_for_it_and_it_says_nothing(daemon: M
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
-        store.catalog.begin(Begin("x", "w", ("source", "copy"), ("source",), owner="o", lease=600, run_id=run_id))
+        store.catalog.begin(
+            BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease=600, run_id=run_id)
+        )
     it.later(minutes=9)
     assert lost(it) == [], "its lease is alive"
     it.later(minutes=2)
@@ -67,7 +69,7 @@ def test_what_a_users_own_step_does_is_its_own_affair_however_long_it_says_nothi
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "my_own_asset")
     with opened(it) as store:
-        done = store.catalog.begin(Begin("x", "w", ("source",), ("source",), owner="o", lease=1, run_id=run_id))
+        done = store.catalog.begin(BeginRequest("x", "w", ("source",), ("source",), owner="o", lease=1, run_id=run_id))
         store.catalog.commit(CommitRequest("c", done.id, done.epoch, "w", ()))
     under_way(it, "other_step")  # no run of ours
     it.later(hours=30)
@@ -91,9 +93,11 @@ def test_one_of_several_executions_of_a_run_is_enough_to_speak_for_it(daemon: Ma
     it = daemon("nova.on_data(source)")
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
-        store.catalog.begin(Begin("x", "w", ("source", "copy"), ("source",), owner="o", lease=9000, run_id=run_id))
+        store.catalog.begin(
+            BeginRequest("x", "w", ("source", "copy"), ("source",), owner="o", lease=9000, run_id=run_id)
+        )
         it.later(minutes=1)
-        done = store.catalog.begin(Begin("y", "b", ("other",), ("other",), owner="o", lease=60, run_id=run_id))
+        done = store.catalog.begin(BeginRequest("y", "b", ("other",), ("other",), owner="o", lease=60, run_id=run_id))
         store.catalog.commit(CommitRequest("c", done.id, done.epoch, "b", ()))
     it.later(hours=2)
     assert lost(it) == []
@@ -106,14 +110,16 @@ def test_a_machine_that_slept_fails_no_run(daemon: MakeDaemon) -> None:
     run_id = under_way(it, "w__steps.mirror")
     with opened(it) as store:
         store.project = runpy.run_path(str(it.file))["project"]
-        alive = store.catalog.begin(Begin("x", "w", ("source",), ("source",), owner="o", lease=120, run_id=run_id))
+        alive = store.catalog.begin(
+            BeginRequest("x", "w", ("source",), ("source",), owner="o", lease=120, run_id=run_id)
+        )
         it.later(hours=8)
-        said, suspected = report_lost(store, it.instance, {})
+        said, suspected = report_lost_runs(store, it.instance, {})
         assert said == [] and run_id in suspected
         it.later(seconds=40)  # its heartbeat is heard again
         assert store.catalog.renew(alive.id, alive.epoch, 120)
         it.later(seconds=100)
-        assert report_lost(store, it.instance, suspected) == ([], {})
+        assert report_lost_runs(store, it.instance, suspected) == ([], {})
 
 
 def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon) -> None:
@@ -121,11 +127,11 @@ def test_a_run_that_goes_on_from_a_failure_speaks_for_itself(daemon: MakeDaemon)
     first, second = under_way(it, "w__steps.mirror"), under_way(it, "w__steps.mirror")
     with opened(it) as store:
         store.project = runpy.run_path(str(it.file))["project"]
-        begun = Begin("x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease=9e4, run_id=first)
+        begun = BeginRequest("x", "w", ("source",), ("source",), owner=f"dagster:{first}", lease=9e4, run_id=first)
         store.catalog.begin(begun)
         runtime = Runtime(store.catalog, store.engine, store.project, owner=f"dagster:{second}", lease=9e4)
-        assert runtime.attach("x", second, lambda owner: False).epoch == 1, "the first may live"
-        taken = runtime.attach("x", second, lambda owner: owner == f"dagster:{first}")
+        assert runtime.attach_to_execution("x", second, lambda owner: False).epoch == 1, "the first may live"
+        taken = runtime.attach_to_execution("x", second, lambda owner: owner == f"dagster:{first}")
         assert (taken.epoch, taken.owner, taken.run_id) == (2, f"dagster:{second}", second)
     it.later(hours=2)
     assert lost(it) == []
@@ -145,13 +151,13 @@ def starting(it: Daemon, attempt: int = 1) -> str:
 def seconds_until_lost(it: Daemon) -> int:
     with opened(it) as store:
         store.project = runpy.run_path(str(it.file))["project"]
-        suspected: Suspected = {}
-        for seconds in range(0, 1000, INTERVAL):
-            said, suspected = report_lost(store, it.instance, suspected)
+        suspected: SuspectedRuns = {}
+        for seconds in range(0, 1000, SENSOR_INTERVAL):
+            said, suspected = report_lost_runs(store, it.instance, suspected)
             if said:
                 assert "its process never began" in said[0]
                 return seconds
-            it.later(seconds=INTERVAL)
+            it.later(seconds=SENSOR_INTERVAL)
     raise AssertionError("it is not lost")
 
 

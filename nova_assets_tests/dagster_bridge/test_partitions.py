@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.dagster_bridge import build_definitions, publisher, resources
-from nova_assets.dagster_bridge.partitions import key_of, partition_of, partitions_def
-from nova_assets.dagster_bridge.triggers import evaluate
+from nova_assets.dagster_bridge.partitions import build_partitions_definition, parse_dagster_key, to_dagster_key
+from nova_assets.dagster_bridge.triggers import evaluate_trigger
 from nova_assets.model.partitions import partition_name
 from nova_assets.store.store import Store
 from nova_assets_tests.stub_engine import Row, StubEngine
@@ -110,13 +110,13 @@ def test_what_an_execution_finds_is_one_materialization_that_lists_its_partition
 
 def test_r17_inserts_reach_dagster_partition_by_partition_and_once(world: World) -> None:
     world.store.insert("sales", rows((1, "a"), (2, "x/y | z...")))
-    events = publisher.publish(world.store, world.instance)
+    events = publisher.collect_missing_events(world.store, world.instance)
     assert len(events) == 2
     world.instance.report_runless_asset_event(events[0])  # cut off after the first of two
-    (again,) = publisher.publish(world.store, world.instance)
+    (again,) = publisher.collect_missing_events(world.store, world.instance)
     assert again == events[1]
     world.instance.report_runless_asset_event(again)
-    assert publisher.publish(world.store, world.instance) == []
+    assert publisher.collect_missing_events(world.store, world.instance) == []
     assert world.store.catalog.unpublished() == []
     materialized = world.instance.get_materialized_partitions(dg.AssetKey("sales"))
     assert materialized == {"2024-01-01|a", "2024-01-02|x%2Fy %7C z%2E%2E%2E"}
@@ -125,7 +125,7 @@ def test_r17_inserts_reach_dagster_partition_by_partition_and_once(world: World)
 def test_a_data_trigger_fires_for_each_partition_with_something_unread(world: World) -> None:
     def tick() -> Any:
         assert daily.when is not None
-        return evaluate(daily, daily.when, world.store, world.instance)
+        return evaluate_trigger(daily, daily.when, world.store, world.instance)
 
     assert isinstance(tick(), dg.SkipReason)
     world.store.insert("sales", rows((1, "a"), (3, "b")))
@@ -146,10 +146,10 @@ def test_a_binding_that_was_executed_whole_is_not_triggered_by_partition(world: 
     world.store.run("daily", whole=True)
     world.store.insert("sales", rows((2, "a")))
     assert daily.when is not None
-    answer = evaluate(daily, daily.when, world.store, world.instance)
+    answer = evaluate_trigger(daily, daily.when, world.store, world.instance)
     assert isinstance(answer, dg.SkipReason) and "nova switch daily --to partitions" in str(answer.skip_message)
     world.store.switch("daily", "partitions")
-    requests = evaluate(daily, daily.when, world.store, world.instance)
+    requests = evaluate_trigger(daily, daily.when, world.store, world.instance)
     assert isinstance(requests, list) and [r.partition_key for r in requests] == ["2024-01-02"]
 
 
@@ -175,7 +175,9 @@ def test_a_key_that_is_no_partition_changes_nothing(world: World) -> None:
 def test_a_users_asset_reads_its_own_partition_with_its_own_cursor(world: World) -> None:
     got: list[Any] = []
 
-    @dg.asset(ins={"x": dg.AssetIn("days", metadata={"nova/mode": "new"})}, partitions_def=partitions_def([DAY]))
+    @dg.asset(
+        ins={"x": dg.AssetIn("days", metadata={"nova/mode": "new"})}, partitions_def=build_partitions_definition([DAY])
+    )
     def report(x: list) -> None:  # type: ignore[type-arg]
         got.append([(r["day"], r["shop"]) for r in x])
 
@@ -197,13 +199,13 @@ texts = st.one_of(st.none(), st.text(max_size=12), st.sampled_from(["", "a|b", "
 def test_keys_and_partitions_are_told_from_each_other_both_ways(a: Any, b: Any, count: int) -> None:
     dims = [nova.dynamic("p"), nova.dynamic("q"), nova.dynamic("r")][:count]
     name = partition_name([d.column for d in dims], {"p": a, "q": b, "r": "x"})
-    key = key_of(dims, name)
-    assert partition_of(dims, key) == partition_of(dims, str(key)) == name
+    key = to_dagster_key(dims, name)
+    assert parse_dagster_key(dims, key) == parse_dagster_key(dims, str(key)) == name
     assert "..." not in key and key.isprintable() and key.count("|") == (count == 2)
 
 
 def test_hours_have_dagsters_own_keys() -> None:
     hour = [nova.hourly("h", start="2024-10-26", tz="Europe/Berlin")]
-    known = partitions_def(hour).get_partition_keys()  # type: ignore[union-attr]
+    known = build_partitions_definition(hour).get_partition_keys()  # type: ignore[union-attr]
     for name in ("h=2024-10-27T01:00", "h=2024-10-27T02:00", "h=2024-10-27T02:00+0100"):
-        assert key_of(hour, name) in known and partition_of(hour, key_of(hour, name)) == name
+        assert to_dagster_key(hour, name) in known and parse_dagster_key(hour, to_dagster_key(hour, name)) == name

@@ -15,8 +15,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import arrivals, build_definitions
-from nova_assets.dagster_bridge.arrivals import Inboxes, due
-from nova_assets.dagster_bridge.publisher import publish
+from nova_assets.dagster_bridge.arrivals import WatchedInboxes, request_receive_runs
+from nova_assets.dagster_bridge.publisher import collect_missing_events
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
@@ -36,7 +36,7 @@ class Deployment:
         self.where: dict[str, Any] = {"catalog": f"sqlite:///{home}/c.db", "warehouse": str(home / "wh")}
         self.defs = build_definitions(self.project, **self.where)
         self.store = nova.open(self.project, **self.where)
-        self.inboxes = Inboxes()
+        self.inboxes = WatchedInboxes()
 
     def put(self, name: str, *rows: Any) -> None:
         hidden = self.landing / f".{name}"
@@ -46,7 +46,7 @@ class Deployment:
 
     def tick(self, busy: bool = False) -> Any:
         """The run that is requested, if there is one."""
-        found = due(self.store, self.inboxes, busy)
+        found = request_receive_runs(self.store, self.inboxes, busy)
         wanted = [r.run_config["ops"]["receive"]["config"] for r in found.run_requests or ()]
         return wanted[0] if wanted else None
 
@@ -85,7 +85,7 @@ def test_a_run_receives_and_the_channel_shows_it(it: Deployment) -> None:
         received = done.output_for_node("receive")["actions"]
         assert (received["files"], received["rows"], received["bad"], received["waiting"]) == (1, 2, 1, 0)
         assert [(why.partition(":")[0], n) for why, n in received["why"].items()] == [("no JSON", 1)]
-        events = {(e.asset_key.to_user_string(), e.partition): e for e in publish(it.store, instance)}
+        events = {(e.asset_key.to_user_string(), e.partition): e for e in collect_missing_events(it.store, instance)}
         assert set(events) == {("actions", "buy"), ("actions", "view"), ("actions_quarantine", None)}
         assert sorted(instance.get_dynamic_partitions("action")) == ["buy", "view"]
     shown = events["actions_quarantine", None].metadata
@@ -98,8 +98,8 @@ def test_a_source_that_does_not_answer_fails_the_run_and_says_so(it: Deployment)
     assert not done.success
     (failure,) = [e for e in done.all_events if e.is_step_failure]
     assert "from which files arrive, cannot be read" in str(failure.step_failure_data.error)
-    it.store.catalog.looked("actions", it.store.catalog.now())
-    found = due(it.store, Inboxes(), busy=False)
+    it.store.catalog.record_source_listing("actions", it.store.catalog.now())
+    found = request_receive_runs(it.store, WatchedInboxes(), is_run_active=False)
     assert "from which files arrive, cannot be read" in str(found.skip_reason)
 
 
@@ -119,26 +119,26 @@ def test_what_is_complete_is_sealed_by_the_run_and_told(tmp_path: Path, monkeypa
     where: dict[str, Any] = {"catalog": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path / "wh")}
     with nova.open(project, **where) as store, dg.DagsterInstance.ephemeral() as instance:
         store.catalog.database.clock = lambda: now[0]  # type: ignore[attr-defined]
-        inboxes = Inboxes()
+        inboxes = WatchedInboxes()
         store.receive("days")
-        assert not due(store, inboxes, busy=False).run_requests
+        assert not request_receive_runs(store, inboxes, is_run_active=False).run_requests
         now[0] = start + timedelta(hours=12, minutes=4)
-        assert not due(store, inboxes, busy=False).run_requests, "what is late is waited for"
+        assert not request_receive_runs(store, inboxes, is_run_active=False).run_requests, "what is late is waited for"
         now[0] += timedelta(minutes=2)
-        (request,) = due(store, inboxes, busy=False).run_requests or ()
+        (request,) = request_receive_runs(store, inboxes, is_run_active=False).run_requests or ()
         assert request.run_config["ops"]["receive"]["config"]["look"], "the last look, before it is sealed"
         store.receive("days")
-        (request,) = due(store, inboxes, busy=False).run_requests or ()
+        (request,) = request_receive_runs(store, inboxes, is_run_active=False).run_requests or ()
         assert [s.group for s in store.seal("days")] == ["2024-01-01"]
-        assert not due(store, inboxes, busy=False).run_requests
-        (event,) = publish(store, instance)
+        assert not request_receive_runs(store, inboxes, is_run_active=False).run_requests
+        (event,) = collect_missing_events(store, instance)
         assert isinstance(event, dg.AssetObservation) and event.partition == "2024-01-01"
         assert (event.metadata["nova/sealed"].value, event.metadata["nova/sealed_version"].value) == (
             "dt=2024-01-01",
             1,
         )
         instance.report_runless_asset_event(event)
-        assert publish(store, instance) == [] and store.catalog.unpublished() == [], "it is told once"
+        assert collect_missing_events(store, instance) == [] and store.catalog.unpublished() == [], "it is told once"
 
 
 def test_without_a_source_there_is_neither_job_nor_sensor(tmp_path: Path) -> None:

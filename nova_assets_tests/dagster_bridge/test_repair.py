@@ -14,8 +14,8 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.crash_points import crash_point
 from nova_assets.dagster_bridge import build_definitions, resources
-from nova_assets.dagster_bridge.publisher import publish
-from nova_assets.dagster_bridge.repair import DagsterRepair, opened
+from nova_assets.dagster_bridge.publisher import collect_missing_events
+from nova_assets.dagster_bridge.repair import DagsterRepair, open_existing_instance
 from nova_assets.model.damage import Damage
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -62,20 +62,20 @@ class World:
 
     def tick(self) -> None:
         """What the sensor nova_publish does, until it has nothing more to say."""
-        while events := publish(self.store, self.instance):
+        while events := collect_missing_events(self.store, self.instance):
             for event in events:
                 self.instance.report_runless_asset_event(event)
 
     def found(self) -> list[Damage]:
         """Found, and nothing changed by that: neither in Dagster nor in the catalog."""
         before = (self.seqs("source"), len(self.store.catalog.unpublished()))
-        first = list(self.side.examine().damages)
-        assert list(self.side.examine().damages) == first
+        first = list(self.side.find_damages().damages)
+        assert list(self.side.find_damages().damages) == first
         assert (self.seqs("source"), len(self.store.catalog.unpublished())) == before
         return first
 
     def mend(self) -> list[bool]:
-        return [o.mended for o in self.side.mend(self.found())]
+        return [o.mended for o in self.side.repair_damages(self.found())]
 
     def seqs(self, channel: str) -> list[tuple[int, str | None]]:
         """Numbers and partitions as Dagster has them, oldest first."""
@@ -175,7 +175,7 @@ def test_r17_one_that_dies_between_wiping_and_telling_loses_nothing(
 
     monkeypatch.setattr("nova_assets.dagster_bridge.repair.crash_point", die)
     with pytest.raises(Killed):
-        world.side.mend(world.found())
+        world.side.repair_damages(world.found())
     monkeypatch.undo()
     if sensor_comes_in_between:
         world.tick()
@@ -191,7 +191,7 @@ def test_a_firing_whose_run_dagster_does_not_have_is_told(world: World) -> None:
     [damage] = world.found()
     assert (damage.kind, damage.wrong, damage.cure) == ("firing", False, None) and damage.subject == "w#1#1"
     defs = build_definitions(project, catalog=world.settings.catalog, warehouse=world.settings.warehouse)
-    key = (world.settings.catalog, world.settings.warehouse, resources.remember(project))
+    key = (world.settings.catalog, world.settings.warehouse, resources.register_project(project))
     resources._stores[key] = world.store
     tags = {"nova/firing": firing.id, "dagster/run_key": firing.run_key}
     defs.resolve_job_def("w").execute_in_process(instance=world.instance, tags=tags)
@@ -201,11 +201,11 @@ def test_a_firing_whose_run_dagster_does_not_have_is_told(world: World) -> None:
 def test_a_home_that_nothing_has_run_in_is_not_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     for said in ("not set", "home", "home"):
-        with pytest.raises(nova.NotSupported, match=said), opened():
+        with pytest.raises(nova.NotSupported, match=said), open_existing_instance():
             pass
         home.mkdir(exist_ok=True)
         monkeypatch.setenv("DAGSTER_HOME", str(home))
     assert list(home.iterdir()) == []
     (home / "dagster.yaml").write_text("storage: nonsense\n")
-    with pytest.raises(nova.NotSupported, match="cannot be opened"), opened():
+    with pytest.raises(nova.NotSupported, match="cannot be opened"), open_existing_instance():
         pass

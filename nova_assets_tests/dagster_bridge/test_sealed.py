@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 import nova_assets as nova
-from nova_assets.dagster_bridge.triggers import evaluate
-from nova_assets.execution.trigger_state import partition_facts
+from nova_assets.dagster_bridge.triggers import evaluate_trigger
+from nova_assets.execution.trigger_state import trigger_state_by_partition
 from nova_assets.store.store import Store
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
@@ -43,7 +43,7 @@ def open_store(home: Path, *bindings: Any) -> Store:
 
 
 def requested(store: Store, binding: Any, instance: Any) -> list[str | None]:
-    answer = evaluate(binding, binding.when, store, instance)
+    answer = evaluate_trigger(binding, binding.when, store, instance)
     found = answer if isinstance(answer, list) else [answer]
     return [r.partition_key for r in found if isinstance(r, dg.RunRequest)]
 
@@ -57,9 +57,9 @@ def test_each_day_by_itself(tmp_path: Path) -> None:
         store.catalog.database.clock = lambda: START  # type: ignore[attr-defined]
         assert requested(store, by_day, instance) == []
         assert [s.group for s in store.seal("actions")] == ["2024-01-01"]
-        assert sorted(p for p, f in partition_facts(by_day, store.catalog, START).items() if f.sealed["actions"]) == [
-            "dt=2024-01-01"
-        ]
+        assert sorted(
+            p for p, f in trigger_state_by_partition(by_day, store.catalog, START).items() if f.sealed["actions"]
+        ) == ["dt=2024-01-01"]
         assert requested(store, by_day, instance) == ["2024-01-01"]
         later = START + timedelta(days=2)
         store.catalog.database.clock = lambda: later  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.dagster_bridge import build_definitions
-from nova_assets.dagster_bridge.published_tables import due
+from nova_assets.dagster_bridge.published_tables import request_publish_run
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
 
@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def wanted(store: nova.Store, busy: bool = False) -> list[str]:
-    requests = due(store, busy).run_requests or []
+    requests = request_publish_run(store, busy).run_requests or []
     return [c for r in requests for c in r.run_config["ops"]["publish"]["config"]["channels"]]
 
 

@@ -13,8 +13,8 @@ import dagster as dg
 import pytest
 
 from nova_assets.dagster_bridge import timeline_metadata
-from nova_assets.dagster_bridge.publisher import publish
-from nova_assets.dagster_bridge.timeline_metadata import LAGS, with_observations
+from nova_assets.dagster_bridge.publisher import collect_missing_events
+from nova_assets.dagster_bridge.timeline_metadata import LAGS_CURSOR_KEY, add_lag_observations
 from nova_assets_tests.dagster_bridge.test_dagster import World, rows
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore")]
@@ -47,7 +47,7 @@ def materialized(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
 
 
 def tick(world: World, cursor: str | None = None) -> dg.SensorResult:
-    return with_observations(world.store, cursor, dg.SensorResult(cursor=json.dumps({"source": "facts"})))
+    return add_lag_observations(world.store, cursor, dg.SensorResult(cursor=json.dumps({"source": "facts"})))
 
 
 def observed(result: dg.SensorResult) -> dict[str, dict[str, int]]:
@@ -66,7 +66,7 @@ def test_a_materialization_shows_the_channel_as_the_commit_left_it(world: World)
 def test_an_insert_shows_who_has_not_read_it_yet(world: World) -> None:
     for n in (1, 2):
         world.store.insert("source", rows(n))
-    first, second = publish(world.store, world.instance)
+    first, second = collect_missing_events(world.store, world.instance)
     assert lags(first.metadata) == lags(second.metadata) == {"w": 2}
     assert drawn(second.metadata)[-2:] == ["w", "at 0, lag 2"]
 
@@ -111,7 +111,10 @@ def test_a_consumer_that_catches_up_is_observed_once(world: World) -> None:
     assert isinstance(source, dg.AssetObservation) and drawn(source.metadata)[-2:] == ["w", "at 1, lag 0"]
     assert source.tags == {"dagster/data_version": "1"}, "an observation is no news of the data"
     assert observed(tick(world, caught_up.cursor)) == {}
-    assert json.loads(caught_up.cursor or "") == {"source": "facts", LAGS: {"source": {"w": 0}, "copy": {"w": 0}}}
+    assert json.loads(caught_up.cursor or "") == {
+        "source": "facts",
+        LAGS_CURSOR_KEY: {"source": {"w": 0}, "copy": {"w": 0}},
+    }
 
 
 def test_a_sensor_that_has_forgotten_reports_again(world: World) -> None:
@@ -123,5 +126,5 @@ def test_what_the_tick_found_else_is_kept(world: World) -> None:
     world.store.insert("source", rows(1))
     other = dg.AssetMaterialization("elsewhere")
     asked = dg.SensorResult(run_requests=[dg.RunRequest()], asset_events=[other])
-    said = with_observations(world.store, None, asked)
+    said = add_lag_observations(world.store, None, asked)
     assert said.run_requests == [dg.RunRequest()] and said.asset_events[0] == other and len(said.asset_events) == 2

@@ -148,11 +148,13 @@ def test_paths_in_the_catalog_cannot_lead_out_of_the_warehouse(tmp_path: Path) -
     warehouse = Warehouse(tmp_path / "wh")
     for path in ("../secret.parquet", "blocks/../../x/y", "/etc/passwd", "blocks/a/../../b", "blocks/a/.."):
         with pytest.raises(nova.FileMissing):
-            warehouse.path(DataFile(path, 1, 1))
+            warehouse.file_address(DataFile(path, 1, 1))
     written(tmp_path / "keep", b"x")
     for folder in ("..", "blocks/..", "blocks", "", "blocks/a/b"):
         with pytest.raises(nova.WarehouseUnavailable):
-            warehouse.delete(folder) if (tmp_path / "wh" / folder).exists() else warehouse.folder(folder)
+            warehouse.delete_block_folder(folder) if (
+                tmp_path / "wh" / folder
+            ).exists() else warehouse.block_folder_address(folder)
     assert (tmp_path / "keep").exists()
 
 

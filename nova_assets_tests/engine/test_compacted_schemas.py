@@ -24,7 +24,7 @@ TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
 
 def opened(root: Path, strategy: str, spark: Any) -> Store:
     root.mkdir()
-    settings = load_settings(start=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+    settings = load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
     return nova.open(spark=spark, settings=replace(settings, way=strategy))
 
 

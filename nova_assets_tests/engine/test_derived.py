@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.buckets.partitioning import derived
-from nova_assets.engine.rows.spark_versions import collected
+from nova_assets.engine.buckets.partitioning import add_derived_columns
+from nova_assets.engine.rows.spark_versions import collect_to_arrow
 from nova_assets.errors import PartitionError
-from nova_assets.formats.derived_partitions import with_derived
+from nova_assets.formats.derived_partitions import add_derived_partition_columns
 from nova_assets.model.schema import parse_ddl
 
 ZONES = ["UTC", "Europe/Paris", "America/St_Johns", "Asia/Kathmandu", "Pacific/Apia", "Australia/Lord_Howe"]
@@ -52,14 +52,14 @@ def check(table: pa.Table, zone: str) -> None:
 @pytest.mark.parametrize("zone", ZONES)
 def test_in_arrow(zone: str) -> None:
     table = pa.table({"at": pa.array(moments(), pa.timestamp("us", "UTC"))})
-    check(with_derived(table, dimensions(zone), None), zone)
+    check(add_derived_partition_columns(table, dimensions(zone), None), zone)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("zone", ZONES)
 def test_in_spark(zone: str, spark: Any) -> None:
     frame = spark.createDataFrame([(m,) for m in moments()], "at timestamp")
-    check(collected(derived(frame, dimensions(zone), None)), zone)
+    check(collect_to_arrow(add_derived_columns(frame, dimensions(zone), None)), zone)
 
 
 def dimensions(zone: str) -> list[Any]:
@@ -70,13 +70,13 @@ def test_it_is_as_declared_and_what_is_given_counts() -> None:
     day = [nova.daily("day", "2024-01-01", of="at")]
     table = pa.table({"at": pa.array([datetime(2024, 5, 6, 7, tzinfo=UTC)], pa.timestamp("us", "UTC"))})
     schema = parse_ddl("at timestamp, day string")
-    assert with_derived(table, day, schema).column("day").to_pylist() == ["2024-05-06"]
+    assert add_derived_partition_columns(table, day, schema).column("day").to_pylist() == ["2024-05-06"]
     given = table.append_column("day", pa.array(["2020-01-01"]))
-    assert with_derived(given, day, schema).column("day").to_pylist() == ["2020-01-01"]
+    assert add_derived_partition_columns(given, day, schema).column("day").to_pylist() == ["2020-01-01"]
     with pytest.raises(PartitionError, match="'day' follows from 'at', which is not there as a moment"):
-        with_derived(pa.table({"x": [1]}), day, None)
+        add_derived_partition_columns(pa.table({"x": [1]}), day, None)
     with pytest.raises(PartitionError, match="at string"):
-        with_derived(pa.table({"at": ["noon"]}), day, None)
+        add_derived_partition_columns(pa.table({"at": ["noon"]}), day, None)
 
 
 def test_an_insert_needs_no_column_of_days(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def rows(store: Store, channel: str) -> list[tuple[int, str]]:
 
 
 def verified(store: Store) -> list[str]:
-    return [d.what for d in Repair(store.runtime, 0.0, thorough=True).verify().damages]
+    return [d.what for d in Repair(store.runtime, 0.0, thorough=True).verify_files().damages]
 
 
 VERBS: dict[str, Callable[[Store, str], Any]] = {
@@ -61,7 +61,7 @@ def test_a_file_of_another_block_that_was_copied_over_one_is_noticed(verb: str, 
     with pytest.raises(nova.FileAltered) as caught:
         VERBS[verb](store, channel)
     assert first.name in str(caught.value) and "nova doctor --repair" in str(caught.value)
-    assert [d for d in Repair(store.runtime, 0.0).examine().damages if first.name in d.what]
+    assert [d for d in Repair(store.runtime, 0.0).find_damages().damages if first.name in d.what]
     assert any(first.name in what for what in verified(store))
     assert store.channels()[0].head == 3, "nothing was committed"
 

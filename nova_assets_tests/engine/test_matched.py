@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.engine.read.matching_keys import matched
+from nova_assets.engine.read.matching_keys import filter_rows_by_keys
 
 VALUES: dict[str, Any] = {
     "int": (pa.int64(), st.integers(-2, 3)),
@@ -30,7 +30,7 @@ def test_it_is_what_one_finds_by_looking(data: st.DataObject) -> None:
         pa.table({c: pa.array([k[n] for k in some], VALUES[c][0]) for n, c in enumerate(on)}) for some in (rows, keys)
     ]
     table = made[0].append_column("tags", pa.array([[n] for n in range(len(rows))], pa.list_(pa.int64())))
-    found = matched(table, made[1], on)
+    found = filter_rows_by_keys(table, made[1], on)
     expected = [n for n, k in enumerate(rows) if None not in k and k in keys]
     assert found is not None and found.column("tags").to_pylist() == [[n] for n in expected]
 
@@ -47,5 +47,5 @@ def test_it_is_what_one_finds_by_looking(data: st.DataObject) -> None:
 )
 def test_what_is_not_clear_is_for_spark_to_say(keys: pa.Array, found: list[int] | None) -> None:
     rows = pa.table({"k": pa.array([1, 2], pa.int32())})
-    table = matched(rows, pa.table({"k": keys}), ["k"])
+    table = filter_rows_by_keys(rows, pa.table({"k": keys}), ["k"])
     assert (None if table is None else table.column("k").to_pylist()) == found

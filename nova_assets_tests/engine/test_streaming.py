@@ -17,7 +17,7 @@ import pytest
 from pyarrow import orc
 
 import nova_assets as nova
-from nova_assets.engine.read.streaming import Streaming
+from nova_assets.engine.read.streaming import StreamingReader
 from nova_assets.engine.write import small_files
 from nova_assets.errors import FileMissing, SchemaMismatch
 from nova_assets.formats import record_batches
@@ -72,9 +72,9 @@ def with_spark(tmp_path: Path, spark: Any) -> Iterator[Store]:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several buckets, batches and portions of very little."""
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(partition_size, "LARGEST_BYTES", 3000)
+    monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
     monkeypatch.setattr(record_batches, "ROWS", 7)
-    monkeypatch.setattr(partial_reads, "PORTION_BYTES", 1)
+    monkeypatch.setattr(partial_reads, "MAX_PORTION_BYTES", 1)
 
 
 def given(name: str, rng: random.Random, rows: int, *, deletes: bool = True) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def check(read: Callable[..., Selection]) -> pa.Table:
 def test_it_gives_the_rows_of_to_arrow_and_takes_no_spark(
     name: str, store: Store, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Streaming, "_at_once", None)
+    monkeypatch.setattr(StreamingReader, "_at_once", None)
     keyed, rng = CHANNELS[name].merge.keyed, random.Random(name)
     store.register(CHANNELS[name])
     check(lambda **more: store.read("c", **more))
@@ -296,7 +296,7 @@ def opened(channel: nova.Channel, root: Path, spark: Any) -> Store:
 @pytest.mark.parametrize("format", ["parquet", "orc"])
 def test_files_of_others_as_spark_reads_them(format: str, spark: Any, tmp_path: Path, small: None) -> None:
     with opened(tickets(tmp_path / "tickets", format), tmp_path, spark) as store:
-        assert not store.refresh("tickets").is_amiss
+        assert not store.refresh("tickets").needs_attention
         there = check(lambda **more: store.read("tickets", **more))
         assert there.num_rows == 8 and set(there["day"].to_pylist()) == {date(2024, 1, 1), date(2024, 1, 2)}
         assert streamed(store.read("tickets", columns=["shop"]))["shop"].to_pylist().count(7) == 4
@@ -319,7 +319,7 @@ def test_files_of_others_that_only_spark_understands(spark: Any, tmp_path: Path)
     pq.write_table(pa.table({"t": moments.cast(pa.timestamp("us", "UTC"))}), tmp_path / "old" / "b.parquet")
     channel = nova.Channel("old", schema="t timestamp", external=nova.external(str(tmp_path / "old")))
     with opened(channel, tmp_path, spark) as store:
-        assert not store.refresh("old").is_amiss
+        assert not store.refresh("old").needs_attention
         assert check(lambda **more: store.read("old", **more)).num_rows == 4
 
 
@@ -355,7 +355,7 @@ def test_keys_that_only_spark_puts_together(forced: bool, with_spark: Store, sma
         rows = [{"p": p, "x": float(x), "v": n} for p in "abc" for x in range(n, 9)]
         with_spark.insert("c", rows, kind="base" if n == 0 else "delta")
     with_spark.insert("c", with_spark.read("c", partition="p=a").to_arrow().slice(2), kind="base", partition="p=a")
-    with_spark.engine.way = with_spark.engine._ways.forced = "frame" if forced else None  # type: ignore[attr-defined]
+    with_spark.engine.forced_strategy = with_spark.engine._ways.forced = "frame" if forced else None  # type: ignore[attr-defined]
     for how in ({}, {"since": 0}) if forced else ({}, {"since": 1}, {"at": 2}, {"partition": "p=b"}):
         check(lambda how=how, **more: with_spark.read("c", **how, **more))
 

@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def opened(root: Path, spark: Any = None, strategy: str = "auto") -> Store:
-    settings = load_settings(start=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
+    settings = load_settings(start_folder=root, catalog=f"sqlite:///{root}/c.db", warehouse=str(root / "wh"))
     return nova.open(spark=spark, settings=replace(settings, way=strategy))
 
 
@@ -125,7 +125,7 @@ def test_large_decimals_that_fit_are_added_up_exactly(store: Store) -> None:
 
 def test_r6_two_inserts_at_once_do_not_overflow_together(store: Store, tmp_path: Path) -> None:
     store.register(summing())
-    other, commit = opened(tmp_path), store.runtime.commit_insert
+    other, commit = opened(tmp_path), store.runtime.commit_channel_write
     done: list[int] = []
 
     def overtaken(request: CommitRequest) -> Any:
@@ -133,7 +133,7 @@ def test_r6_two_inserts_at_once_do_not_overflow_together(store: Store, tmp_path:
             done.append(other.insert("c", [{"id": 1, "v": 1_500_000_000}]).seq)
         return commit(request)
 
-    store.runtime.commit_insert = overtaken  # type: ignore[method-assign]
+    store.runtime.commit_channel_write = overtaken  # type: ignore[method-assign]
     with other, pytest.raises(nova.SumOverflow, match="3000000000"):
         store.insert("c", [{"id": 1, "v": 1_500_000_000}])
     assert values(store) == {1: 1_500_000_000}

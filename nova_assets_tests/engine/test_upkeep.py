@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.read.in_memory import compute
+from nova_assets.engine.read.in_memory import compute_in_memory
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.plan import modes, read_strategy
@@ -103,7 +103,7 @@ def test_what_is_computed_in_memory_is_what_spark_computes(channel: Any, tmp_pat
             modes.changes(history, 5),
         ):
             assert isinstance(read, Snapshot | Chain)
-            found = compute(read, warehouse)
+            found = compute_in_memory(read, warehouse)
             assert found is not None and multiset(found) == multiset(store.engine.to_arrow(store.engine.read(read)))
 
 

@@ -18,52 +18,56 @@ def warehouse(tmp_path: Path) -> Warehouse:
 
 
 def test_what_is_not_there_is_listed_as_nothing_and_not_made(warehouse: Warehouse) -> None:
-    assert warehouse.listing() == [] and warehouse.marks() == frozenset() and warehouse.size("blocks/a/b") is None
+    assert (
+        warehouse.list_block_entries() == []
+        and warehouse.marked_catalogs() == frozenset()
+        and warehouse.file_size("blocks/a/b") is None
+    )
     assert not warehouse.root.exists()
 
 
 def test_a_listing_has_size_and_time_and_goes_no_deeper_than_a_blocks_folder(warehouse: Warehouse) -> None:
-    folder = Path(warehouse.make("blocks/a"))
+    folder = Path(warehouse.create_block_folder("blocks/a"))
     (folder / "part-0").write_text("four")
     (folder / "deep").mkdir()
     (folder / "deep" / "er").write_text("")
     (warehouse.root / "blocks" / "round").symlink_to(warehouse.root / "blocks")
-    found = {e.path: e for e in warehouse.listing()}
+    found = {e.path: e for e in warehouse.list_block_entries()}
     assert {"blocks/a", "blocks/a/part-0", "blocks/a/deep", "blocks/round"} <= set(found)
     assert "blocks/a/deep/er" not in found and max(p.count("/") for p in found) == 2
     assert found["blocks/a/part-0"].bytes == 4 and not found["blocks/a/part-0"].is_folder
-    assert found["blocks/a"].is_folder and abs(datetime.now(UTC) - found["blocks/a"].at) < timedelta(minutes=5)
+    assert found["blocks/a"].is_folder and abs(datetime.now(UTC) - found["blocks/a"].modified_at) < timedelta(minutes=5)
 
 
 def test_a_status_call_answers_for_files_of_the_warehouse_alone(warehouse: Warehouse) -> None:
-    folder = Path(warehouse.make("blocks/a"))
+    folder = Path(warehouse.create_block_folder("blocks/a"))
     (folder / "part-0").write_text("four")
     (warehouse.root.parent / "secret").write_text("not ours")
-    assert warehouse.size("blocks/a/part-0") == 4
-    assert warehouse.size("blocks/a/part-1") is None and warehouse.size("blocks/a") is None
-    assert warehouse.size("../secret") is None and warehouse.size("blocks/../../secret") is None
+    assert warehouse.file_size("blocks/a/part-0") == 4
+    assert warehouse.file_size("blocks/a/part-1") is None and warehouse.file_size("blocks/a") is None
+    assert warehouse.file_size("../secret") is None and warehouse.file_size("blocks/../../secret") is None
 
 
 def test_a_catalog_leaves_one_mark_with_the_warehouses_identity(warehouse: Warehouse) -> None:
-    assert warehouse.mark_of("one") is None
-    warehouse.mark("one", "w1")
-    warehouse.mark("two", "w2")
+    assert warehouse.read_catalog_mark("one") is None
+    warehouse.write_catalog_mark("one", "w1")
+    warehouse.write_catalog_mark("two", "w2")
     (warehouse.root / "catalogs" / "three").touch()  # as older versions left it
     (warehouse.root / "catalogs" / ".half").touch()
-    assert warehouse.marks() == {"one", "two", "three"}
-    assert [warehouse.mark_of(c) for c in ("one", "two", "three", "four")] == ["w1", "w2", "", None]
+    assert warehouse.marked_catalogs() == {"one", "two", "three"}
+    assert [warehouse.read_catalog_mark(c) for c in ("one", "two", "three", "four")] == ["w1", "w2", "", None]
     with pytest.raises(nova.WarehouseUnavailable):
-        warehouse.mark("../blocks/x", "w1")
+        warehouse.write_catalog_mark("../blocks/x", "w1")
 
 
 def test_an_orphan_that_leads_elsewhere_is_not_followed(warehouse: Warehouse, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "data").write_text("somebody's")
-    warehouse.make("blocks/a")
+    warehouse.create_block_folder("blocks/a")
     (warehouse.root / "blocks" / "link").symlink_to(elsewhere)
     with pytest.raises(nova.WarehouseUnavailable, match="leads elsewhere"):
-        warehouse.delete("blocks/link")
+        warehouse.delete_block_folder("blocks/link")
     with pytest.raises(nova.WarehouseUnavailable, match="leads elsewhere"):
         warehouse.delete_files(["blocks/link/data"])
     assert (elsewhere / "data").exists()
@@ -74,4 +78,4 @@ def test_the_engine_writes_its_catalogs_mark_with_its_first_block(tmp_path: Path
         store.register(nova.Channel("c", schema="k bigint"))
         assert isinstance(store.engine, SparkEngine) and not (tmp_path / "wh").exists()
         store.insert("c", [{"k": 1}])
-        assert store.engine.marks() == {store.catalog.identity()}
+        assert store.engine.catalog_identities() == {store.catalog.identity()}

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import nova_assets as nova
-from nova_assets.engine.session.shared_settings import scope, using
-from nova_assets.plan.batch_size import Width
+from nova_assets.engine.session.shared_settings import batch_limit_scope, temporary_settings
+from nova_assets.plan.batch_size import RowWidth
 
 pytestmark = pytest.mark.spark
 
@@ -48,11 +48,11 @@ def test_batches_are_as_the_rows_need_while_they_are_read(spark: Any, tmp_path: 
         store.register(PROJECT)
         store.insert("pages", wide(0, 40, 300_000))
         [block] = store.catalog.history("pages").blocks
-        assert sum(f.unpacked for f in block.manifest.files) > 10_000_000 > 100 * block.bytes
+        assert sum(f.uncompressed_bytes for f in block.manifest.files) > 10_000_000 > 100 * block.bytes
         store.run("copy")
         assert int(in_task[READER]) < 40 and int(in_task[ARROW]) < 100
         assert spark.conf.get(READER, None) is None, "as it was before"
-        with using(spark, {READER: "77"}):  # a user has set it: that counts
+        with temporary_settings(spark, {READER: "77"}):  # a user has set it: that counts
             store.insert("pages", wide(40, 5, 300_000))
             store.run("copy")
             assert in_task[READER] == "77" and spark.conf.get(READER) == "77"
@@ -68,16 +68,16 @@ def test_of_several_that_hold_a_limit_the_least_counts_and_all_is_put_back(spark
     found: list[int] = []
 
     def other() -> None:
-        with scope() as narrower:
+        with batch_limit_scope() as narrower:
             steps[0].wait()
-            narrower.fit(lambda: spark, Width(1_000_000, 0.5))
+            narrower.limit_batches(lambda: spark, RowWidth(1_000_000, 0.5))
             steps[1].wait()
             steps[2].wait()
 
     thread = threading.Thread(target=other)
     thread.start()
-    with scope() as mine:
-        mine.fit(lambda: spark, Width(10_000, 0.5))
+    with batch_limit_scope() as mine:
+        mine.limit_batches(lambda: spark, RowWidth(10_000, 0.5))
         found.append(int(spark.conf.get(READER)))
         steps[0].wait()
         steps[1].wait()

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import nova_assets as nova
 from nova_assets.engine.rows.spark_types import from_struct
 from nova_assets.engine.write import repeated_keys
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.schema import parse_ddl
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -195,7 +195,7 @@ def test_lists_of_nothing_but_nulls_can_be_transformed(way: str, tmp_path: Path,
 def test_rows_found_by_key_have_the_types_of_the_channel(strategy: str, tmp_path: Path, spark: Any) -> None:
     """In a table and in a frame."""
     ddl = "k timestamp_ntz, a timestamp, b array<timestamp_ntz>, c struct<x:date,y:timestamp_ntz>, d decimal(9,2)"
-    settings = replace(load_settings(start=tmp_path), way=strategy)
+    settings = replace(load_settings(start_folder=tmp_path), way=strategy)
     with nova.open(
         catalog=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path / "wh", spark=spark, settings=settings
     ) as store:
@@ -207,7 +207,7 @@ def test_rows_found_by_key_have_the_types_of_the_channel(strategy: str, tmp_path
         for keys in ([{"k": moment}], [{"k": datetime(2023, 1, 1)}]):
             found = store.read("c", keys=keys)
             assert from_struct(found.to_spark().schema) == parse_ddl(ddl)
-            assert found.to_arrow().schema == to_arrow(parse_ddl(ddl))
+            assert found.to_arrow().schema == to_arrow_schema(parse_ddl(ddl))
             assert found.to_spark().toArrow().to_pylist() == found.to_arrow().to_pylist()
 
 

@@ -58,7 +58,9 @@ def opened(catalog_url: str, tmp_path: Path, clock: TestClock) -> Iterator[Opene
         owner: str | None = None,
         schema: str = "k bigint, v bigint",
     ) -> Store:
-        settings = load_settings(start=tmp_path, catalog=catalog_url, warehouse=str(tmp_path / "wh"), lease=lease)
+        settings = load_settings(
+            start_folder=tmp_path, catalog=catalog_url, warehouse=str(tmp_path / "wh"), lease=lease
+        )
         store = Store(
             settings, project, open_catalog(settings.catalog, clock=clock), StubEngine(tmp_path / "wh", schema)
         )

@@ -180,13 +180,13 @@ def test_nobody_commits_what_was_not_checked(opened: Opener) -> None:
     with pytest.raises(nova.CheckFailed):
         store.runtime.commit(execution)
     with pytest.raises(nova.CheckFailed):
-        store.runtime.commit(store.runtime.attach(execution.id))
+        store.runtime.commit(store.runtime.attach_to_execution(execution.id))
     assert asked == [2, 2] and store.catalog.channel("table").head == 0
 
     store.insert("table", rows(k5=5))
     live = store.runtime.begin("w")
     store.runtime.run_task(live, "keep")
-    assert store.runtime.check(live)[0].blocks
+    assert store.runtime.run_data_checks(live)[0].blocks_commit
 
 
 def test_a_check_that_holds_is_not_asked_again_until_a_task_runs_again(opened: Opener) -> None:
@@ -201,7 +201,7 @@ def test_a_check_that_holds_is_not_asked_again_until_a_task_runs_again(opened: O
     store.insert("source", rows(k1=1))
     execution = store.runtime.begin("w")
     store.runtime.run_task(execution, "keep")
-    store.runtime.check(execution)
+    store.runtime.run_data_checks(execution)
     store.runtime.run_task(execution, "keep")
     store.runtime.commit(execution)
     assert asked == [1, 1] and store.catalog.channel("table").head == 1

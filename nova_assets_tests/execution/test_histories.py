@@ -109,7 +109,7 @@ class Histories(RuleBasedStateMachine):
     def reopen(self) -> None:
         """Another process: nothing is remembered but what the catalog says."""
         root = Path(self.folder.name)
-        config = load_settings(start=root, catalog="sqlite://", warehouse=str(root / "wh"), collect_grace=1e-6)
+        config = load_settings(start_folder=root, catalog="sqlite://", warehouse=str(root / "wh"), collect_grace=1e-6)
         self.store = Store(config, self.project(), self.catalog, StubEngine(root / "wh"))
         self.store.register(self.store.project)
 
@@ -240,7 +240,7 @@ class Histories(RuleBasedStateMachine):
         self.consumed = pinned > 0 or self.consumed  # a live one is about to set a cursor
         self.insert_delta(data)
         self.upkeep(chained)
-        self.store.runtime.carry_on(execution)
+        self.store.runtime.run_tasks_and_commit(execution)
         self.check_saw(pinned)
         self.cursor = pinned
 

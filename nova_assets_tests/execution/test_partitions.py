@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.declared_schema import schema_of
+from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.timeline import History
 from nova_assets_tests.execution.conftest import Opener
 from nova_assets_tests.stub_engine import Row
@@ -139,7 +139,7 @@ def test_r13_a_base_empties_what_it_leaves_out_and_a_second_one_need_not(opened:
     assert {(b.partition, b.rows) for b in emptied.blocks} == {("p=a", 1), ("p=b", 0)}
     again = store.insert("table", rows("a"), kind="base")
     assert [b.partition for b in again.blocks] == ["p=a"]
-    store.engine.default = schema_of(DDL)  # type: ignore[attr-defined]
+    store.engine.default = schema_from_declaration(DDL)  # type: ignore[attr-defined]
     nothing = store.insert("table", [], kind="base", partition="c")
     assert [(b.partition, b.kind, b.rows) for b in nothing.blocks] == [("p=c", "base", 0)] and nothing.seq == 4
 

@@ -11,7 +11,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.execution.lease import this_process
-from nova_assets.model.execution import Begin
+from nova_assets.model.execution import BeginRequest
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_engine import Row
@@ -30,9 +30,11 @@ project = nova.Project([nova.bind(nova.Workflowette("mirror", [mirror]))])
 def held(store: Store, owner: str, binding: str | None = "mirror", lease: float = 30 * 24 * 3600.0) -> str:
     """An execution that a process of that name began, and says no more of."""
     cursors = () if binding is None else ("source",)
-    store.runtime.register(project.binding("mirror"))
+    store.runtime.register_binding(project.binding("mirror"))
     begun = store.catalog.begin(
-        Begin(uuid.uuid4().hex, binding, heads=("source",), cursors=cursors, owner=owner, lease=lease)
+        BeginRequest(
+            uuid.uuid4().hex, binding, pinned_channels=("source",), cursor_channels=cursors, owner=owner, lease=lease
+        )
     )
     return begun.id
 

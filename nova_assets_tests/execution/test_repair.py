@@ -12,7 +12,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
-from nova_assets.model.damage import Damage, Outcome
+from nova_assets.model.damage import Damage, RepairOutcome
 from nova_assets.operations.repair import Repair
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
@@ -66,15 +66,15 @@ def repair(store: Store) -> Repair:
 
 
 def found(store: Store, kind: str | None = None) -> list[Damage]:
-    return [d for d in repair(store).examine().damages if kind is None or d.kind == kind]
+    return [d for d in repair(store).find_damages().damages if kind is None or d.kind == kind]
 
 
-def mended(store: Store) -> list[Outcome]:
+def mended(store: Store) -> list[RepairOutcome]:
     """Found again and nothing touched by that, mended, and then found no more."""
     before = lying(store)
-    first = repair(store).examine()
-    assert repair(store).examine() == first and lying(store) == before, "finding changes nothing"
-    outcomes = repair(store).mend(first.damages)
+    first = repair(store).find_damages()
+    assert repair(store).find_damages() == first and lying(store) == before, "finding changes nothing"
+    outcomes = repair(store).repair_damages(first.damages)
     return outcomes
 
 
@@ -129,8 +129,8 @@ def test_a_sound_deployment_has_no_damage(opened: Opener, clock: TestClock) -> N
     store.insert("source", [])
     aged(store, clock)
     clock.advance(2 * HOUR)
-    store.runtime.sweep()
-    examined = repair(store).examine()
+    store.runtime.delete_dead_staging()
+    examined = repair(store).find_damages()
     assert examined.damages == () and examined.counts["blocks"] == 8 and examined.counts["files"] == 7
 
 
@@ -153,7 +153,7 @@ def test_what_dead_executions_left_is_told_and_swept_when_it_is_time(opened: Ope
 
 def test_a_live_execution_is_not_disturbed_even_in_the_middle_of_writing(opened: Opener, clock: TestClock) -> None:
     store, other = filled(opened), opened(project)
-    outcomes: list[list[Outcome]] = []
+    outcomes: list[list[RepairOutcome]] = []
 
     def doctor() -> None:
         folder = orphan(other, clock)
@@ -183,7 +183,7 @@ def test_a_block_committed_while_the_warehouse_is_examined_is_no_orphan(
     opened: Opener, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = filled(opened), opened(project)
-    listing = store.engine.listing
+    listing = store.engine.list_warehouse
     monkeypatch.setattr(store.engine, "listing", lambda: (other.run("dedup"), aged(other, clock), listing())[-1])
     assert found(store) == []
 
@@ -217,17 +217,19 @@ def test_files_of_collected_blocks_are_left_to_their_grace(opened: Opener, clock
 def test_an_orphan_that_has_become_somebodys_is_left(opened: Opener, clock: TestClock) -> None:
     store = filled(opened)
     folder = orphan(store, clock)
-    examined = repair(store).examine()
-    store.engine.mark("another", "w")
-    [outcome] = repair(store).mend(examined.damages)
-    assert folder.exists() and "no orphan any more" in outcome.says
+    examined = repair(store).find_damages()
+    store.engine.write_catalog_marker("another", "w")
+    [outcome] = repair(store).repair_damages(examined.damages)
+    assert folder.exists() and "no orphan any more" in outcome.detail
 
 
 def test_in_a_shared_warehouse_nobodys_data_are_taken_for_orphans(
     opened: Opener, clock: TestClock, tmp_path: Path
 ) -> None:
     store = filled(opened)
-    settings = load_settings(start=tmp_path, catalog=f"sqlite:///{tmp_path}/b.db", warehouse=store.settings.warehouse)
+    settings = load_settings(
+        start_folder=tmp_path, catalog=f"sqlite:///{tmp_path}/b.db", warehouse=store.settings.warehouse
+    )
     with Store(settings, project, open_catalog(settings.catalog, clock=clock), StubEngine(settings.warehouse)) as other:
         other.register(project)
         other.insert("source", [row(9)])
@@ -330,10 +332,10 @@ def test_what_somebody_needs_by_now_is_not_given_up(opened: Opener) -> None:
     store = filled(opened)
     store.compact("source")
     files_of(store, "B3")[0].unlink()
-    examined = repair(store).examine()
+    examined = repair(store).find_damages()
     files_of(store, "Δ(1→2)")[0].unlink()  # not known to the one who mends
     deltas = [b.id for b in store.catalog.history("source").blocks if b.range != "B3"]
-    assert store.catalog.give_up("source", [*deltas, *examined.damages[0].concerns]).blocks == ()
+    assert store.catalog.collect_damaged_blocks("source", [*deltas, *examined.damages[0].concerns]).blocks == ()
     assert len(store.catalog.history("source").blocks) == 4
 
 
@@ -342,7 +344,7 @@ def test_a_warehouse_that_is_not_there_is_no_reason_to_mend_anything(opened: Ope
     store.compact("source")
     (tmp_path / "wh").rename(tmp_path / "unmounted")
     with pytest.raises(nova.WarehouseUnavailable, match=r"(?s)lists \d+ files, and nothing at all.*mounted"):
-        repair(store).examine()
+        repair(store).find_damages()
 
 
 def test_several_repairs_at_once_do_no_harm(opened: Opener, clock: TestClock) -> None:
@@ -353,10 +355,12 @@ def test_several_repairs_at_once_do_no_harm(opened: Opener, clock: TestClock) ->
     store.runtime.run_task(execution, "take")
     files_of(store, "B3")[0].unlink()
     clock.advance(200)
-    examined = repair(store).examine()
-    outcomes: list[Outcome] = []
+    examined = repair(store).find_damages()
+    outcomes: list[RepairOutcome] = []
     others = [opened(project) for _ in range(3)]
-    threads = [threading.Thread(target=lambda s=s: outcomes.extend(repair(s).mend(examined.damages))) for s in others]
+    threads = [
+        threading.Thread(target=lambda s=s: outcomes.extend(repair(s).repair_damages(examined.damages))) for s in others
+    ]
     for t in threads:
         t.start()
     for t in threads:
@@ -367,10 +371,10 @@ def test_several_repairs_at_once_do_no_harm(opened: Opener, clock: TestClock) ->
 
 def test_it_says_how_far_it_has_come_with_many_files(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     store, said = filled(opened), list[str]()
-    Repair(store.runtime, HOUR, said.append).examine()
+    Repair(store.runtime, HOUR, said.append).find_damages()
     assert said == ["6 files and folders lie in the warehouse"]
     monkeypatch.setattr("nova_assets.operations.repair._BATCH", 2)
-    Repair(store.runtime, HOUR, said.append).examine()
+    Repair(store.runtime, HOUR, said.append).find_damages()
     assert said[2:] == ["source: 2 of 3 files looked at", "source: 3 of 3 files looked at"]
 
 

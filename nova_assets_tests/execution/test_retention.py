@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.timeline import History, Track
+from nova_assets.model.timeline import History, PartitionHistory
 from nova_assets.plan import modes
-from nova_assets.plan.retention import expired
+from nova_assets.plan.retention import expired_partitions
 from nova_assets.store.store import Store
 from nova_assets_tests.execution.conftest import Opener, TestClock
 from nova_assets_tests.stub_engine import Row
@@ -70,9 +70,9 @@ def store(opened: Opener) -> Store:
 def test_a_partition_is_kept_for_so_long_after_it_is_over(dimension: Any, partition: str, over: str) -> None:
     moment = datetime.fromisoformat(over)
     keep = {"d": dimension.keep}
-    assert expired([dimension], keep, [partition], moment) == (partition,)
-    assert expired([dimension], keep, [partition], moment - timedelta(seconds=1)) == ()
-    assert expired([dimension], {}, [partition], datetime.now(UTC)) == (), "nobody said for how long"
+    assert expired_partitions([dimension], keep, [partition], moment) == (partition,)
+    assert expired_partitions([dimension], keep, [partition], moment - timedelta(seconds=1)) == ()
+    assert expired_partitions([dimension], {}, [partition], datetime.now(UTC)) == (), "nobody said for how long"
 
 
 def test_r19_what_is_over_for_long_is_dropped_and_nobody_is_told(store: Store, clock: TestClock) -> None:
@@ -176,7 +176,7 @@ def test_a_base_after_a_drop_is_compared_with_what_was_left(store: Store) -> Non
 
 
 def test_what_comes_while_it_is_dropped_is_planned_again(store: Store, opened: Opener) -> None:
-    other, really = opened(project), store.runtime.commit_insert
+    other, really = opened(project), store.runtime.commit_channel_write
     came: list[int] = []
 
     def meanwhile(*given: Any) -> Any:
@@ -184,7 +184,7 @@ def test_what_comes_while_it_is_dropped_is_planned_again(store: Store, opened: O
             came.append(other.insert("visits", [visit("2023-12-27", 6)]).seq)
         return really(*given)
 
-    store.runtime.commit_insert = meanwhile  # type: ignore[method-assign]
+    store.runtime.commit_channel_write = meanwhile  # type: ignore[method-assign]
     commit = store.drop("visits", "2023-12-27")
     assert commit is not None and commit.seq == 3 and keys(store) == [2, 3]
     assert store.drop("visits", "2023-12-27") is None and store.drop("visits", "2023-12-26") is None
@@ -230,7 +230,7 @@ def test_r15_what_a_reader_has_pinned_stays(opened: Opener, clock: TestClock) ->
             other.compact(channel)
             other.collect(channel)
             clock.advance(2)
-            other._upkeep.grace = 1
+            other._maintenance.deletion_delay = 1
             other.delete_collected()
 
     with store.pin("prices", "stock") as then:
@@ -280,7 +280,7 @@ def prices_of(opened: Opener, **more: Any) -> Store:
 
 def compacted_and_collected(store: Store, clock: TestClock, seconds: float = 2) -> None:
     store.compact("prices")
-    store._upkeep.grace = 1
+    store._maintenance.deletion_delay = 1
     store.collect("prices")
     clock.advance(seconds)
     store.delete_collected()
@@ -296,7 +296,7 @@ def test_r15_what_a_reader_has_planned_with_stays_while_it_lives(opened: Opener,
         compacted_and_collected(opened(store.project), clock)
         assert len(store.catalog.history("prices").blocks) == 1, "they are marked"
         assert [r["k"] for r in planned.to_spark()] == [0, 1, 2]  # type: ignore[union-attr]
-    store._upkeep.grace = 1
+    store._maintenance.deletion_delay = 1
     assert store.delete_collected() == 3
 
 
@@ -349,9 +349,9 @@ def test_many_partitions_are_dropped_in_one_go(opened: Opener, monkeypatch: pyte
     store.insert("x", [{"h": f"{begins + timedelta(hours=n):%Y-%m-%dT%H:00}", "k": n} for n in range(2000)])
     looked: list[str] = []
 
-    def state(history: History, track: Track, at: int) -> Any:
+    def state(history: History, track: PartitionHistory, at: int) -> Any:
         looked.append(track.partition)
-        return modes.state(history, track, at)
+        return modes.base_and_deltas(history, track, at)
 
     monkeypatch.setattr("nova_assets.plan.retention.state", state)
     commit = store.drop_expired("x")

@@ -111,7 +111,7 @@ def test_r3_staged_files_of_a_superseded_execution_are_swept(opened: Opener, clo
         store.run("w")
     store.run("w")
     clock.advance(10_000)
-    store.runtime.sweep()
+    store.runtime.delete_dead_staging()
     on_disk = {p.parent.name for p in store.engine.root.glob("blocks/*/*")}  # type: ignore[attr-defined]
     listed = {b.id for c in ("source", "fresh", "seen") for i in store.timeline(c) for b in i.blocks}
     assert on_disk == listed

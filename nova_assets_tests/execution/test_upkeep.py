@@ -133,8 +133,8 @@ def test_r14_no_trigger_fires_and_two_compactions_add_one_base(opened: Opener) -
         other.compact("source")
         return really(*given)
 
-    really = store.runtime.commit_insert
-    store.runtime.commit_insert = meanwhile  # type: ignore[method-assign]
+    really = store.runtime.commit_channel_write
+    store.runtime.commit_channel_write = meanwhile  # type: ignore[method-assign]
     assert store.compact("source") is None
     assert [b.range for b in store.catalog.history("source").blocks if b.origin == "compact"] == ["B3", "B4"]
     assert len(store.catalog.history("source").blocks) == len(seen.blocks) + 1
@@ -255,14 +255,14 @@ def test_what_is_written_on_for_a_process_that_is_gone_is_swept_again(opened: Op
     [staged] = store.catalog.staged(execution.id)
     folder = Path(store.settings.warehouse) / staged.folder
     clock.advance(1000)
-    assert store.runtime.sweep() == 1 and not folder.exists()
+    assert store.runtime.delete_dead_staging() == 1 and not folder.exists()
     folder.mkdir()
     (folder / "part-1").write_text("Spark had not heard that its client was gone")
-    assert store.runtime.sweep() == 0, "it may write still"
+    assert store.runtime.delete_dead_staging() == 0, "it may write still"
     clock.advance(1000)
-    assert store.runtime.sweep() == 1 and not folder.exists()
+    assert store.runtime.delete_dead_staging() == 1 and not folder.exists()
     clock.advance(1000)
-    assert store.runtime.sweep() == 0
+    assert store.runtime.delete_dead_staging() == 0
 
 
 @pytest.mark.parametrize("by_task", [False, True], ids=["inserted", "by a task"])

@@ -16,14 +16,14 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.file_views import client as clients
 from nova_assets.file_views import query_handler as desk_of_views
-from nova_assets.file_views.client import Client
+from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.file_lists import Pinned, Views
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.storage import InMemory
-from nova_assets.file_views.timeline_follower import Follower
-from nova_assets.file_views.viewed_catalog import served
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.storage import MemoryStorage
+from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.viewed_catalog import catalog_through_views
 from nova_assets.plan import modes
-from nova_assets.service.serving import embedded
+from nova_assets.service.serving import serve_views_embedded
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import put
@@ -51,8 +51,8 @@ PATIENCE = {"slow": 2.0, "dripping": 2.0}
 def service(store: Store) -> Iterator[tuple[Faulty, str]]:
     """A service of the store's views that can be made to go wrong, and a token for it."""
     put(store, 0)
-    desk = Desk(Follower(store.catalog, InMemory()))
-    with embedded(store, desk) as (url, token), faulty(url) as before:
+    desk = ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage()))
+    with serve_views_embedded(store, desk) as (url, token), faulty(url) as before:
         yield before, token
 
 
@@ -68,8 +68,10 @@ def test_what_is_answered_is_right_whatever_the_service_does(
     store: Store, service: tuple[Faulty, str], fault: str
 ) -> None:
     before, token = service
-    client = Client(before.url, token, timeout=PATIENCE.get(fault, 10.0), catalog=store.catalog.identity())
-    seen = served(store.catalog, client)
+    client = ViewServiceClient(
+        before.url, token, timeout_seconds=PATIENCE.get(fault, 10.0), catalog_id=store.catalog.identity()
+    )
+    seen = catalog_through_views(store.catalog, client)
 
     def right() -> bool:
         return seen.history("t").blocks == store.catalog.history("t").blocks and len(seen.history("t", 1).blocks) == 3
@@ -94,8 +96,8 @@ def test_what_is_answered_is_right_whatever_the_service_does(
 def test_client_stuck_on_its_fallback(store: Store, service: tuple[Faulty, str]) -> None:
     """However often it failed, and however long, it is asked again within the longest pause."""
     before, token = service
-    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
-    seen = served(store.catalog, client)
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    seen = catalog_through_views(store.catalog, client)
     for how in ("dead", "garbage", "busy", "dead") * 2:
         before.go(how)
         until = time.monotonic() + 0.7
@@ -118,15 +120,15 @@ def test_client_stuck_on_its_fallback(store: Store, service: tuple[Faulty, str])
 
 def test_a_fixed_port_taken(store: Store) -> None:
     """A service beside a job takes a port that is free: two jobs on one machine are two services."""
-    desks = [Desk(Follower(store.catalog, InMemory())) for _ in range(2)]
-    with embedded(store, desks[0]) as (one, _), embedded(store, desks[1]) as (two, _):
+    desks = [ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage())) for _ in range(2)]
+    with serve_views_embedded(store, desks[0]) as (one, _), serve_views_embedded(store, desks[1]) as (two, _):
         assert one != two
 
 
 def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, service: tuple[Faulty, str]) -> None:
     before, token = service
-    store.runtime.catalog = store._inserts.catalog = seen = served(
-        store.catalog, Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    store.runtime.catalog = store._inserter.catalog = seen = catalog_through_views(
+        store.catalog, ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
     )
     put(store, 1)
     assert seen.timeline("t")[-1].details["views"]["served"] > 0
@@ -136,7 +138,7 @@ def test_what_a_commit_has_been_answered_by_is_kept_beside_it(store: Store, serv
     assert told["unreachable"] == 1 and "served" not in told
 
 
-def views(store: Store, url: str, folder: Path, client: Client | None) -> Views:
+def views(store: Store, url: str, folder: Path, client: ViewServiceClient | None) -> Views:
     state = store.catalog.channel("t")
     opener: Any = partial(open_catalog, url)
     return Views(str(folder / "wh"), opener, client, {"t": Pinned(state.head, state.position)})
@@ -149,7 +151,9 @@ def test_files_of_a_partition_in_another_process(
     """As a worker of Spark asks: what was sent along makes its own connections, and its own view where it has to."""
     before, token = service
     put(store, 1)
-    client = Client(before.url, token, timeout=PATIENCE.get(fault, 10.0), catalog=store.catalog.identity())
+    client = ViewServiceClient(
+        before.url, token, timeout_seconds=PATIENCE.get(fault, 10.0), catalog_id=store.catalog.identity()
+    )
     sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
     put(store, 2)  # later than what was pinned
     right = [f for b in store.catalog.history("t", 2, "p=b").blocks for f in b.manifest.files]
@@ -182,12 +186,12 @@ def test_who_is_far_behind_is_not_kept_from_the_service(
     """What a worker was sent along with is too old to be told the way from there: it finds out where it is, once."""
     monkeypatch.setattr(desk_of_views, "LINKS", 3)
     before, token = service
-    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
     sent: Views = pickle.loads(pickle.dumps(views(store, url, tmp_path, client)))
     for k in range(1, 8):
         put(store, k)
-    other = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
-    assert served(store.catalog, other).history("t").head == 8  # so is the service's view
+    other = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    assert catalog_through_views(store.catalog, other).history("t").head == 8  # so is the service's view
     for _ in range(3):
         assert [f.lo for f in sent.files("t", "p=b")] == [0]
     assert sent.counts.fell_back == {"behind": 1} and sent.counts.served == 2
@@ -197,8 +201,8 @@ def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
     store: Store, service: tuple[Faulty, str]
 ) -> None:
     before, token = service
-    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
-    seen = served(store.catalog, client)
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    seen = catalog_through_views(store.catalog, client)
     put(store, 1)
     store.compact("t")
     store.collect("t")
@@ -215,7 +219,7 @@ def test_a_question_that_the_service_may_not_answer_is_no_fault_of_its(
 @pytest.mark.parametrize("wrong", [{"url": "http://127.0.0.1:abc"}, {"token": "nova_ä"}])
 def test_no_job_fails_for_how_the_service_is_named(store: Store, wrong: dict[str, str]) -> None:
     put(store, 0)
-    client = Client(**{"url": "http://127.0.0.1:9", **wrong})
+    client = ViewServiceClient(**{"url": "http://127.0.0.1:9", **wrong})
     assert Views("wh", lambda: store.catalog, client).files("t", "p=a")
     assert client.counts.fell_back == {"failing": 1}
 
@@ -227,7 +231,7 @@ def test_no_job_fails_for_how_the_service_is_named(store: Store, wrong: dict[str
 )
 def test_settings_that_name_no_service(tmp_path: Path, wrong: dict[str, str]) -> None:
     with pytest.raises(nova.SettingsError) as refused:
-        load_settings(start=tmp_path, **wrong)
+        load_settings(start_folder=tmp_path, **wrong)
     assert next(iter(wrong)) in refused.value.what and "quokka" not in str(refused.value)
 
 
@@ -235,7 +239,7 @@ def test_no_job_fails_for_a_connection_that_was_closed(
     store: Store, service: tuple[Faulty, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, 0)
-    client = Client(service[0].url, service[1])
+    client = ViewServiceClient(service[0].url, service[1])
     real = client._connected
 
     def closed() -> Any:
@@ -251,8 +255,8 @@ def test_no_job_fails_for_a_connection_that_was_closed(
 def test_an_answer_to_another_question_is_not_believed(store: Store, service: tuple[Faulty, str]) -> None:
     before, token = service
     put(store, 1)
-    client = Client(before.url, token, timeout=10.0, catalog=store.catalog.identity())
-    seen = served(store.catalog, client)
+    client = ViewServiceClient(before.url, token, timeout_seconds=10.0, catalog_id=store.catalog.identity())
+    seen = catalog_through_views(store.catalog, client)
     assert len(seen.history("t", scope="p=b").blocks) == 2
     before.go("stale")  # whatever is asked, it answers for p=b
     assert len(seen.history("t").blocks) == 6 and client.counts.fell_back == {"wrong": 1}

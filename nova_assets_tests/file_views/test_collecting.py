@@ -9,24 +9,24 @@ import pytest
 
 from nova_assets.errors import StorageFailed
 from nova_assets.file_views import view_changes
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.storage import InMemory
-from nova_assets.file_views.timeline_follower import Follower
-from nova_assets.file_views.viewed_catalog import served
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.storage import MemoryStorage
+from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.viewed_catalog import catalog_through_views
 from nova_assets.store.store import Store
 from nova_assets_tests.file_views.conftest import put
 
 
 @pytest.fixture
-def desk(store: Store) -> Desk:
-    return Desk(Follower(store.catalog, InMemory()))
+def desk(store: Store) -> ViewQueryHandler:
+    return ViewQueryHandler(TimelineFollower(store.catalog, MemoryStorage()))
 
 
-def taken(desk: Desk) -> set[str]:
+def taken(desk: ViewQueryHandler) -> set[str]:
     return {f"{b.range} {b.partition}" for b in desk.collect("t", 0.0).blocks}
 
 
-def looked_at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+def looked_at(desk: ViewQueryHandler, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     """Gives the partitions that the last collection has looked into."""
     seen: list[list[str]] = []
     real = desk.follower.ask
@@ -49,7 +49,7 @@ def looked_at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
 
 
 def test_only_what_was_touched_since_the_oldest_retained_instant_is_looked_at(
-    store: Store, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    store: Store, desk: ViewQueryHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = looked_at(desk, monkeypatch)
     put(store, 0)
@@ -63,7 +63,7 @@ def test_only_what_was_touched_since_the_oldest_retained_instant_is_looked_at(
     assert taken(desk) == {"Δ(2→3) p=b", "B2 p=b"} and looked() == ["p=b"]
 
 
-def test_what_a_reader_holds_meanwhile_goes_when_it_has_read(store: Store, desk: Desk) -> None:
+def test_what_a_reader_holds_meanwhile_goes_when_it_has_read(store: Store, desk: ViewQueryHandler) -> None:
     """A pin that begins after the view was planned with, and before the catalog judges."""
     put(store, 0)
     put(store, 1)
@@ -84,7 +84,7 @@ def test_what_a_reader_holds_meanwhile_goes_when_it_has_read(store: Store, desk:
     assert {block for block in taken(desk) if block.startswith("Δ(0→1)")} == {f"Δ(0→1) p={p}" for p in "abc"}
 
 
-def test_a_channel_from_before_there_were_instants_is_collected(store: Store, desk: Desk) -> None:
+def test_a_channel_from_before_there_were_instants_is_collected(store: Store, desk: ViewQueryHandler) -> None:
     put(store, 0)
     put(store, 1)
     store.compact("t")
@@ -95,7 +95,7 @@ def test_a_channel_from_before_there_were_instants_is_collected(store: Store, de
 
 
 def test_a_holder_that_is_longer_ago_than_instants_are_kept(
-    store: Store, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    store: Store, desk: ViewQueryHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view_changes, "INSTANTS", 5)
     put(store, 0)
@@ -114,8 +114,8 @@ def test_a_disk_that_is_full_keeps_no_collection_from_its_end(store: Store, monk
     put(store, 0)
     put(store, 1)
     store.compact("t")
-    storage = InMemory()
-    seen = served(store.catalog, Desk(Follower(store.catalog, storage)))
+    storage = MemoryStorage()
+    seen = catalog_through_views(store.catalog, ViewQueryHandler(TimelineFollower(store.catalog, storage)))
     seen.history("t")
     real = storage.write
 

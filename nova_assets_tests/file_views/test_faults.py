@@ -15,11 +15,11 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import StorageFailed
-from nova_assets.file_views.channel_view import View, channel_drawer, part_drawer
-from nova_assets.file_views.sqlite_storage import OnDisk
-from nova_assets.file_views.storage import Changes, Expected, InMemory, Storage
-from nova_assets.file_views.timeline_follower import Follower
-from nova_assets.model.timeline import Position
+from nova_assets.file_views.channel_view import ChannelView, channel_keyspace, partition_keyspace
+from nova_assets.file_views.sqlite_storage import SqliteStorage
+from nova_assets.file_views.storage import Changes, ExpectedValue, MemoryStorage, Storage
+from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.model.timeline import TimelinePosition
 from nova_assets.store.store import Store
 from nova_assets_tests.conftest import ROOT
 from nova_assets_tests.file_views.conftest import PARTITIONS, channel, opened, put
@@ -29,19 +29,19 @@ Make = Callable[[], Storage]
 
 @pytest.fixture(params=["memory", "disk"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    made: Storage = InMemory() if request.param == "memory" else OnDisk(tmp_path / "views", "me")
+    made: Storage = MemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path / "views", "me")
     yield made
     made.close()
 
 
-def listed(view: View) -> dict[str, list[int]]:
+def listed(view: ChannelView) -> dict[str, list[int]]:
     """Partition -> the numbers of its blocks."""
-    return {p.name: [k.block.hi for k in view.blocks(p.name)[0]] for p in view.partitions()}
+    return {p.name: [k.block.hi for k in view.partition_blocks(p.name)[0]] for p in view.loaded_partitions()}
 
 
 def test_stale_view_after_a_sync_that_is_not_atomic(store: Store, storage: Storage) -> None:
     """Whoever asks while a view goes on sees one position of it, and at that position all of it."""
-    follower, ended, wrong = Follower(store.catalog, storage), threading.Event(), []
+    follower, ended, wrong = TimelineFollower(store.catalog, storage), threading.Event(), []
     put(store, 0)
 
     def ask() -> None:
@@ -64,12 +64,12 @@ def test_stale_view_after_a_sync_that_is_not_atomic(store: Store, storage: Stora
 _FOLLOWS = """
 import sys
 from pathlib import Path
-from nova_assets.file_views.timeline_follower import Follower
-from nova_assets.file_views.sqlite_storage import OnDisk
+from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.sqlite_storage import SqliteStorage
 from nova_assets_tests.file_views.conftest import opened, put
 folder = Path(sys.argv[1])
 with opened(folder, f"sqlite:///{folder}/catalog.db") as store:
-    follower = Follower(store.catalog, OnDisk(folder / "views", "me"))
+    follower = TimelineFollower(store.catalog, SqliteStorage(folder / "views", "me"))
     for k in range(10_000):
         put(store, k)
         follower.ask("t", lambda view: None)
@@ -86,9 +86,9 @@ def test_a_sync_that_is_killed_leaves_a_view_of_one_position(store: Store, tmp_p
     child.kill()
     told = len(child.stdout.read().split())
     child.wait()
-    storage = OnDisk(tmp_path / "views", "me")
-    with storage.look() as looked:
-        view = View.find(looked, "t")
+    storage = SqliteStorage(tmp_path / "views", "me")
+    with storage.open_snapshot() as looked:
+        view = ChannelView.load(looked, "t")
         assert view is not None and view.head.head > told
         assert listed(view) == {p: list(range(1, view.head.head + 1)) for p in PARTITIONS}
     storage.close()
@@ -96,11 +96,11 @@ def test_a_sync_that_is_killed_leaves_a_view_of_one_position(store: Store, tmp_p
 
 def test_reload_at_every_later_instant(store: Store, storage: Storage) -> None:
     """A partition is loaded once. Whatever happens to it afterwards is applied, also once it had to be rebuilt."""
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
     loaded = follower.counts.loaded
-    storage.write({part_drawer("t", "p=a"): None})  # part of the view is lost
+    storage.write({partition_keyspace("t", "p=a"): None})  # part of the view is lost
     store.compact("t")
     store.collect("t")
     follower.ask("t", listed)
@@ -117,10 +117,10 @@ def test_reload_at_every_later_instant(store: Store, storage: Storage) -> None:
 
 
 def test_an_increment_that_is_not_safe_rebuilds_its_partition(store: Store, storage: Storage) -> None:
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
-    storage.write({part_drawer("t", "p=a"): None})
+    storage.write({partition_keyspace("t", "p=a"): None})
     put(store, 1)
     store.compact("t")
     store.collect("t")  # of p=a it takes a block that the view does not have
@@ -129,7 +129,7 @@ def test_an_increment_that_is_not_safe_rebuilds_its_partition(store: Store, stor
 
 
 def test_bootstrap_loads_only_the_partitions_asked_for(store: Store, storage: Storage) -> None:
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     assert follower.ask("t", listed, ["p=b"]) == {"p=b": [1]}
     put(store, 1)
@@ -140,7 +140,7 @@ def test_a_partition_that_is_born_while_it_is_looked_for(
     store: Store, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not there when it is to be loaded, and is made before the instants are asked for."""
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0, "a")
     follower.ask("t", listed, ["p=a"])
     real = store.catalog.bootstrap
@@ -157,7 +157,7 @@ def test_a_partition_that_is_born_while_it_is_looked_for(
 
 def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Storage, tmp_path: Path) -> None:
     """A catalog was restored from a backup: it has as many instants, and others."""
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
     backup = tmp_path / "backup.db"
@@ -171,14 +171,14 @@ def test_a_timeline_that_was_set_back_is_begun_anew(store: Store, storage: Stora
         assert follower.ask("t", listed) == {"p=a": [1], "p=b": [1, 2], "p=c": [1, 2]}
         assert follower.counts.restarted == 1
         with pytest.raises(nova.TimelineDiffers):
-            follower.ask("t", listed, known=known)
+            follower.ask("t", listed, known_position=known)
 
 
 def test_server_killed_by_a_storage_error(store: Store, tmp_path: Path) -> None:
     """The disk is full: who asks is answered all the same, and the disk is tried again later."""
     now = [0.0]
-    storage = _Failing(OnDisk(tmp_path / "views", "me"))
-    follower = Follower(store.catalog, storage, clock=lambda: now[0])
+    storage = _Failing(SqliteStorage(tmp_path / "views", "me"))
+    follower = TimelineFollower(store.catalog, storage, clock=lambda: now[0])
     put(store, 0)
     storage.fails = True
     for k in range(1, 4):
@@ -190,8 +190,8 @@ def test_server_killed_by_a_storage_error(store: Store, tmp_path: Path) -> None:
     now[0] += 60
     put(store, 4)
     assert follower.ask("t", listed)["p=a"] == [1, 2, 3, 4, 5]
-    with storage.look() as looked:
-        assert View.find(looked, "t") is not None
+    with storage.open_snapshot() as looked:
+        assert ChannelView.load(looked, "t") is not None
 
 
 class _Failing:
@@ -201,54 +201,54 @@ class _Failing:
         self._storage = storage
         self.fails = False
 
-    def look(self) -> object:
-        return self._storage.look()
+    def open_snapshot(self) -> object:
+        return self._storage.open_snapshot()
 
-    def write(self, changes: Changes, expect: Expected | None = None) -> bool:
+    def write(self, changes: Changes, expected: ExpectedValue | None = None) -> bool:
         if self.fails:
             raise StorageFailed("views could not be written", found="No space left on device")
-        return self._storage.write(changes, expect)
+        return self._storage.write(changes, expected)
 
 
 @pytest.mark.parametrize("damage", [b"", b"not json", b"{}", b"[1, 2]"])
 def test_what_is_damaged_is_loaded_again(store: Store, storage: Storage, damage: bytes) -> None:
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
-    with storage.look() as looked:
-        [(key, _)] = list(looked.scan(part_drawer("t", "p=b")))
-    storage.write({part_drawer("t", "p=b"): {key: damage + b"\n[]"}})
+    with storage.open_snapshot() as looked:
+        [(key, _)] = list(looked.scan(partition_keyspace("t", "p=b")))
+    storage.write({partition_keyspace("t", "p=b"): {key: damage + b"\n[]"}})
     known = store.catalog.channel("t").position
-    assert follower.ask("t", listed, known=known, enough=True) == {p: [1] for p in PARTITIONS}
-    storage.write({channel_drawer("t"): {b"!": damage}})
-    assert follower.ask("t", listed, known=known) == {p: [1] for p in PARTITIONS}
+    assert follower.ask("t", listed, known_position=known, allow_stale=True) == {p: [1] for p in PARTITIONS}
+    storage.write({channel_keyspace("t"): {b"!": damage}})
+    assert follower.ask("t", listed, known_position=known) == {p: [1] for p in PARTITIONS}
 
 
 def test_a_position_of_another_channel_is_refused(store: Store, storage: Storage) -> None:
     store.register(channel("other"))
     put(store, 0)
     put(store, 0, name="other")
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     with pytest.raises(nova.TimelineDiffers):
-        follower.ask("t", listed, known=store.catalog.channel("other").position)
+        follower.ask("t", listed, known_position=store.catalog.channel("other").position)
     with pytest.raises(nova.TimelineDiffers):
-        follower.ask("t", listed, known=Position(7, "0" * 64))
+        follower.ask("t", listed, known_position=TimelinePosition(7, "0" * 64))
 
 
 def test_an_asker_that_is_not_behind_costs_the_catalog_nothing(
     store: Store, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
     known = store.catalog.channel("t").position
     monkeypatch.setattr(follower, "catalog", None)
-    assert follower.ask("t", listed, known=known, enough=True) == {p: [1] for p in PARTITIONS}
+    assert follower.ask("t", listed, known_position=known, allow_stale=True) == {p: [1] for p in PARTITIONS}
     assert follower.counts.met == 1
 
 
 def test_two_followers_of_one_storage_go_on_together(store: Store, storage: Storage) -> None:
-    one, two = Follower(store.catalog, storage), Follower(store.catalog, storage)
+    one, two = TimelineFollower(store.catalog, storage), TimelineFollower(store.catalog, storage)
     for k in range(20):
         put(store, k)
         threads = [threading.Thread(target=f.ask, args=("t", listed)) for f in (one, two, one, two)]
@@ -268,8 +268,8 @@ def test_a_channel_from_before_there_were_steps(store: Store, storage: Storage) 
     with store.catalog.database.engine.begin() as c:  # type: ignore[attr-defined]
         c.exec_driver_sql("DELETE FROM nova_steps")
         c.exec_driver_sql("UPDATE nova_channels SET step = 0, prefix = ''")
-    follower = Follower(store.catalog, storage)
-    assert follower.ask("t", listed, known=Position()) == {p: [1, 2, 2] for p in PARTITIONS}
+    follower = TimelineFollower(store.catalog, storage)
+    assert follower.ask("t", listed, known_position=TimelinePosition()) == {p: [1, 2, 2] for p in PARTITIONS}
     store.collect("t")
     put(store, 2)
     assert follower.ask("t", listed) == {p: [2, 3] for p in PARTITIONS}
@@ -278,7 +278,7 @@ def test_a_channel_from_before_there_were_steps(store: Store, storage: Storage) 
 
 def test_a_process_that_knows_no_instants_wrote_beside_this_one(store: Store, storage: Storage) -> None:
     """While versions are exchanged: its number has no instant, so the view is begun anew."""
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     put(store, 0)
     follower.ask("t", listed)
     before = store.catalog.channel("t").position
@@ -293,13 +293,13 @@ def test_a_process_that_knows_no_instants_wrote_beside_this_one(store: Store, st
 
 def test_partitions_that_are_not_there_are_not_kept(store: Store, storage: Storage) -> None:
     put(store, 0, "a")
-    follower = Follower(store.catalog, storage)
+    follower = TimelineFollower(store.catalog, storage)
     for n in range(50):
         assert follower.ask("t", listed, [f"p=made-up-{n}"]) == {}
     size = storage.size()
     assert follower.ask("t", listed, ["p=a"]) == {"p=a": [1]}
-    with storage.look() as looked:
-        view = View.find(looked, "t")
-        assert view is not None and [p.name for p in view.partitions()] == ["p=a"] and size < 100_000
+    with storage.open_snapshot() as looked:
+        view = ChannelView.load(looked, "t")
+        assert view is not None and [p.name for p in view.loaded_partitions()] == ["p=a"] and size < 100_000
     put(store, 1, "b")
     assert follower.ask("t", listed, ["p=b"])["p=b"] == [2]

@@ -14,44 +14,47 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 import nova_assets as nova
-from nova_assets.file_views.block_encoding import loads
-from nova_assets.file_views.channel_view import View
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.sqlite_storage import OnDisk
-from nova_assets.file_views.storage import InMemory, Storage
-from nova_assets.file_views.timeline_follower import Follower
+from nova_assets.file_views.block_encoding import decode_json
+from nova_assets.file_views.channel_view import ChannelView
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.sqlite_storage import SqliteStorage
+from nova_assets.file_views.storage import MemoryStorage, Storage
+from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.block import Block
-from nova_assets.model.timeline import History, Position
-from nova_assets.plan.history_excerpt import excerpt
+from nova_assets.model.timeline import History, TimelinePosition
+from nova_assets.plan.history_excerpt import excerpt_history
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
 
 Make = Callable[[Path], Storage]
 
-STORAGES: dict[str, Make] = {"memory": lambda folder: InMemory(), "disk": lambda folder: OnDisk(folder / "views", "me")}
+STORAGES: dict[str, Make] = {
+    "memory": lambda folder: MemoryStorage(),
+    "disk": lambda folder: SqliteStorage(folder / "views", "me"),
+}
 
 
-def whole(view: View, scope: str = "", at: int | None = None) -> History:
+def whole(view: ChannelView, scope: str = "", at: int | None = None) -> History:
     """The view's history, its blocks with their files."""
     history, kept = view.history(scope, at)
-    return replace(history, blocks=tuple(kept[b.id].whole() for b in history.blocks))
+    return replace(history, blocks=tuple(kept[b.id].block_with_files() for b in history.blocks))
 
 
-def excerpted(view: View, scope: str, at: int, **asked: int) -> History:
+def excerpted(view: ChannelView, scope: str, at: int, **asked: int) -> History:
     history, kept = view.excerpt(scope, at, **asked)
-    return replace(history, blocks=tuple(kept[b.id].whole() for b in history.blocks))
+    return replace(history, blocks=tuple(kept[b.id].block_with_files() for b in history.blocks))
 
 
 def said(history: History) -> Any:
     """What plans go by."""
     blocks = {b.id: (b.partition, b.kind, b.lo, b.hi, b.origin, b.manifest, b.merge) for b in history.blocks}
-    tracks = {t.partition: (t.numbers, t.floor) for t in history.tracks}
+    tracks = {t.partition: (t.numbers, t.floor) for t in history.partition_histories}
     return history.head, history.schema, history.merge, history.last_merge, history.earlier, blocks, tracks
 
 
-def answered(follower: Follower, *asked: Any) -> Any:
+def answered(follower: TimelineFollower, *asked: Any) -> Any:
     """What a desk tells of changes."""
     try:
-        return loads(Desk(follower).changed_files(*asked))
+        return decode_json(ViewQueryHandler(follower).changed_files_answer(*asked))
     except nova.BlockCollected as error:
         return error.what
 
@@ -66,9 +69,10 @@ class FollowedHistories(PartitionHistories):
         super().open()
         self.home = tempfile.TemporaryDirectory()
         self.followers = {
-            name: Follower(self.catalog, STORAGES[self.storage](Path(self.home.name) / name)) for name in ("one", "two")
+            name: TimelineFollower(self.catalog, STORAGES[self.storage](Path(self.home.name) / name))
+            for name in ("one", "two")
         }
-        self.known: list[Position] = []
+        self.known: list[TimelinePosition] = []
 
     def teardown(self) -> None:
         super().teardown()
@@ -93,14 +97,14 @@ class FollowedHistories(PartitionHistories):
         assert said(follower.ask(channel, lambda v: whole(v, scope), [scope])) == said(
             self.catalog.history(channel, None, scope)
         )
-        tells = follower.ask(channel, lambda v: v.tells(at), [scope])
+        tells = follower.ask(channel, lambda v: v.knows_schema_at(at), [scope])
         if not tells:
             return
         then = follower.ask(channel, lambda v: whole(v, scope, at), [scope])
         assert said(then) == said(self.catalog.history(channel, at, scope))
         for asked in ({"since": since}, {"back_to": since}):
             found = said(self.catalog.history(channel, at, scope, **asked))
-            assert said(excerpt(then, **asked)) == found
+            assert said(excerpt_history(then, **asked)) == found
             assert said(follower.ask(channel, lambda v, a=asked: excerpted(v, scope, at, **a), [scope])) == found
 
     @rule(channel=st.sampled_from(["whole", "each"]), p=st.sampled_from([None, *PARTITIONS]), data=st.data())
@@ -108,7 +112,7 @@ class FollowedHistories(PartitionHistories):
         """Whether a view has it, or the catalog finds it sooner."""
         at = data.draw(st.integers(0, self.catalog.channel(channel).head))
         since = data.draw(st.integers(0, at))
-        loaded, new = self.followers["one"], Follower(self.catalog, InMemory())
+        loaded, new = self.followers["one"], TimelineFollower(self.catalog, MemoryStorage())
         loaded.ask(channel, lambda v: None)
         asked = (channel, "" if p is None else f"p={p}", since, at, None)
         assert answered(loaded, *asked) == answered(new, *asked)
@@ -135,12 +139,12 @@ class FollowedHistories(PartitionHistories):
         follower = self.followers[who]
         for known in self.known[-3:]:
             there, chain = follower.ask(
-                "table", lambda v, k=known: (v.position, v.instants(k.step)), known=known, enough=True
+                "table", lambda v, k=known: (v.position, v.instants(k.step)), known_position=known, allow_stale=True
             )
             assert there.step >= known.step
             if len(chain) == there.step - known.step:
                 for instant in chain:
-                    known = known.after(instant.action, instant.commit)
+                    known = known.with_instant(instant.action, instant.commit)
                 assert known == there
         self.known.append(self.catalog.channel("table").position)
 

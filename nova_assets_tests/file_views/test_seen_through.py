@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.sqlite_storage import OnDisk
-from nova_assets.file_views.storage import InMemory, Storage
-from nova_assets.file_views.timeline_follower import Follower
-from nova_assets.file_views.viewed_catalog import served
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.sqlite_storage import SqliteStorage
+from nova_assets.file_views.storage import MemoryStorage, Storage
+from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.viewed_catalog import catalog_through_views
 from nova_assets_tests.execution.test_partition_histories import PARTITIONS, PartitionHistories
 
 
@@ -27,11 +27,11 @@ class SeenThroughViews(PartitionHistories):
     def open(self) -> None:
         super().open()
         self.home = tempfile.TemporaryDirectory()
-        storage: Storage = OnDisk(Path(self.home.name), "me") if self.disk else InMemory()
-        self.desk = Desk(Follower(self.catalog, storage))
-        seen: Any = served(self.catalog, self.desk)
+        storage: Storage = SqliteStorage(Path(self.home.name), "me") if self.disk else MemoryStorage()
+        self.desk = ViewQueryHandler(TimelineFollower(self.catalog, storage))
+        seen: Any = catalog_through_views(self.catalog, self.desk)
         self.truth, self.store.catalog = self.catalog, seen
-        for part in (self.store.runtime, self.store._reading, self.store._inserts, self.store._upkeep):
+        for part in (self.store.runtime, self.store._reader, self.store._inserter, self.store._maintenance):
             part.catalog = seen
         self.store.runtime.staging.catalog = seen
 

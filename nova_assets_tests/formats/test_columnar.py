@@ -35,7 +35,9 @@ def test_times_of_int96_arrive_whole(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
     rows = inserted(tmp_path, tmp_path / "t.parquet", "t timestamp, l array<timestamp>")
     assert rows == {"t": INSTANTS, "l": [[t] for t in INSTANTS]}
-    assert file_io.opened(str(tmp_path / "t.parquet")).read()["t"].to_pylist() == TIMES, "of external channels, too"
+    assert file_io.open_parquet_file(str(tmp_path / "t.parquet")).read()["t"].to_pylist() == TIMES, (
+        "of external channels, too"
+    )
 
 
 def test_times_that_the_reader_of_orc_lacks_are_refused_by_their_cause(tmp_path: Path) -> None:
@@ -46,11 +48,11 @@ def test_times_that_the_reader_of_orc_lacks_are_refused_by_their_cause(tmp_path:
 
 @pytest.mark.spark
 def test_files_of_spark_s_own_writer(tmp_path: Path, spark: Any) -> None:
-    from nova_assets.engine.session.shared_settings import using
+    from nova_assets.engine.session.shared_settings import temporary_settings
 
     pq.write_table(pa.table({"t": pa.array(TIMES, pa.timestamp("us")), "i": INSTANTS}), tmp_path / "t.parquet")
     frame = spark.read.parquet(str(tmp_path / "t.parquet")).coalesce(1)
-    with using(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+    with temporary_settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
         frame.write.parquet(str(tmp_path / "int96"))
     frame.selectExpr("t", "array(t) l", "struct(t) s").write.orc(str(tmp_path / "orc"))
     (parquet,), (file,) = (list((tmp_path / f).glob(f"*.{s}")) for f, s in (("int96", "parquet"), ("orc", "orc")))

@@ -88,7 +88,7 @@ def test_a_worker_knows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     pq.write_table(pa.table({"id": [1]}), path)
     others = set(workers())
     job = {"verb": "footer", "path": str(path), "name": "a", "largest": None, "format": "parquet", "schema": None}
-    assert pool.ask({**job, "drop": False}, memory=None).fields == {}
+    assert pool.run_job({**job, "drop": False}, memory_bytes=None).fields == {}
     [pid] = set(workers()) - others
     assert b"secret" not in Path(f"/proc/{pid}/environ").read_bytes()
     pool.close()
@@ -98,12 +98,12 @@ def test_a_worker_knows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_where_no_worker_starts_that_is_not_the_files_fault() -> None:
     pool = WorkerPool("nova_assets.formats.no_such_module", 1)
     with pytest.raises(nova.NovaError, match=r"(?s)ENGINE-UNAVAILABLE.*no process can be started"):
-        pool.ask({}, memory=None)
+        pool.run_job({}, memory_bytes=None)
 
 
 def test_what_was_set_aside_of_a_file_comes_back_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"id":1}\n\nnull\n{"id":"\xff"}\n{"id":2}\n')
-    parsed = isolated_reader.read_what_is_right(File(path), "json", parse_ddl("id bigint"))
-    assert parsed.table.to_pylist() == [{"id": 1}, {"id": 2}] and list(parsed.numbers) == [1, 5]
+    parsed = isolated_reader.read_valid_records(File(path), "json", parse_ddl("id bigint"))
+    assert parsed.table.to_pylist() == [{"id": 1}, {"id": 2}] and list(parsed.line_numbers) == [1, 5]
     assert [(r.line, r.raw, r.whole) for r in parsed.refused] == [(3, "null", True), (4, '{"id":"\\xff"}', False)]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.formats.input_file import File
-from nova_assets.formats.read_outcome import Parsed
-from nova_assets.formats.readers import read, read_what_is_right
+from nova_assets.formats.read_outcome import ParsedRecords
+from nova_assets.formats.readers import read, read_valid_records
 from nova_assets.model.schema import parse_ddl
 
 DDL = (
@@ -56,11 +56,11 @@ def objects(names: list[str]) -> st.SearchStrategy[str]:
     return st.lists(pairs, max_size=3).map(lambda found: "{" + ",".join(f'"{n}":{v}' for n, v in found) + "}")
 
 
-def parsed(lines: list[str], schema: Any, *, drop: bool = False) -> Parsed:
+def parsed(lines: list[str], schema: Any, *, drop: bool = False) -> ParsedRecords:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "f.jsonl")
         path.write_bytes("\n".join(lines).encode())
-        return read_what_is_right(File(path), "json", schema, drop=drop)
+        return read_valid_records(File(path), "json", schema, drop_undeclared=drop)
 
 
 def alone(lines: list[str], schema: Any, *, drop: bool = False) -> tuple[list[Any], list[Any]]:
@@ -75,7 +75,7 @@ def alone(lines: list[str], schema: Any, *, drop: bool = False) -> tuple[list[An
 
 def together(lines: list[str], schema: Any, *, drop: bool = False) -> tuple[list[Any], list[Any]]:
     found = parsed(lines, schema, drop=drop)
-    rows = [(n, repr(r)) for n, r in zip(found.numbers, found.table.to_pylist(), strict=True)]
+    rows = [(n, repr(r)) for n, r in zip(found.line_numbers, found.table.to_pylist(), strict=True)]
     return rows, [(r.line, r.reason) for r in found.refused]
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.formats.input_file import File
-from nova_assets.formats.readers import read, read_what_is_right
-from nova_assets.formats.text_columns import convert_text
+from nova_assets.formats.readers import read, read_valid_records
+from nova_assets.formats.text_columns import convert_text_column
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.conversion import CSV, convert
+from nova_assets.model.conversion import CSV, convert_value
 from nova_assets.model.schema import parse_ddl
 from nova_assets_tests.formats.test_json_meaning import VALUES
 
@@ -39,7 +39,7 @@ def meaning(text: str | None, ddl: str) -> Any:
     """What a text means by itself, by the rules alone."""
     type_ = parse_ddl(f"c {ddl}").field("c").type
     try:
-        value = convert(text, type_, CSV)
+        value = convert_value(text, type_, CSV)
     except ValueError:
         return "refused"
     return repr(pa.array([value], arrow_type(type_)).to_pylist()[0])
@@ -49,7 +49,7 @@ def meaning(text: str | None, ddl: str) -> Any:
 def test_each_text_means_what_the_rules_say(ddl: str) -> None:
     type_ = parse_ddl(f"c {ddl}").field("c").type
     for text in TEXTS:
-        column, refused = convert_text(pa.chunked_array([pa.array([text, None])]), type_, CSV)
+        column, refused = convert_text_column(pa.chunked_array([pa.array([text, None])]), type_, CSV)
         assert ("refused" if refused else repr(column.to_pylist()[0])) == meaning(text, ddl), text
         assert column.to_pylist()[1] is None and column.type == arrow_type(type_)
 
@@ -73,7 +73,7 @@ def test_a_field_of_csv_means_the_same_whatever_stands_beside_it(
     texts = [t for t in texts if t is None or "\x00" not in t]
     file = csv_file(tmp_path_factory.mktemp("csv"), texts)
     schema = parse_ddl(f"c {ddl}")
-    parsed = read_what_is_right(file, "csv", schema, drop=True)
+    parsed = read_valid_records(file, "csv", schema, drop_undeclared=True)
     meanings = [meaning(t, ddl) for t in texts]
     assert [repr(v) for v in parsed.table.column("c").to_pylist()] == [m for m in meanings if m != "refused"]
     assert len(parsed.refused) == meanings.count("refused")

@@ -19,26 +19,26 @@ from hypothesis import strategies as st
 import nova_assets as nova
 from nova_assets.formats import input_file as files
 from nova_assets.formats.input_file import File
-from nova_assets.formats.read_outcome import Parsed
-from nova_assets.formats.readers import format_of, read, read_what_is_right
+from nova_assets.formats.read_outcome import ParsedRecords
+from nova_assets.formats.readers import format_from_file_name, read, read_valid_records
 from nova_assets.model.schema import parse_ddl
 
 SCHEMA = parse_ddl("id bigint, name string, price decimal(10,2), at timestamp")
 GOOD = {"id": 1, "name": "a", "price": "1.50", "at": "2024-01-01T00:00:00Z"}
 
 
-def parsed(path: Path, content: bytes, **options: Any) -> Parsed:
+def parsed(path: Path, content: bytes, **options: Any) -> ParsedRecords:
     path.write_bytes(content)
-    format_ = format_of(path.name)
+    format_ = format_from_file_name(path.name)
     assert format_ is not None
-    return read_what_is_right(File(path, **options), format_, SCHEMA)
+    return read_valid_records(File(path, **options), format_, SCHEMA)
 
 
 def lines(*values: Any) -> bytes:
     return b"\n".join(v if isinstance(v, bytes) else json.dumps(v).encode() for v in values)
 
 
-def ids(found: Parsed) -> list[Any]:
+def ids(found: ParsedRecords) -> list[Any]:
     return list(found.table.column("id").to_pylist())
 
 
@@ -60,7 +60,7 @@ BAD_LINES: dict[str, tuple[bytes, str]] = {
 def test_a_bad_line_of_json_is_refused_alone(case: str, tmp_path: Path) -> None:
     raw, reason = BAD_LINES[case]
     found = parsed(tmp_path / "a.json", lines(GOOD, b"", raw, {**GOOD, "id": 3}))
-    assert ids(found) == [1, 3] and list(found.numbers) == [1, 4]
+    assert ids(found) == [1, 3] and list(found.line_numbers) == [1, 4]
     (refused,) = found.refused
     assert refused.line == 3 and reason in refused.reason
     assert refused.raw is not None and refused.raw[:50] == raw.decode("utf-8", "backslashreplace")[:50]
@@ -80,7 +80,7 @@ def test_a_bad_row_of_csv_is_refused_alone(case: str, tmp_path: Path) -> None:
     raw, reason = BAD_ROWS[case]
     content = b'id,name,price,at\n1,"a\nb",1.50,2024-01-01 00:00:00Z\n' + raw + b"\n3,c,,\n"
     found = parsed(tmp_path / "a.csv", content)
-    assert ids(found) == [1, 3] and list(found.numbers) == [2, 5]
+    assert ids(found) == [1, 3] and list(found.line_numbers) == [2, 5]
     (refused,) = found.refused
     assert refused.line == 4 and reason in refused.reason
     assert found.table.column("name").to_pylist() == ["a\nb", "c"]
@@ -98,7 +98,7 @@ def test_whatever_is_broken_the_rest_is_read(name: str, broken: set[int], tmp_pa
     found = parsed(tmp_path_factory.mktemp("f") / name, lines(*head, *all_lines))
     assert ids(found) == [n for n in range(31) if n not in broken]
     first = 1 + len(head)
-    assert list(found.numbers) == [n + first for n in range(31) if n not in broken]
+    assert list(found.line_numbers) == [n + first for n in range(31) if n not in broken]
     assert [r.line for r in found.refused] == [n + first for n in sorted(broken)]
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_whole_is_refused_whole(case: str, tmp_path: Path) ->
 def test_parquet_of_another_schema_is_refused_whole(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["x"], "name": ["b"]}), tmp_path / "a.parquet")
     with pytest.raises(nova.BadRecord, match=r"column id is string, not bigint.*price .* is missing"):
-        read_what_is_right(File(tmp_path / "a.parquet"), "parquet", SCHEMA)
+        read_valid_records(File(tmp_path / "a.parquet"), "parquet", SCHEMA)
 
 
 def test_a_compressed_file_may_not_become_too_large(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_compressed_file_may_not_become_too_large(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files.lines_of, "__defaults__", (1000,))
+    monkeypatch.setattr(files.read_lines, "__defaults__", (1000,))
     found = parsed(tmp_path / "a.json", lines(GOOD, {**GOOD, "name": "x" * 5000}, {**GOOD, "id": 3}))
     assert ids(found) == [1, 3]
     (refused,) = found.refused
@@ -170,13 +170,13 @@ def test_all_formats_give_the_same(tmp_path: Path) -> None:
         found = parsed(tmp_path / name, content)
         assert found.table.to_pylist() == [right], name
         assert not found.refused and found.table.schema.names == list(SCHEMA.names)
-        whole = format_of(name)
+        whole = format_from_file_name(name)
         assert whole is not None and read(File(tmp_path / name), whole, SCHEMA).select(SCHEMA.names).num_rows == 1
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes("one\n\ntwo é\n".encode() + b"\xff\n")
-    found = read_what_is_right(File(tmp_path / "a.log"), "text", parse_ddl("line string"))
+    found = read_valid_records(File(tmp_path / "a.log"), "text", parse_ddl("line string"))
     assert found.table.column("line").to_pylist() == ["one", "", "two é"]
     assert [(r.line, r.raw) for r in found.refused] == [(4, "\\xff")]
 
@@ -206,8 +206,8 @@ def test_columns_that_are_not_wanted_are_left_out_on_demand(name: str, tmp_path:
             fastavro.writer(
                 out, {"type": "record", "name": "r", "fields": fields}, [{"id": n, "x": 1} for n in (1, "?", 3)]
             )
-    format_ = format_of(name)
+    format_ = format_from_file_name(name)
     assert format_ is not None
-    found = read_what_is_right(File(path), format_, schema, drop=True)
+    found = read_valid_records(File(path), format_, schema, drop_undeclared=True)
     assert found.table.to_pydict() == {"id": [1, 3]}
     assert [r.line for r in found.refused] == ([] if name == "c.parquet" else [3 if name == "b.csv" else 2])

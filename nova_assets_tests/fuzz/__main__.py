@@ -45,9 +45,9 @@ def main() -> int:
 
 
 def _session() -> Any:
-    from nova_assets.engine.session.session import Session
+    from nova_assets.engine.session.session import LazySparkSession
 
-    return Session().get()
+    return LazySparkSession().get()
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class History:
         if strategy not in self._stores:
             settings = replace(
                 load_settings(
-                    start=self._folder,
+                    start_folder=self._folder,
                     catalog=f"sqlite:///{self._folder / 'catalog.db'}",
                     warehouse=str(self._folder / "warehouse"),
                 ),

@@ -24,13 +24,13 @@ SMALL_BYTES = 600
 @contextmanager
 def small_files(small: bool) -> Iterator[None]:
     """Buckets and files of a few rows."""
-    before = partition_size.BUCKET_BYTES, partition_size.LARGEST_BYTES
+    before = partition_size.BUCKET_BYTES, partition_size.MAX_BUCKET_BYTES
     if small:
-        partition_size.BUCKET_BYTES = partition_size.LARGEST_BYTES = SMALL_BYTES
+        partition_size.BUCKET_BYTES = partition_size.MAX_BUCKET_BYTES = SMALL_BYTES
     try:
         yield
     finally:
-        partition_size.BUCKET_BYTES, partition_size.LARGEST_BYTES = before
+        partition_size.BUCKET_BYTES, partition_size.MAX_BUCKET_BYTES = before
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def compacted_blocks_take_the_newest_schema(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("nova_assets.plan.compaction._schema_of", lambda compact, track, history: history.schema)
+    patch.setattr("nova_assets.plan.compaction._written_schema", lambda compact, track, history: history.schema)
 
 
 def sums_overflow(patch: pytest.MonkeyPatch) -> None:
@@ -34,8 +34,8 @@ def zeros_of_two_signs_are_two_keys(patch: pytest.MonkeyPatch) -> None:
 def deltas_are_chained_out_of_order(patch: pytest.MonkeyPatch) -> None:
     from nova_assets.plan import modes
 
-    in_order = modes._in_order
-    patch.setattr(modes, "_in_order", lambda deltas: tuple(reversed(in_order(deltas))))
+    in_order = modes._sort_by_number
+    patch.setattr(modes, "_sort_by_number", lambda deltas: tuple(reversed(in_order(deltas))))
 
 
 @pytest.mark.parametrize(

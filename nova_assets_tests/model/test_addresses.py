@@ -73,4 +73,4 @@ def test_other_kinds_are_named(text: str, tmp_path: Path) -> None:
 
 def test_names_of_files_are_taken_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    assert file_io.filesystem("s3://lake/a#b?c=%20d")[1] == "lake/a#b?c=%20d"
+    assert file_io.filesystem_and_path("s3://lake/a#b?c=%20d")[1] == "lake/a#b?c=%20d"

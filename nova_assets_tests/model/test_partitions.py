@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.model.local_hours import clock_hours
-from nova_assets.model.partitions import parse_partition, partition_name, partition_values, scope_of, within
-from nova_assets.sql.statement.timeseries import Series
+from nova_assets.model.local_hours import starts_of_clock_hours
+from nova_assets.model.partitions import (
+    is_in_scope,
+    parse_partition,
+    partition_name,
+    partition_values,
+    scope_for_columns,
+)
+from nova_assets.sql.statement.timeseries import TimeSeries
 
 texts = st.one_of(
     st.none(), st.text(max_size=40), st.sampled_from(["/", "..", "a=b", "__null__", "", "%2F", "é 🚀", "\n"])
@@ -29,9 +35,9 @@ def test_any_values_are_told_apart_and_given_back(a: str | None, b: str | None) 
 
 def test_scopes() -> None:
     name = "dt=2024-01-01/action=login"
-    assert scope_of(["dt"], name) == "dt=2024-01-01" and scope_of([], name) == ""
-    assert all(within(name, s) for s in ("", "dt=2024-01-01", "action=login", name))
-    assert not within(name, "action=log") and not within(name, "dt=2024-01-02")
+    assert scope_for_columns(["dt"], name) == "dt=2024-01-01" and scope_for_columns([], name) == ""
+    assert all(is_in_scope(name, s) for s in ("", "dt=2024-01-01", "action=login", name))
+    assert not is_in_scope(name, "action=log") and not is_in_scope(name, "dt=2024-01-02")
 
 
 def test_people_may_write_a_partition_in_several_ways() -> None:
@@ -40,7 +46,7 @@ def test_people_may_write_a_partition_in_several_ways() -> None:
     assert parse_partition(dims, "action=a%2Fb/dt=2024-01-05") == name
     assert parse_partition(dims, {"dt": "2024-01-05", "action": "a/b"}) == name
     assert parse_partition(dims[:1], "2024-01-05") == "dt=2024-01-05"
-    assert parse_partition(dims, "action=x", partly=True) == "action=x"
+    assert parse_partition(dims, "action=x", allow_scope=True) == "action=x"
     for wrong in ("dt=2024-01-05", "dt=2024-01-05/action=x/more=1", "what"):
         with pytest.raises(nova.PartitionError, match="names no partition") as met:
             parse_partition(dims, wrong)
@@ -68,8 +74,8 @@ def test_values_that_a_dimension_does_not_have(dimension: object, wrong: str, ex
 
 def test_hours_follow_the_zone_and_a_repeated_hour_is_two() -> None:
     berlin = nova.hourly("h", start="2024-01-01", tz="Europe/Berlin")
-    assert berlin.of_moment(datetime(2024, 6, 1, 10, tzinfo=UTC)) == "2024-06-01T12:00"
-    twice = [berlin.of_moment(datetime(2024, 10, 27, h, tzinfo=UTC)) for h in (0, 1)]
+    assert berlin.partition_starting_at(datetime(2024, 6, 1, 10, tzinfo=UTC)) == "2024-06-01T12:00"
+    twice = [berlin.partition_starting_at(datetime(2024, 10, 27, h, tzinfo=UTC)) for h in (0, 1)]
     assert twice == ["2024-10-27T02:00", "2024-10-27T02:00+0100"]
     assert [berlin.parse(t) for t in twice] == twice
 
@@ -117,9 +123,12 @@ LORD_HOWE = ZoneInfo("Australia/Lord_Howe")
 def test_hours_where_clocks_change_by_half_an_hour(change: datetime, hours: list[str]) -> None:
     """The hour before the change lasts 90 minutes; each hour ends where the next begins, and none is refused."""
     dimension = nova.hourly("hr", start="2024-01-01", tz="Australia/Lord_Howe")
-    begins = [dimension.of_moment(h) for h in clock_hours(change, change + timedelta(hours=3), LORD_HOWE)]
+    begins = [
+        dimension.partition_starting_at(h)
+        for h in starts_of_clock_hours(change, change + timedelta(hours=3), LORD_HOWE)
+    ]
     assert begins == hours
-    assert dimension.ends(hours[0]) == change + timedelta(minutes=90)
-    assert dimension.ends(hours[1]) == change + timedelta(minutes=150)
-    series = Series("h", "hour", start=change.astimezone(LORD_HOWE), tz=LORD_HOWE.key)
-    assert [dimension.of_moment(m) for m in series.moments(change + timedelta(hours=3))] == hours
+    assert dimension.end_of_partition(hours[0]) == change + timedelta(minutes=90)
+    assert dimension.end_of_partition(hours[1]) == change + timedelta(minutes=150)
+    series = TimeSeries("h", "hour", start=change.astimezone(LORD_HOWE), tz=LORD_HOWE.key)
+    assert [dimension.partition_starting_at(m) for m in series.moments(change + timedelta(hours=3))] == hours

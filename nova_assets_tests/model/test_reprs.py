@@ -57,7 +57,9 @@ def test_everything_that_a_store_gives_fits_on_two_lines(tmp_path: Path) -> None
     def look(wide: Any) -> None: ...
 
     project = nova.Project([bound, nova.bind(nova.Workflowette("other", [look]))])
-    settings = load_settings(start=tmp_path, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh"))
+    settings = load_settings(
+        start_folder=tmp_path, catalog=f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "wh")
+    )
     with Store(settings, project, open_catalog(settings.catalog), StubEngine(tmp_path / "wh", "k bigint")) as store:
         rows = [{"p": f"partition {n}", "k": n, "v": n} for n in range(50)]
         commit = store.insert("source", rows)

@@ -5,30 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nova_assets.model.channel_outline import Outline, Span
+from nova_assets.model.channel_outline import BlockSpan, ChannelOutline
 from nova_assets.model.channel_state import Cursor
 
 
-def spans(text: str) -> Iterator[Span]:
+def spans(text: str) -> Iterator[BlockSpan]:
     """One for each word; several for a range."""
     for word in text.split():
         kind, (first, _, last) = word[0], word[1:].partition("..")
         if "-" in first:
             lo, hi = map(int, first.split("-"))
-            yield Span("delta", lo, hi, "compact", kind == "x")
+            yield BlockSpan("delta", lo, hi, "compact", kind == "x")
             continue
         for n in range(int(first), int(last or first) + 1):
             if kind in "bc":
-                yield Span("base", n, n, "compact" if kind == "c" else "task")
+                yield BlockSpan("base", n, n, "compact" if kind == "c" else "task")
             else:
-                yield Span("delta", n - 1, n, "task", kind == "x")
+                yield BlockSpan("delta", n - 1, n, "task", kind == "x")
 
 
-def outline(text: str = "", /, *cursors: Cursor, **at: int) -> Outline:
+def outline(text: str = "", /, *cursors: Cursor, **at: int) -> ChannelOutline:
     """An outline of the channel ``orders``, with a cursor for each consumer that is named."""
     found = tuple(spans(text))
     head = max((s.hi for s in found), default=0)
-    return Outline("orders", head, found, (*(Cursor(b, "orders", n, head) for b, n in at.items()), *cursors))
+    return ChannelOutline("orders", head, found, (*(Cursor(b, "orders", n, head) for b, n in at.items()), *cursors))
 
 
 def of_day(binding: str, day: int, seq: int, head: int) -> Cursor:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.plan.backfill import affected, chosen
+from nova_assets.plan.backfill import backfill_scope, select_partitions
 from nova_assets_tests.plan.test_tick import TASKS, needs
 
 DAYS = [f"day=2022-03-{d:02}/store={s}" for d in (1, 2, 3, 10) for s in ("Oslo", "Paris", "Bonn")]
@@ -15,36 +15,36 @@ COLUMNS = ("day", "store")
 
 
 def test_what_was_made_of_it_follows() -> None:
-    found = affected(TASKS, needs, "stores", ["2/a"])
+    found = backfill_scope(TASKS, needs, "stores", ["2/a"])
     assert found.parts == (("stores", "2/a"), ("products", "2"), ("weekly", ""))
-    assert found.followed == ("products", "weekly")
-    assert not found.left
+    assert found.downstream_datasets == ("products", "weekly")
+    assert not found.excluded_counts
 
 
 def test_nothing_follows_if_it_is_not_to() -> None:
-    found = affected(TASKS, needs, "stores", ["1/a", "1/b"], ())
+    found = backfill_scope(TASKS, needs, "stores", ["1/a", "1/b"], ())
     assert found.parts == (("stores", "1/a"), ("stores", "1/b"))
-    assert found.left == {"products": 1}
+    assert found.excluded_counts == {"products": 1}
 
 
 def test_some_follow() -> None:
-    found = affected(TASKS, needs, "stores", ["1/a"], ("products",))
+    found = backfill_scope(TASKS, needs, "stores", ["1/a"], ("products",))
     assert found.parts == (("stores", "1/a"), ("products", "1"))
-    assert found.left == {"weekly": 1}
+    assert found.excluded_counts == {"weekly": 1}
 
 
 def test_what_lies_between_has_to_follow_too() -> None:
     with pytest.raises(DefinitionError, match="'weekly': reads nothing of what is made again") as raised:
-        affected(TASKS, needs, "stores", ["1/a"], ("weekly",))
+        backfill_scope(TASKS, needs, "stores", ["1/a"], ("weekly",))
     assert raised.value.expected == "some of: products"
     with pytest.raises(DefinitionError, match="'tickets'"):
-        affected(TASKS, needs, "stores", ["1/a"], ("products", "tickets"))
+        backfill_scope(TASKS, needs, "stores", ["1/a"], ("products", "tickets"))
 
 
 @settings(deadline=None)
 @given(st.sets(st.sampled_from(TASKS["stores"]), min_size=1))
 def test_it_is_all_that_is_reached(partitions: set[str]) -> None:
-    found = set(affected(TASKS, needs, "stores", sorted(partitions)).parts)
+    found = set(backfill_scope(TASKS, needs, "stores", sorted(partitions)).parts)
     reached = {("stores", p) for p in partitions}
     for _ in TASKS:
         reached |= {
@@ -67,21 +67,21 @@ def test_it_is_all_that_is_reached(partitions: set[str]) -> None:
     ],
 )
 def test_terms_pick(terms: list[str], picked: list[str]) -> None:
-    assert chosen("sales", DAYS, COLUMNS, terms) == picked
+    assert select_partitions("sales", DAYS, COLUMNS, terms) == picked
 
 
 def test_numbers_are_in_the_order_of_numbers() -> None:
     hours = [f"h={n}" for n in range(1, 13)]
-    assert chosen("x", hours, ("h",), ["h=1..30"]) == hours
-    assert chosen("x", hours, ("h",), ["h=8..20"]) == hours[7:]
+    assert select_partitions("x", hours, ("h",), ["h=1..30"]) == hours
+    assert select_partitions("x", hours, ("h",), ["h=8..20"]) == hours[7:]
 
 
 def test_what_cannot_be_made_again_is_left() -> None:
-    found = affected(TASKS, needs, "stores", ["1/a"], None, lambda name: name != "products")
-    assert found.parts == (("stores", "1/a"),) and found.left == {"products": 1}
+    found = backfill_scope(TASKS, needs, "stores", ["1/a"], None, lambda name: name != "products")
+    assert found.parts == (("stores", "1/a"),) and found.excluded_counts == {"products": 1}
 
 
 @pytest.mark.parametrize("term", ["shop=Paris", "day", "day=", "day=2022-04-01", "day=2022-03-04..2022-03-09"])
 def test_a_term_that_picks_nothing(term: str) -> None:
     with pytest.raises(PartitionError, match=f"'{term}' picks no partitions of 'sales'"):
-        chosen("sales", DAYS, COLUMNS, [term])
+        select_partitions("sales", DAYS, COLUMNS, [term])

@@ -8,19 +8,34 @@ from dataclasses import replace
 import pytest
 
 from nova_assets.model.block import Block, DataFile, Kind, Manifest
-from nova_assets.model.block_layout import Hashed, Layout, Ranged
-from nova_assets.model.declared_schema import schema_of
+from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyRange
+from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.model.merge import Keyed, Upsert
 from nova_assets.model.reads import Chain, Diff, Snapshot
 from nova_assets.model.schema import Schema
-from nova_assets.plan.block_layout import apart, changed_range, laid
-from nova_assets.plan.merge_units import Bucket, Cell, Side, Span, cells, compared, touched
-from nova_assets.plan.partition_size import BUCKET_ROWS, MANY_BUCKETS, Size, bucket_bytes, buckets_for, pieces_for
-from nova_assets.plan.read_strategy import best, chosen, ways
+from nova_assets.plan.block_layout import changed_key_range, common_layout, split_off_untouched_files
+from nova_assets.plan.merge_units import (
+    HashBucket,
+    KeySpan,
+    MergeUnit,
+    SnapshotBlocks,
+    base_files_overlapping,
+    differing_merge_tasks,
+    merge_tasks,
+)
+from nova_assets.plan.partition_size import (
+    BUCKET_ROWS,
+    MAX_BUCKETS,
+    DataSize,
+    bucket_count_for,
+    piece_count_for,
+    target_bucket_bytes,
+)
+from nova_assets.plan.read_strategy import best_estimate, choose_strategy, estimate_strategies
 
 BITS = 8
-SCHEMA = schema_of("k bigint, v string")
-HASHED, CLUSTERED = Layout(("k",), ("bigint",)), Layout(("k",), ("bigint",), clustered=True)
+SCHEMA = schema_from_declaration("k bigint, v string")
+HASHED, CLUSTERED = KeyLayout(("k",), ("bigint",)), KeyLayout(("k",), ("bigint",), clustered=True)
 MODEL = Upsert(key="k")
 
 Keys = frozenset[int]
@@ -35,14 +50,14 @@ def hashed(name: str, keys: Keys, of: int, first: int = 0, count: int | None = N
     count = of if count is None else count
     numbers = [hash_of(k) * of >> BITS for k in keys]
     rows = tuple(numbers.count(n) for n in range(first, first + count))
-    return DataFile(name, sum(rows), 100 * sum(rows), place=Hashed(of, first, rows))
+    return DataFile(name, sum(rows), 100 * sum(rows), key_placement=HashBuckets(of, first, rows))
 
 
 def ranged(name: str, keys: Keys) -> DataFile:
-    return DataFile(name, len(keys), 100 * len(keys), place=Ranged((min(keys),), (max(keys),)))
+    return DataFile(name, len(keys), 100 * len(keys), key_placement=KeyRange((min(keys),), (max(keys),)))
 
 
-def block(kind: Kind, n: int, files: list[DataFile], layout: Layout, schema: Schema = SCHEMA) -> Block:
+def block(kind: Kind, n: int, files: list[DataFile], layout: KeyLayout, schema: Schema = SCHEMA) -> Block:
     manifest = Manifest(tuple(files), schema, layout=layout)
     return Block(f"{kind}{n}", "c", "", kind, n if kind == "base" else n - 1, n, manifest, MODEL)
 
@@ -88,14 +103,14 @@ class World:
         self.keys[file.path] = keys
         return file
 
-    def within(self, path: str, cell: Cell) -> Keys:
+    def within(self, path: str, cell: MergeUnit) -> Keys:
         return frozenset(k for k in self.keys[path] if inside(k, cell))
 
 
-def inside(key: int, cell: Cell) -> bool:
-    if isinstance(cell, Bucket):
-        return hash_of(key) * cell.of >> BITS == cell.number
-    assert isinstance(cell, Span)
+def inside(key: int, cell: MergeUnit) -> bool:
+    if isinstance(cell, HashBucket):
+        return hash_of(key) * cell.bucket_count >> BITS == cell.number
+    assert isinstance(cell, KeySpan)
     return (cell.least is None or cell.least[0] <= key) and (cell.below is None or key < cell.below[0])
 
 
@@ -103,10 +118,10 @@ def inside(key: int, cell: Cell) -> bool:
 @pytest.mark.parametrize("seed", range(60))
 def test_each_key_is_in_one_cell_with_all_files_that_have_it(seed: int, clustered: bool) -> None:
     world = World(seed, clustered=clustered)
-    works = cells(world.bases, world.deltas, world.layout, least=4)
+    works = merge_tasks(world.bases, world.deltas, world.layout, min_units=4)
     assert works is not None
     for key in range(1000):
-        mine = [w for w in works if inside(key, w.cell)]
+        mine = [w for w in works if inside(key, w.unit)]
         assert len(mine) == 1
         opened = set(mine[0].paths)
         assert {p for p, keys in world.keys.items() if key in keys} <= opened
@@ -119,10 +134,10 @@ def test_each_key_is_in_one_cell_with_all_files_that_have_it(seed: int, clustere
 def test_files_without_a_changed_key_are_read_bare(seed: int, clustered: bool) -> None:
     world = World(seed, clustered=clustered)
     changed = {k for d in world.deltas for f in d.manifest.files for k in world.keys[f.path]}
-    found = touched(world.bases, world.deltas, world.layout)
+    found = base_files_overlapping(world.bases, world.deltas, world.layout)
     for file in (f for b in world.bases for f in b.manifest.files):
         assert file.path in found or not world.keys[file.path] & changed
-    bare, rest = apart(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
+    bare, rest = split_off_untouched_files(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
     if world.bases and world.deltas:
         assert {f.path for b in bare.bases if isinstance(b, Block) for f in b.manifest.files} == {
             f.path for b in world.bases for f in b.manifest.files if f.path not in found
@@ -135,7 +150,7 @@ def test_files_without_a_changed_key_are_read_bare(seed: int, clustered: bool) -
 def test_all_changed_keys_lie_within_the_range_that_is_told(seed: int, clustered: bool) -> None:
     world = World(seed, clustered=clustered)
     changed = [k for d in world.deltas for f in d.manifest.files for k in world.keys[f.path]]
-    found = changed_range(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
+    found = changed_key_range(Snapshot("c", 9, tuple(world.bases), tuple(world.deltas), SCHEMA, MODEL))
     assert found == (("k", min(changed), max(changed)) if clustered and changed else None)
 
 
@@ -143,13 +158,13 @@ def test_all_changed_keys_lie_within_the_range_that_is_told(seed: int, clustered
 @pytest.mark.parametrize("seed", range(60))
 def test_what_two_snapshots_share_is_not_compared(seed: int, clustered: bool) -> None:
     world = World(seed, clustered=clustered)
-    old = Side(tuple(world.bases), tuple(world.deltas[:2]))
+    old = SnapshotBlocks(tuple(world.bases), tuple(world.deltas[:2]))
     kept = [f for b in world.bases for f in b.manifest.files if world.rng.random() < 0.7]
-    new = Side((block("base", 9, kept, world.layout),), tuple(world.deltas[:1]))
-    pairs = compared(old, new, world.layout)
+    new = SnapshotBlocks((block("base", 9, kept, world.layout),), tuple(world.deltas[:1]))
+    pairs = differing_merge_tasks(old, new, world.layout)
     assert pairs is not None
     for key in range(1000):
-        opened = [pair for pair in pairs if inside(key, pair[0].cell)]
+        opened = [pair for pair in pairs if inside(key, pair[0].unit)]
         sides = [
             {f.path for b in (*s.bases, *s.deltas) for f in b.manifest.files if key in world.keys[f.path]}
             for s in (old, new)
@@ -157,7 +172,7 @@ def test_what_two_snapshots_share_is_not_compared(seed: int, clustered: bool) ->
         assert len(opened) <= 1
         if sides[0] != sides[1]:
             assert sides[0] <= set(opened[0][0].paths) and sides[1] <= set(opened[0][1].paths)
-    same = compared(old, old, world.layout)
+    same = differing_merge_tasks(old, old, world.layout)
     assert same == ()
 
 
@@ -168,49 +183,53 @@ def test_blocks_that_are_laid_out_otherwise_are_not_put_together_by_cells() -> N
     def snapshot(*deltas: Block, schema: Schema = SCHEMA) -> Snapshot:
         return Snapshot("c", 9, (base,), deltas, schema, MODEL)
 
-    assert laid(snapshot(delta)) is not None
-    assert laid(snapshot(block("delta", 2, [replace(file, path="d", place=None)], CLUSTERED))) is None
-    narrow = replace(delta, manifest=replace(delta.manifest, layout=Layout(("k",), ("int",))))
-    assert laid(snapshot(narrow)) is None, "the same number hashes otherwise"
-    assert laid(snapshot(replace(delta, merge=Keyed(key="k", combine={"v": "max"})))) is None
-    assert laid(snapshot(replace(delta, manifest=replace(delta.manifest, format="orc")))) is None
-    assert laid(snapshot(block("delta", 2, [], CLUSTERED))) is not None, "a block without files matters to nobody"
-    lists = schema_of("k bigint, v array<int>")
-    assert laid(snapshot(delta, schema=lists)) is not None
-    assert laid(Diff(snapshot(schema=lists), snapshot(delta, schema=lists))) is None, "Arrow compares no lists"
+    assert common_layout(snapshot(delta)) is not None
+    assert common_layout(snapshot(block("delta", 2, [replace(file, path="d", place=None)], CLUSTERED))) is None
+    narrow = replace(delta, manifest=replace(delta.manifest, layout=KeyLayout(("k",), ("int",))))
+    assert common_layout(snapshot(narrow)) is None, "the same number hashes otherwise"
+    assert common_layout(snapshot(replace(delta, merge=Keyed(key="k", combine={"v": "max"})))) is None
+    assert common_layout(snapshot(replace(delta, manifest=replace(delta.manifest, format="orc")))) is None
+    assert common_layout(snapshot(block("delta", 2, [], CLUSTERED))) is not None, (
+        "a block without files matters to nobody"
+    )
+    lists = schema_from_declaration("k bigint, v array<int>")
+    assert common_layout(snapshot(delta, schema=lists)) is not None
+    assert common_layout(Diff(snapshot(schema=lists), snapshot(delta, schema=lists))) is None, "Arrow compares no lists"
 
 
 def test_the_cheapest_way_is_taken_unless_one_is_forced() -> None:
     def read(rows: int, deltas: int) -> Snapshot:
-        file = DataFile("b", rows, 20 * rows, place=Hashed(1, 0, (rows,)))
+        file = DataFile("b", rows, 20 * rows, key_placement=HashBuckets(1, 0, (rows,)))
         base = block("base", 1, [file], HASHED)
         later = [block("delta", n + 2, [replace(file, path=f"d{n}", rows=9, bytes=99)], HASHED) for n in range(deltas)]
         return Snapshot("c", 9, (base,), tuple(later), SCHEMA, MODEL)
 
     small, large = read(1000, 1), read(50_000_000, 1)
-    assert chosen(small, "here") == "memory" and chosen(large, "here") == "frame"
-    assert [e.way for e in ways(large, "block")] == ["cells", "frame"], "there is too much for memory"
-    assert chosen(large, "block", "frame") == "frame" and chosen(large, "block", "memory") == "cells"
-    assert [e.way for e in ways(small)] == ["frame"], "Spark prunes what it scans"
-    assert chosen(Diff(large, read(50_000_000, 2))) == "cells"
-    found = best(ways(large))
+    assert choose_strategy(small, "here") == "memory" and choose_strategy(large, "here") == "frame"
+    assert [e.strategy for e in estimate_strategies(large, "block")] == ["cells", "frame"], (
+        "there is too much for memory"
+    )
+    assert choose_strategy(large, "block", "frame") == "frame" and choose_strategy(large, "block", "memory") == "cells"
+    assert [e.strategy for e in estimate_strategies(small)] == ["frame"], "Spark prunes what it scans"
+    assert choose_strategy(Diff(large, read(50_000_000, 2))) == "cells"
+    found = best_estimate(estimate_strategies(large))
     assert found is not None and found.rows == 50_000_009 and found.seconds > 1
-    assert best(ways(Chain("c", 8, 9, (), SCHEMA, MODEL))) is not None
+    assert best_estimate(estimate_strategies(Chain("c", 8, 9, (), SCHEMA, MODEL))) is not None
 
 
 def test_buckets_grow_in_number_and_then_in_size() -> None:
     def wide(size: int) -> int:
-        return buckets_for(Size(size, size // 1000))
+        return bucket_count_for(DataSize(size, size // 1000))
 
     assert [wide(n) for n in (0, 2**20, 2**25 + 1, 2**30)] == [1, 1, 2, 32]
     assert wide(2**40) == 4096 and all(wide(n).bit_count() == 1 for n in range(0, 10**12, 10**10 + 7))
 
 
 def test_rows_that_pack_well_are_in_more_buckets_but_not_in_too_many() -> None:
-    narrow = [Size(n, n // 2) for n in (2**20, 2**22, 2**25, 2**30)]
-    assert [pieces_for(s) for s in narrow] == [1, 2, 16, 512]
-    assert bucket_bytes(narrow[2]) == 2 * BUCKET_ROWS
-    assert pieces_for(Size(2**40, 2**40)) <= 4 * MANY_BUCKETS
+    narrow = [DataSize(n, n // 2) for n in (2**20, 2**22, 2**25, 2**30)]
+    assert [piece_count_for(s) for s in narrow] == [1, 2, 16, 512]
+    assert target_bucket_bytes(narrow[2]) == 2 * BUCKET_ROWS
+    assert piece_count_for(DataSize(2**40, 2**40)) <= 4 * MAX_BUCKETS
 
 
 @pytest.mark.parametrize("of", [1, 8, 64])
@@ -223,7 +242,7 @@ def test_the_sizes_of_cells_are_shares_of_files_however_coarse_these_are(of: int
         return block("delta", n + 1, files, HASHED)
 
     deltas = [delta(0), delta(1)]
-    works = cells([], deltas, HASHED, least=64)
+    works = merge_tasks([], deltas, HASHED, min_units=64)
     assert works is not None and len(works) == 64
     whole = sum(f.bytes for d in deltas for f in d.manifest.files)
     assert whole * 0.9 <= sum(w.size.bytes for w in works) <= whole * 1.3

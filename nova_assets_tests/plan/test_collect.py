@@ -8,29 +8,31 @@ from typing import Any
 import pytest
 
 from nova_assets.model.compaction import Compacting
-from nova_assets.model.maintenance import Facts, Held, Reader
+from nova_assets.model.maintenance import ConsumerPosition, PinnedRead, RetentionState
 from nova_assets.model.merge import Upsert
 from nova_assets.model.reads import Diff
 from nova_assets.plan import modes
-from nova_assets.plan.compaction import due, forced
-from nova_assets.plan.garbage_collection import collectable, judge
+from nova_assets.plan.compaction import due_compactions, forced_compactions
+from nova_assets.plan.garbage_collection import blocks_to_collect, retention_verdicts
 from nova_assets_tests.plan.histories import block, history
 
 
-def goes(text: str, *readers: Reader, **facts: Any) -> str:
+def goes(text: str, *readers: ConsumerPosition, **facts: Any) -> str:
     """What goes, in the notation of histories."""
-    return " ".join(b.id for b in collectable(judge(Facts(history(text), readers, **facts))))
+    return " ".join(
+        b.id for b in blocks_to_collect(retention_verdicts(RetentionState(history(text), readers, **facts)))
+    )
 
 
 def test_novas_own_example() -> None:
     """2.4: B0, three deltas, compacted B3, a cursor at 2."""
     blocks = "d1 d2 d3 c3"
-    assert goes(blocks, Reader("dedup", 2)) == "d1 d2"
-    assert goes(blocks, Reader("dedup", 2, old=True)) == ""
-    assert goes(blocks, Reader("dedup", 2), bases=True) == ""
-    assert goes(blocks, Reader("dedup", 3)) == "d1 d2 d3"
+    assert goes(blocks, ConsumerPosition("dedup", 2)) == "d1 d2"
+    assert goes(blocks, ConsumerPosition("dedup", 2, reads_old_snapshot=True)) == ""
+    assert goes(blocks, ConsumerPosition("dedup", 2), bases=True) == ""
+    assert goes(blocks, ConsumerPosition("dedup", 3)) == "d1 d2 d3"
     assert goes(blocks) == "d1 d2 d3", "nobody consumes it"
-    assert goes(blocks, Reader("dedup", 0)) == "d1 d2 d3", "who has never run is given the newest snapshot"
+    assert goes(blocks, ConsumerPosition("dedup", 0)) == "d1 d2 d3", "who has never run is given the newest snapshot"
 
 
 @pytest.mark.parametrize(
@@ -40,11 +42,11 @@ def test_novas_own_example() -> None:
         ("d1 d2 c2 d3 d4 c4", {"keep_from": 3}, "d1 d2"),
         ("d1 d2 c2 d3 d4 c4", {"keep_from": 4}, "d1 d2 c2 d3 d4"),
         ("d1 d2 d3 c3", {"keep_from": 0}, ""),
-        ("d1 d2 c2 d3 c3", {"pins": (Held("x", 2),)}, "d1 d2 d3"),
-        ("d1 d2 c2 d3 c3", {"pins": (Held("x", 3, 1),)}, "c2"),
-        ("d1 d2 d3 c3 d4", {"pins": (Held("x", 2, 0),)}, ""),
-        ("d1 d2 d3 c3 d4", {"pins": (Held("x", 2),)}, "d3"),
-        ("d1 d2 b3 d4 d5 c5", {"pins": (Held("x", 3, 1),)}, "d2"),
+        ("d1 d2 c2 d3 c3", {"pins": (PinnedRead("x", 2),)}, "d1 d2 d3"),
+        ("d1 d2 c2 d3 c3", {"pins": (PinnedRead("x", 3, 1),)}, "c2"),
+        ("d1 d2 d3 c3 d4", {"pins": (PinnedRead("x", 2, 0),)}, ""),
+        ("d1 d2 d3 c3 d4", {"pins": (PinnedRead("x", 2),)}, "d3"),
+        ("d1 d2 b3 d4 d5 c5", {"pins": (PinnedRead("x", 3, 1),)}, "d2"),
         ("b1 d2 b3 d4", {}, "b1 d2"),
         ("d1 d2 b3 d3 d4 c4", {}, "d1 d2 b3 d3 d4"),
     ],
@@ -55,46 +57,63 @@ def test_what_holds_a_block(blocks: str, facts: dict[str, Any], gone: str) -> No
 
 def test_r9_a_base_that_consumers_have_to_be_told_of_outlasts_a_compaction_after_it() -> None:
     blocks = "d1 c1 b2 d3 c3"
-    assert goes(blocks, Reader("join", 1), bases=True) == "d1 d3"
+    assert goes(blocks, ConsumerPosition("join", 1), bases=True) == "d1 d3"
     left = history("x1 c1 b2 x3 c3")
     assert isinstance(modes.changes(left, 1), Diff)
-    assert goes("x1 c1 b2 x3 c3 d4 c4", Reader("join", 1), bases=True) == "c3 d4", "and the next one"
-    assert goes("x1 c1 b2 x3 c3 b4", Reader("join", 1), bases=True) == "b2 c3", "until another takes its place"
-    assert goes("x1 c1 b2 x3 c3", Reader("join", 3), bases=True) == "c1 b2", "or it has been read"
+    assert goes("x1 c1 b2 x3 c3 d4 c4", ConsumerPosition("join", 1), bases=True) == "c3 d4", "and the next one"
+    assert goes("x1 c1 b2 x3 c3 b4", ConsumerPosition("join", 1), bases=True) == "b2 c3", (
+        "until another takes its place"
+    )
+    assert goes("x1 c1 b2 x3 c3", ConsumerPosition("join", 3), bases=True) == "c1 b2", "or it has been read"
 
 
 def test_it_says_who_holds_what() -> None:
-    told = {v.block.id: v.held_by for v in judge(Facts(history("d1 d2 d3 c3"), (Reader("dedup", 2, old=True),)))}
+    told = {
+        v.block.id: v.held_by
+        for v in retention_verdicts(
+            RetentionState(history("d1 d2 d3 c3"), (ConsumerPosition("dedup", 2, reads_old_snapshot=True),))
+        )
+    }
     assert told["c3"] == ("the newest snapshot",)
     assert told["d3"] == ("dedup, which has read 2",)
     assert told["d1"] == told["d2"] == ("dedup, for what was there at 2",)
 
 
 def test_r15_what_an_execution_will_ask_for_once_it_has_committed_is_held() -> None:
-    told = {v.block.id: v.held_by for v in judge(Facts(history("d1 d2 d3 c3"), pins=(Held("it", 2, 0),)))}
+    told = {
+        v.block.id: v.held_by
+        for v in retention_verdicts(RetentionState(history("d1 d2 d3 c3"), pins=(PinnedRead("it", 2, 0),)))
+    }
     assert told["d3"] == ("it, once it commits, which has read 2",)
 
 
 def test_what_is_collected_stays_collected_and_what_is_left_answers() -> None:
-    assert goes("x1 x2 d3 c3", Reader("dedup", 2)) == ""
-    assert goes("x1 x2 d3 c3", Reader("dedup", 3)) == "d3"
-    assert goes("x1 x2 d3 c3", Reader("lost", 1)) == "d3", "what it would need is gone already: it holds nothing"
+    assert goes("x1 x2 d3 c3", ConsumerPosition("dedup", 2)) == ""
+    assert goes("x1 x2 d3 c3", ConsumerPosition("dedup", 3)) == "d3"
+    assert goes("x1 x2 d3 c3", ConsumerPosition("lost", 1)) == "d3", (
+        "what it would need is gone already: it holds nothing"
+    )
 
 
 def test_r14_when_a_channel_is_compacted() -> None:
     keyed = Upsert(key="k")
-    assert due(history("c1 d2 d3", merge=keyed), Compacting(), reads=0) == ()
-    [many] = due(history("c1 d2 d3 d4", merge=keyed), Compacting(deltas=3), reads=0)
+    assert due_compactions(history("c1 d2 d3", merge=keyed), Compacting(), full_reads=0) == ()
+    [many] = due_compactions(history("c1 d2 d3 d4", merge=keyed), Compacting(deltas=3), full_reads=0)
     assert (many.at, many.why) == (4, "3 deltas")
-    assert due(history("c1 d2 d3", merge=keyed), Compacting(), reads=50)[0].why == "50 readings have paid for it"
-    assert due(history("c1 d2 d3"), Compacting(), reads=50)[0].why == "3 small files"
-    assert due(history("c1"), Compacting(), reads=1000) == forced(history("c1")) == ()
-    assert [c.at for c in forced(history("d1 d2"))] == [2]
+    assert (
+        due_compactions(history("c1 d2 d3", merge=keyed), Compacting(), full_reads=50)[0].why
+        == "50 readings have paid for it"
+    )
+    assert due_compactions(history("c1 d2 d3"), Compacting(), full_reads=50)[0].why == "3 small files"
+    assert due_compactions(history("c1"), Compacting(), full_reads=1000) == forced_compactions(history("c1")) == ()
+    assert [c.at for c in forced_compactions(history("d1 d2"))] == [2]
 
 
 def chained(text: str, cursors: tuple[int, ...] = (), **policy: Any) -> list[str]:
     limits = Compacting(**{"deltas": 4, "small": 1, "share": 100.0, **policy})
-    return [c.range for c in due(history(text, merge=Upsert(key="k")), limits, reads=0, cursors=cursors)]
+    return [
+        c.range for c in due_compactions(history(text, merge=Upsert(key="k")), limits, full_reads=0, cursors=cursors)
+    ]
 
 
 def test_r14_beside_a_large_base_small_deltas_are_chained() -> None:
@@ -112,7 +131,7 @@ def test_r14_chains_are_made_in_tiers() -> None:
     there, written = ["c1:10"], 0
     for n in range(2, 1002):
         there.append(f"d{n}")
-        for c in due(sized(there), Compacting(deltas=16, small=1, share=1e9), reads=0):
+        for c in due_compactions(sized(there), Compacting(deltas=16, small=1, share=1e9), full_reads=0):
             run = [
                 t for t in there[1:] if c.since is not None and c.since < int(t.split(":")[0].split("-")[-1].strip("d"))
             ]
@@ -121,7 +140,7 @@ def test_r14_chains_are_made_in_tiers() -> None:
             there = [*there[: len(there) - len(run)], f"d{c.since}-{c.at}:{rows}"]
         assert len(there) <= 17
     assert sum(map(size_of, there[1:])) == 1000 and written < 5 * 1000
-    assert forced(sized(["c1:10", "d2", "d3"]), chained=True)[0].range == "Δ(1→3)"
+    assert forced_compactions(sized(["c1:10", "d2", "d3"]), chain_deltas=True)[0].range == "Δ(1→3)"
 
 
 def size_of(text: str) -> int:
@@ -136,4 +155,9 @@ def sized(there: list[str]) -> Any:
 
 def test_r18_nothing_is_compacted_while_a_changed_model_waits_for_its_base() -> None:
     waiting = replace(history("c1 d2 d3", merge=Upsert(key="k")), merge=Upsert(key=["k", "v"]))
-    assert forced(waiting) == forced(waiting, chained=True) == due(waiting, Compacting(deltas=1), 9) == ()
+    assert (
+        forced_compactions(waiting)
+        == forced_compactions(waiting, chain_deltas=True)
+        == due_compactions(waiting, Compacting(deltas=1), 9)
+        == ()
+    )

@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import nova_assets as nova
-from nova_assets.model.channel_state import Unread
-from nova_assets.plan.due import Decision, Facts, decide
+from nova_assets.model.channel_state import UnreadData
+from nova_assets.plan.due import TriggerDecision, TriggerState, decide_trigger
 
 START = datetime(2024, 1, 1, 12, 0, tzinfo=UTC)
 
 
-def facts(minutes: float = 0, **known: Any) -> Facts:
-    return Facts(now=START + timedelta(minutes=minutes), since=START, **known)
+def facts(minutes: float = 0, **known: Any) -> TriggerState:
+    return TriggerState(now=START + timedelta(minutes=minutes), registered_at=START, **known)
 
 
-def judge(trigger: Any, positions: Any, f: Facts) -> Decision:
-    return decide(trigger, positions, f)
+def judge(trigger: Any, positions: Any, f: TriggerState) -> TriggerDecision:
+    return decide_trigger(trigger, positions, f)
 
 
 def test_on_data_fires_once_per_new_head() -> None:
@@ -69,23 +69,23 @@ def test_after_fires_per_execution_of_the_other_binding() -> None:
 
 def test_enough_is_any_of_what_is_asked_for() -> None:
     t = nova.on_data("a", rows=100, bytes=1000, older_than="1h")
-    little = Unread(2, 10, 50, START)
+    little = UnreadData(2, 10, 50, START)
 
-    def found(minutes: float, some: Unread) -> Decision:
+    def found(minutes: float, some: UnreadData) -> TriggerDecision:
         return judge(t, {}, facts(minutes, heads={"a": 7}, unread=lambda channel, after: some))
 
     assert not found(59, little).due and found(60, little).due
-    assert found(1, Unread(2, 100, 50, START)).due and found(1, Unread(2, 10, 1000, START)).due
-    assert not found(600, Unread()).due, "nothing is never enough"
+    assert found(1, UnreadData(2, 100, 50, START)).due and found(1, UnreadData(2, 10, 1000, START)).due
+    assert not found(600, UnreadData()).due, "nothing is never enough"
     assert found(1, little).why == "a has 2 blocks, 10 rows, 50 bytes, the oldest for 60 s unread"
 
 
 def test_unread_is_what_came_after_the_cursor_and_after_the_last_firing() -> None:
     asked: list[tuple[str, int]] = []
 
-    def unread(channel: str, after: int) -> Unread:
+    def unread(channel: str, after: int) -> UnreadData:
         asked.append((channel, after))
-        return Unread(1, 1, 1, START)
+        return UnreadData(1, 1, 1, START)
 
     t = nova.on_data("a", blocks=1)
     first = judge(t, {}, facts(heads={"a": 7}, cursors={"a": 3}, unread=unread))
@@ -96,9 +96,9 @@ def test_unread_is_what_came_after_the_cursor_and_after_the_last_firing() -> Non
 
 def test_two_thresholds_on_one_channel_keep_positions_of_their_own() -> None:
     t = nova.on_data("a", blocks=2) & nova.on_data("a", rows=1)
-    one = facts(heads={"a": 1}, unread=lambda channel, after: Unread(1 - after, 1 - after, 1, START))
+    one = facts(heads={"a": 1}, unread=lambda channel, after: UnreadData(1 - after, 1 - after, 1, START))
     assert not judge(t, {}, one).due
-    two = facts(heads={"a": 2}, unread=lambda channel, after: Unread(2 - after, 2 - after, 1, START))
+    two = facts(heads={"a": 2}, unread=lambda channel, after: UnreadData(2 - after, 2 - after, 1, START))
     decided = judge(t, {}, two)
     assert decided.due and set(decided.positions) == {"on_data(a, blocks=2)", "on_data(a, rows=1)"}
 
@@ -140,7 +140,7 @@ def test_operators_flatten() -> None:
 
 def test_on_sealed_fires_once_for_each_seal() -> None:
     t = nova.on_sealed("a")
-    assert judge(t, {}, facts(sealed={"a": 0})) == Decision(False, {}, "nothing of a was sealed")
+    assert judge(t, {}, facts(sealed={"a": 0})) == TriggerDecision(False, {}, "nothing of a was sealed")
     first = judge(t, {}, facts(sealed={"a": 1}))
     assert first.due and not judge(t, first.positions, facts(sealed={"a": 1})).due
     assert judge(t, first.positions, facts(sealed={"a": 2})).due, "it was sealed anew"

@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError
-from nova_assets.model.external_files import Outside, Seen, is_outside
+from nova_assets.model.external_files import ExternalFileInfo, ExternalFolder, is_external_path
 from nova_assets.model.external_table import External
-from nova_assets.plan.external_changes import FEW, found, news, partition_of
+from nova_assets.plan.external_changes import (
+    MAX_GONE_PARTITIONS,
+    detect_changes,
+    group_files_by_partition,
+    partition_of_folder,
+)
 
 HERE = "/data/tickets"
 
@@ -24,15 +29,15 @@ def tickets(*, done: str | None = None, schema: str = "price int, day string, st
     )
 
 
-def seen(*paths: str, size: int = 10, changed: int = 1) -> list[Seen]:
-    return [Seen(f"{HERE}/{p}", size, changed) for p in paths]
+def seen(*paths: str, size: int = 10, changed: int = 1) -> list[ExternalFileInfo]:
+    return [ExternalFileInfo(f"{HERE}/{p}", size, changed) for p in paths]
 
 
 DAY, OTHER = "day=2022-03-30/store=Paris", "day=2022-03-31/store=Paris"
 
 
 def test_partitions_are_folders() -> None:
-    there = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/b.parquet", f"{OTHER}/000000_0"))
+    there = group_files_by_partition(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/b.parquet", f"{OTHER}/000000_0"))
     assert {p: len(c.files) for p, c in there.partitions.items()} == {DAY: 2, OTHER: 1}
     assert not there.ignored and not there.unfinished
 
@@ -48,12 +53,12 @@ def test_partitions_are_folders() -> None:
     ],
 )
 def test_what_is_hidden_is_no_data(path: str) -> None:
-    there = found(tickets(), HERE, seen(path))
+    there = group_files_by_partition(tickets(), HERE, seen(path))
     assert not there.partitions and not there.ignored
 
 
 def test_an_empty_file_is_no_data() -> None:
-    assert not found(tickets(), HERE, seen(f"{DAY}/a.parquet", size=0)).partitions
+    assert not group_files_by_partition(tickets(), HERE, seen(f"{DAY}/a.parquet", size=0)).partitions
 
 
 @pytest.mark.parametrize(
@@ -70,21 +75,21 @@ def test_an_empty_file_is_no_data() -> None:
     ],
 )
 def test_what_is_no_partition_is_said(path: str, why: str) -> None:
-    there = found(tickets(), HERE, seen(path))
+    there = group_files_by_partition(tickets(), HERE, seen(path))
     [said] = there.ignored.values()
     assert why in said
     assert not there.partitions
 
 
 def test_values_are_what_hive_says() -> None:
-    assert partition_of(tickets(), "store=a%3Ab/DAY=2022-03-30") == "day=2022-03-30/store=a:b"
-    assert partition_of(tickets(), "day=2022-03-30/store=__HIVE_DEFAULT_PARTITION__") == (
+    assert partition_of_folder(tickets(), "store=a%3Ab/DAY=2022-03-30") == "day=2022-03-30/store=a:b"
+    assert partition_of_folder(tickets(), "day=2022-03-30/store=__HIVE_DEFAULT_PARTITION__") == (
         "day=2022-03-30/store=__null__"
     )
     of_numbers = tickets(schema="price int, day string, store int")
-    assert partition_of(of_numbers, "day=2022-03-30/store=007") == "day=2022-03-30/store=7"
+    assert partition_of_folder(of_numbers, "day=2022-03-30/store=007") == "day=2022-03-30/store=7"
     with pytest.raises(PartitionError, match="'Paris' is no int"):
-        partition_of(of_numbers, DAY)
+        partition_of_folder(of_numbers, DAY)
 
 
 @pytest.mark.parametrize(
@@ -107,58 +112,71 @@ def test_values_that_spark_would_take_for_others_are_none(kind: str, value: str)
     channel = nova.Channel(
         "there", schema=f"v int, p {kind}", partitions=nova.dynamic("p"), external=nova.external(HERE)
     )
-    there = found(channel, HERE, seen(f"p={value}/a.parquet"))
+    there = group_files_by_partition(channel, HERE, seen(f"p={value}/a.parquet"))
     assert not there.partitions and list(there.ignored) == [f"p={value}"]
 
 
 def test_a_partition_is_complete_when_its_writer_says_so() -> None:
-    there = found(tickets(done="_SUCCESS"), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/_SUCCESS", f"{OTHER}/a.parquet"))
+    there = group_files_by_partition(
+        tickets(done="_SUCCESS"), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/_SUCCESS", f"{OTHER}/a.parquet")
+    )
     assert list(there.partitions) == [DAY] and there.unfinished == (OTHER,)
-    assert news(there, {OTHER: "as it was"}).gone == (), "it is being written again"
-    plain = found(tickets(done="DONE"), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/DONE", f"{OTHER}/DONE"))
+    assert detect_changes(there, {OTHER: "as it was"}).gone == (), "it is being written again"
+    plain = group_files_by_partition(
+        tickets(done="DONE"), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/DONE", f"{OTHER}/DONE")
+    )
     assert {p: len(c.files) for p, c in plain.partitions.items()} == {DAY: 1, OTHER: 0}, "complete, and empty"
 
 
 def test_partitions_that_there_should_not_be_are_left_alone() -> None:
-    there = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{OTHER}/a.parquet"), among=[OTHER])
-    assert list(there.partitions) == [OTHER] and there.beyond == {DAY}
-    assert news(there, {DAY: "of the days before"}).gone == ()
+    there = group_files_by_partition(
+        tickets(), HERE, seen(f"{DAY}/a.parquet", f"{OTHER}/a.parquet"), expected_partitions=[OTHER]
+    )
+    assert list(there.partitions) == [OTHER] and there.unexpected == {DAY}
+    assert detect_changes(there, {DAY: "of the days before"}).gone == ()
 
 
 def test_what_is_otherwise_since() -> None:
-    before = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{OTHER}/a.parquet"))
+    before = group_files_by_partition(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{OTHER}/a.parquet"))
     known = {p: c.version for p, c in before.partitions.items()}
-    assert news(before, known).same == 2 and not news(before, known).changed
-    touched = found(tickets(), HERE, [*seen(f"{DAY}/a.parquet", changed=2), *seen(f"{OTHER}/a.parquet")])
-    assert list(news(touched, known).changed) == [DAY], "written anew, of the same size"
-    more = found(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/b.parquet"))
-    assert (list(news(more, known).changed), news(more, known).gone) == ([DAY], (OTHER,))
-    retyped = found(tickets(schema="price bigint, day string, store string"), HERE, seen(f"{DAY}/a.parquet"))
-    assert list(news(retyped, known).changed) == [DAY], "its columns are others"
+    assert detect_changes(before, known).unchanged_count == 2 and not detect_changes(before, known).changed
+    touched = group_files_by_partition(
+        tickets(), HERE, [*seen(f"{DAY}/a.parquet", changed=2), *seen(f"{OTHER}/a.parquet")]
+    )
+    assert list(detect_changes(touched, known).changed) == [DAY], "written anew, of the same size"
+    more = group_files_by_partition(tickets(), HERE, seen(f"{DAY}/a.parquet", f"{DAY}/b.parquet"))
+    assert (list(detect_changes(more, known).changed), detect_changes(more, known).gone) == ([DAY], (OTHER,))
+    retyped = group_files_by_partition(
+        tickets(schema="price bigint, day string, store string"), HERE, seen(f"{DAY}/a.parquet")
+    )
+    assert list(detect_changes(retyped, known).changed) == [DAY], "its columns are others"
 
 
 def test_much_that_is_gone_at_once_is_held() -> None:
-    known = {f"day=2022-03-{n:02d}/store=Paris": "v" for n in range(1, FEW + 2)}
-    nothing = found(tickets(), HERE, [])
-    assert news(nothing, known).gone == () and len(news(nothing, known).held) == FEW + 1
-    assert len(news(nothing, known, gone=True).gone) == FEW + 1
-    few = dict(list(known.items())[:FEW])
-    assert len(news(nothing, few).gone) == FEW
+    known = {f"day=2022-03-{n:02d}/store=Paris": "v" for n in range(1, MAX_GONE_PARTITIONS + 2)}
+    nothing = group_files_by_partition(tickets(), HERE, [])
+    assert (
+        detect_changes(nothing, known).gone == ()
+        and len(detect_changes(nothing, known).unconfirmed_gone) == MAX_GONE_PARTITIONS + 1
+    )
+    assert len(detect_changes(nothing, known, allow_gone=True).gone) == MAX_GONE_PARTITIONS + 1
+    few = dict(list(known.items())[:MAX_GONE_PARTITIONS])
+    assert len(detect_changes(nothing, few).gone) == MAX_GONE_PARTITIONS
 
 
 @given(st.lists(st.tuples(st.sampled_from([DAY, OTHER]), st.sampled_from("abc"), st.integers(1, 3), st.integers(1, 3))))
 @settings(deadline=None)
 def test_a_version_is_another_when_and_only_when_the_files_are(given: list[tuple[str, str, int, int]]) -> None:
-    files = {(p, n): Seen(f"{HERE}/{p}/{n}", size, changed) for p, n, size, changed in given}
-    before = found(tickets(), HERE, list(files.values()))
-    again = found(tickets(), HERE, list(reversed(files.values())))
+    files = {(p, n): ExternalFileInfo(f"{HERE}/{p}/{n}", size, changed) for p, n, size, changed in given}
+    before = group_files_by_partition(tickets(), HERE, list(files.values()))
+    again = group_files_by_partition(tickets(), HERE, list(reversed(files.values())))
     assert before == again
     for key, file in files.items():
         others = [f for k, f in files.items() if k != key]
-        for changed in (others, [*others, Seen(file.path, file.bytes, file.changed + 1)]):
-            after = found(tickets(), HERE, changed)
+        for changed in (others, [*others, ExternalFileInfo(file.path, file.bytes, file.modified_ns + 1)]):
+            after = group_files_by_partition(tickets(), HERE, changed)
             known = {p: c.version for p, c in before.partitions.items()}
-            told = news(after, known, gone=True)
+            told = detect_changes(after, known, allow_gone=True)
             assert {*told.changed, *told.gone} == {key[0]}
 
 
@@ -208,9 +226,13 @@ def test_its_definition_comes_back_from_the_catalog() -> None:
 
 
 def test_files_are_held_to_their_location() -> None:
-    outside = Outside(HERE, "v")
-    assert outside.holds(f"{HERE}/a") and not outside.holds("/data/other/a") and not outside.holds(f"{HERE}/../other/a")
-    assert is_outside(f"{HERE}/a") and is_outside("s3://b/a") and not is_outside("blocks/1/a.parquet")
+    outside = ExternalFolder(HERE, "v")
+    assert (
+        outside.contains(f"{HERE}/a")
+        and not outside.contains("/data/other/a")
+        and not outside.contains(f"{HERE}/../other/a")
+    )
+    assert is_external_path(f"{HERE}/a") and is_external_path("s3://b/a") and not is_external_path("blocks/1/a.parquet")
 
 
 @pytest.mark.parametrize(

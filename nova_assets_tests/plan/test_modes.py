@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nova_assets.errors import BlockCollected, VersionNotFound
-from nova_assets.model.reads import Diff, Empty, FromPort, Inserts, describe
+from nova_assets.model.reads import Diff, Empty, Inserts, StagedOnPort, describe_read
 from nova_assets.plan import modes
 from nova_assets_tests.plan.histories import history
 
 
 def test_a_channel_without_blocks_is_b0() -> None:
-    assert describe(modes.snapshot(history(""))) == "B0 (empty)"
+    assert describe_read(modes.snapshot(history(""))) == "B0 (empty)"
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_channel_without_blocks_is_b0() -> None:
     ],
 )
 def test_all_is_the_newest_base_and_the_deltas_after_it(blocks: str, at: int, read: str) -> None:
-    assert describe(modes.snapshot(history(blocks), at)) == read
+    assert describe_read(modes.snapshot(history(blocks), at)) == read
 
 
 @pytest.mark.parametrize(
@@ -42,38 +42,38 @@ def test_all_is_the_newest_base_and_the_deltas_after_it(blocks: str, at: int, re
     ],
 )
 def test_r9_compaction_gives_a_shorter_way_to_the_same_answer(blocks: str, at: int, read: str) -> None:
-    assert describe(modes.snapshot(history(blocks), at)) == read
+    assert describe_read(modes.snapshot(history(blocks), at)) == read
 
 
 def test_never_run_reads_the_snapshot_as_inserts() -> None:
     read = modes.changes(history("d1 b2 d3"), 0)
-    assert isinstance(read, Inserts) and describe(read) == "B2 ⊕ Δ(2→3) as inserts"
+    assert isinstance(read, Inserts) and describe_read(read) == "B2 ⊕ Δ(2→3) as inserts"
     assert isinstance(modes.old(history("d1"), 0), Empty)
 
 
 def test_no_block_since_the_cursor_reads_an_empty_frame_with_the_schema() -> None:
     read = modes.changes(history("d1 d2"), 2)
-    assert isinstance(read, Empty) and read.change and str(read.schema) == "k bigint, v bigint"
-    assert describe(modes.old(history("d1 d2"), 2)) == "Δ(0→1) ⊕ Δ(1→2)"
+    assert isinstance(read, Empty) and read.is_change and str(read.schema) == "k bigint, v bigint"
+    assert describe_read(modes.old(history("d1 d2"), 2)) == "Δ(0→1) ⊕ Δ(1→2)"
 
 
 def test_deltas_since_the_cursor_are_chained_in_order() -> None:
-    assert describe(modes.changes(history("b1 d2 d3 d4"), 1)) == "Δ(1→2) · Δ(2→3) · Δ(3→4)"
-    assert describe(modes.changes(history("b1 d2 d3 d4"), 2, 3)) == "Δ(2→3)"
+    assert describe_read(modes.changes(history("b1 d2 d3 d4"), 1)) == "Δ(1→2) · Δ(2→3) · Δ(3→4)"
+    assert describe_read(modes.changes(history("b1 d2 d3 d4"), 2, 3)) == "Δ(2→3)"
 
 
 def test_a_base_since_the_cursor_is_diffed() -> None:
     read = modes.changes(history("d1 d2 b3 d4"), 1)
-    assert isinstance(read, Diff) and describe(read) == "diff(Δ(0→1), B3 ⊕ Δ(3→4))"
+    assert isinstance(read, Diff) and describe_read(read) == "diff(Δ(0→1), B3 ⊕ Δ(3→4))"
 
 
 def test_r9_a_compacted_base_is_never_diffed() -> None:
-    assert describe(modes.changes(history("d1 d2 c2 d3"), 1)) == "Δ(1→2) · Δ(2→3)"
-    assert describe(modes.changes(history("d1 d2 d3 c3"), 1)) == "Δ(1→2) · Δ(2→3)"
+    assert describe_read(modes.changes(history("d1 d2 c2 d3"), 1)) == "Δ(1→2) · Δ(2→3)"
+    assert describe_read(modes.changes(history("d1 d2 d3 c3"), 1)) == "Δ(1→2) · Δ(2→3)"
 
 
 def test_old_stops_at_the_cursor() -> None:
-    assert describe(modes.old(history("b1 d2 d3"), 2)) == "B1 ⊕ Δ(1→2)"
+    assert describe_read(modes.old(history("b1 d2 d3"), 2)) == "B1 ⊕ Δ(1→2)"
 
 
 def test_versions_that_do_not_exist() -> None:
@@ -87,22 +87,22 @@ def test_a_collected_version_names_the_oldest_that_is_left() -> None:
     gone = history("x1 x2 x3 c3 d4")
     with pytest.raises(BlockCollected, match=r"version 2 .* was collected") as met:
         modes.snapshot(gone, 2)
-    assert modes.oldest(gone) == 3 and "3 or later" in str(modes.gone("c", 2, 3))
+    assert modes.oldest_answerable_version(gone) == 3 and "3 or later" in str(modes.version_collected_error("c", 2, 3))
     assert met.value.channel == "c" and met.value.found == 2
     with pytest.raises(BlockCollected):
         modes.changes(gone, 2)
 
 
 def test_r15_a_base_beside_what_it_changes_is_no_gap() -> None:
-    assert describe(modes.changes(history("d1 d2 b3 d3 d4"), 1)) == "Δ(1→2) · Δ(2→3) · Δ(3→4)"
-    assert describe(modes.snapshot(history("d1 d2 b3 d3 d4"))) == "B3 ⊕ Δ(3→4)"
+    assert describe_read(modes.changes(history("d1 d2 b3 d3 d4"), 1)) == "Δ(1→2) · Δ(2→3) · Δ(3→4)"
+    assert describe_read(modes.snapshot(history("d1 d2 b3 d3 d4"))) == "B3 ⊕ Δ(3→4)"
 
 
 def test_r13_numbers_taken_by_other_partitions_change_nothing() -> None:
     here = history("d2 d5", head=9)
-    assert describe(modes.snapshot(here)) == "Δ(1→2) ⊕ Δ(4→5)"
-    assert describe(modes.snapshot(here, 4)) == "Δ(1→2)"
-    assert describe(modes.changes(here, 3)) == "Δ(4→5)"
+    assert describe_read(modes.snapshot(here)) == "Δ(1→2) ⊕ Δ(4→5)"
+    assert describe_read(modes.snapshot(here, 4)) == "Δ(1→2)"
+    assert describe_read(modes.changes(here, 3)) == "Δ(4→5)"
     assert isinstance(modes.changes(here, 6), Empty)
 
 
@@ -119,7 +119,7 @@ def test_r13_numbers_taken_by_other_partitions_change_nothing() -> None:
 )
 def test_r5_a_staged_block_reads_as_if_committed_on_top_of_the_pins(since: int, kind: str, read: str) -> None:
     h = history("d1 d2")
-    assert describe(modes.with_staged(modes.changes(h, since), FromPort("p", kind), h, since)) == read
+    assert describe_read(modes.with_staged_block(modes.changes(h, since), StagedOnPort("p", kind), h, since)) == read
 
 
 @given(st.lists(st.sampled_from("bd"), min_size=1, max_size=8), st.data())

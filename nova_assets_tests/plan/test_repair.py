@@ -11,8 +11,15 @@ from nova_assets.model.commit import Commit
 from nova_assets.model.damage import Damage
 from nova_assets.model.execution import Execution
 from nova_assets.model.firing import Firing
-from nova_assets.model.warehouse_contents import Entry, Known, Upload
-from nova_assets.plan.repair import differing, left_by, orphans, unfinished, unheard, waiting
+from nova_assets.model.warehouse_contents import CatalogPaths, UnfinishedUpload, WarehouseEntry
+from nova_assets.plan.repair import (
+    dagster_differences,
+    leftover_damage,
+    orphan_damage,
+    unfinished_upload_damage,
+    unreported_commit_damage,
+    waiting_firing_damage,
+)
 
 NOW = datetime(2024, 1, 1, 12, tzinfo=UTC)
 GRACE = timedelta(seconds=60)
@@ -42,15 +49,17 @@ def execution(state: Any, lease_until: datetime, finished_at: datetime | None = 
 def test_what_an_execution_staged_is_swept_when_lease_and_grace_are_over(
     state: str, lease_over: float, finished: float | None, kind: str, cure: str | None
 ) -> None:
-    found = left_by(execution(state, ago(lease_over), None if finished is None else ago(finished)), 2, NOW, GRACE)
+    found = leftover_damage(
+        execution(state, ago(lease_over), None if finished is None else ago(finished)), 2, NOW, GRACE
+    )
     assert found is not None and (found.kind, found.cure, found.wrong) == (kind, cure, cure is not None)
     assert "2 staged blocks" in found.what and (cure is not None or "swept from 2024-01-" in (found.next or ""))
 
 
 def test_an_execution_that_staged_nothing_is_only_told_of_when_it_has_lapsed() -> None:
-    assert left_by(execution("running", ago(-50)), 0, NOW, GRACE) is None
-    assert left_by(execution("failed", ago(61), ago(90_000)), 0, NOW, GRACE) is None
-    lapsed = left_by(execution("running", ago(61)), 0, NOW, GRACE)
+    assert leftover_damage(execution("running", ago(-50)), 0, NOW, GRACE) is None
+    assert leftover_damage(execution("failed", ago(61), ago(90_000)), 0, NOW, GRACE) is None
+    lapsed = leftover_damage(execution("running", ago(61)), 0, NOW, GRACE)
     assert lapsed is not None and lapsed.cure == "sweep" and lapsed.mending.startswith("it is aborted")
 
 
@@ -58,16 +67,16 @@ def test_a_commit_is_left_to_who_made_it_for_a_minute() -> None:
     def commit(at: datetime) -> Commit:
         return Commit("c1", "x", None, at, {"orders": 3}, ())
 
-    assert unheard([commit(ago(59))], NOW) == []
-    [found] = unheard([commit(ago(61))], NOW)
+    assert unreported_commit_damage([commit(ago(59))], NOW) == []
+    [found] = unreported_commit_damage([commit(ago(61))], NOW)
     assert (found.kind, found.subject, found.cure) == ("unpublished", "c1", "publish") and "orders 3" in found.what
 
 
 def test_dagster_and_the_catalog_may_differ_either_way() -> None:
-    assert differing("orders", frozenset({"a"}), {"a": True, "b": False}) == []
-    [unknown] = differing("orders", frozenset({"a", "z"}), {"a": True})
+    assert dagster_differences("orders", frozenset({"a"}), {"a": True, "b": False}) == []
+    [unknown] = dagster_differences("orders", frozenset({"a", "z"}), {"a": True})
     assert (unknown.kind, unknown.cure, unknown.concerns) == ("event", "rebuild", ("z",))
-    [forgotten] = differing("orders", frozenset({"a"}), {"a": True, "b": True})
+    [forgotten] = dagster_differences("orders", frozenset({"a"}), {"a": True, "b": True})
     assert (forgotten.kind, forgotten.cure, forgotten.concerns) == ("unpublished", "rebuild", ("b",))
 
 
@@ -75,19 +84,21 @@ def test_a_firing_may_wait_for_an_hour() -> None:
     def firing(at: datetime) -> Firing:
         return Firing("f", "b", 1, {}, 1, "requested", at)
 
-    assert waiting(firing(ago(3600)), NOW) is None
-    found = waiting(firing(ago(3601)), NOW)
+    assert waiting_firing_damage(firing(ago(3600)), NOW) is None
+    found = waiting_firing_damage(firing(ago(3601)), NOW)
     assert found is not None and not found.wrong and "requests the run again" in (found.next or "")
 
 
 OLD, YOUNG = ago(7200), ago(10)
-KNOWN = Known(frozenset({"blocks/k/a", "blocks/w/a"}), frozenset({"blocks/empty"}), frozenset({"blocks/s"}))
+KNOWN = CatalogPaths(frozenset({"blocks/k/a", "blocks/w/a"}), frozenset({"blocks/empty"}), frozenset({"blocks/s"}))
 
 
-def found_in(*entries: tuple[str, datetime], marks: str = "me", known: Known = KNOWN) -> list[Damage]:
+def found_in(*entries: tuple[str, datetime], marks: str = "me", known: CatalogPaths = KNOWN) -> list[Damage]:
     """A path that ends with / is a folder."""
-    there = [Entry(path.rstrip("/"), 0 if path.endswith("/") else 5, at, path.endswith("/")) for path, at in entries]
-    return orphans(there, known, frozenset(marks.split()), "me", NOW, timedelta(hours=1))
+    there = [
+        WarehouseEntry(path.rstrip("/"), 0 if path.endswith("/") else 5, at, path.endswith("/")) for path, at in entries
+    ]
+    return orphan_damage(there, known, frozenset(marks.split()), "me", NOW, timedelta(hours=1))
 
 
 def test_what_is_listed_or_staged_is_no_orphan() -> None:
@@ -135,12 +146,13 @@ def test_what_nova_cannot_have_made_is_left() -> None:
 
 
 def test_uploads_are_left_while_somebody_may_be_at_them() -> None:
-    known = Known(frozenset(), frozenset(), frozenset({"blocks/staged"}))
+    known = CatalogPaths(frozenset(), frozenset(), frozenset({"blocks/staged"}))
     young, staged, old = (
-        Upload(f"blocks/{name}/part-0", name, ago(age)) for name, age in (("young", 59), ("staged", 999), ("old", 61))
+        UnfinishedUpload(f"blocks/{name}/part-0", name, ago(age))
+        for name, age in (("young", 59), ("staged", 999), ("old", 61))
     )
-    [damage] = unfinished([young, staged, old], known, frozenset({"me"}), "me", NOW, GRACE)
+    [damage] = unfinished_upload_damage([young, staged, old], known, frozenset({"me"}), "me", NOW, GRACE)
     assert damage.subject == "blocks/old/part-0" and damage.cure == "abort" and damage.concerns == ("old",)
-    [shared] = unfinished([old], known, frozenset({"me", "other"}), "me", NOW, GRACE)
+    [shared] = unfinished_upload_damage([old], known, frozenset({"me", "other"}), "me", NOW, GRACE)
     assert shared.cure is None and not shared.wrong and "shared" in shared.what
-    assert unfinished([young], known, frozenset({"me", "other"}), "me", NOW, GRACE) == []
+    assert unfinished_upload_damage([young], known, frozenset({"me", "other"}), "me", NOW, GRACE) == []

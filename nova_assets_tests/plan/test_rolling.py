@@ -11,7 +11,7 @@ from nova_assets.model.compaction import Compacting
 from nova_assets.model.merge import Append, Upsert
 from nova_assets.model.schema import parse_ddl
 from nova_assets.model.timeline import History
-from nova_assets.plan.compaction import kept_files, pieces
+from nova_assets.plan.compaction import file_count_for, reusable_files
 
 SCHEMA = parse_ddl("k bigint")
 TARGET = 128
@@ -24,7 +24,7 @@ def kept(sizes: list[int], *, final: bool = False, partition: str = "", merge: o
     model = merge or Append()
     block = Block("b", "c", partition, "delta", 0, 1, Manifest(files, SCHEMA), model)  # type: ignore[arg-type]
     history = History("c", "", 1, (block,), SCHEMA, model)  # type: ignore[arg-type]
-    found = kept_files(history, {"b": block}, POLICY, "parquet", final=final)
+    found = reusable_files(history, {"b": block}, POLICY, "parquet", is_final=final)
     return sorted((f.bytes for f in files if f.path in found), reverse=True)
 
 
@@ -62,5 +62,5 @@ def test_however_many_come_each_is_written_a_few_times(seed: int) -> None:
 def _written(rolled: int) -> list[int]:
     if not rolled:
         return []
-    n = pieces(rolled, TARGET)
+    n = file_count_for(rolled, TARGET)
     return [rolled // n] * (n - 1) + [rolled - rolled // n * (n - 1)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import nova_assets as nova
 from nova_assets.model.execution import Pin
-from nova_assets.model.reads import describe
+from nova_assets.model.reads import describe_read
 from nova_assets.plan.run import RunPlan, plan_run
 from nova_assets_tests.plan.histories import history
 
@@ -31,7 +31,7 @@ def test_the_plan_says_which_files_each_input_opens() -> None:
     p = plan(
         [task("t", consumes=[nova.new(a), nova.all(b)], produces=nova.delta(c))], {"a": "d1 d2", "b": "b1 d2"}, {"a": 1}
     )
-    reads = {i.name: describe(i.reads[i.mode]) for i in p.step("t").inputs}
+    reads = {i.name: describe_read(i.reads[i.mode]) for i in p.step("t").inputs}
     assert reads == {"a": "Δ(1→2)", "b": "B1 ⊕ Δ(1→2)"}
     assert json.loads(json.dumps(p.as_json()))["steps"][0]["reads"][0]["by"]["new"]["files"] == ["blocks/d2/part-0"]
 
@@ -54,18 +54,18 @@ def test_r5_cursors_go_to_the_pinned_head_or_to_the_commits_own_number() -> None
     ]
     p = plan(tasks, {"a": "d1 d2", "b": "d1"}, {"a": 1, "b": 1})
     assert {m.channel: (m.expected, m.to, m.own) for m in p.cursors} == {"a": (1, 2, False), "b": (1, 1, True)}
-    assert describe(p.step("two").inputs[0].reads["new"]) == "Δ(staged)"
+    assert describe_read(p.step("two").inputs[0].reads["new"]) == "Δ(staged)"
 
 
 def test_a_task_does_not_see_its_own_output() -> None:
     p = plan([task("t", consumes=nova.all(state), produces=nova.delta(state))], {"state": "d1"}, {})
-    assert describe(p.step("t").inputs[0].reads["all"]) == "Δ(0→1)"
+    assert describe_read(p.step("t").inputs[0].reads["all"]) == "Δ(0→1)"
 
 
 def test_views_have_three_reads_under_one_pin() -> None:
     p = plan([task("t", consumes=nova.changes(a), produces=nova.delta(c))], {"a": "d1 d2 d3"}, {"a": 2})
     reads = p.step("t").inputs[0].reads
-    assert {m: describe(r) for m, r in reads.items()} == {
+    assert {m: describe_read(r) for m, r in reads.items()} == {
         "all": "Δ(0→1) ⊕ Δ(1→2) ⊕ Δ(2→3)",
         "new": "Δ(2→3)",
         "old": "Δ(0→1) ⊕ Δ(1→2)",
@@ -88,8 +88,10 @@ def test_readers_of_a_skipped_writer_see_what_is_pinned() -> None:
     binding = nova.Project([nova.bind(nova.Workflowette("w", tasks))]).bindings[0]
     histories = {"a": history("d1"), "b": history("b1"), "c": history("")}
     pins = {n: Pin(n, h.head, 1) for n, h in histories.items()}
-    assert describe(plan_run(binding, pins, histories).step("two").inputs[0].reads["all"]) == "B(staged)"
+    assert describe_read(plan_run(binding, pins, histories).step("two").inputs[0].reads["all"]) == "B(staged)"
     assert (
-        describe(plan_run(binding, pins, histories, skipped=frozenset({"b"})).step("two").inputs[0].reads["all"])
+        describe_read(
+            plan_run(binding, pins, histories, skipped_ports=frozenset({"b"})).step("two").inputs[0].reads["all"]
+        )
         == "B1"
     )

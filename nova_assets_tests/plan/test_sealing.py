@@ -9,7 +9,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.seal import Seal, Sealing
-from nova_assets.plan.seal import Due, Situation, groups, judge
+from nova_assets.plan.seal import Due, SealingState, candidate_groups, groups_to_seal
 
 DAY = nova.daily("dt", start="2024-01-01")
 HOUR = nova.hourly("hr", start="2024-01-01")
@@ -20,16 +20,16 @@ def at(hours: float) -> datetime:
     return MONDAY + timedelta(hours=hours)
 
 
-def situation(now: datetime, **facts: Any) -> Situation:
-    return Situation(now, **{"since": MONDAY, "groups": (), "seals": {}, **facts})
+def situation(now: datetime, **facts: Any) -> SealingState:
+    return SealingState(now, **{"since": MONDAY, "groups": (), "seals": {}, **facts})
 
 
 def sealed(group: str, version: int = 1, state: Any = "sealed") -> dict[str, Seal]:
     return {group: Seal("c", group, version, state, 1, MONDAY)}
 
 
-def verdict(s: Situation, lateness: str | None = "15m") -> tuple[list[str], list[str]]:
-    due, still = judge(Sealing("dt", lateness), DAY, s)
+def verdict(s: SealingState, lateness: str | None = "15m") -> tuple[list[str], list[str]]:
+    due, still = groups_to_seal(Sealing("dt", lateness), DAY, s)
     return [d.group for d in due], [f"{o.group}: {o.why}" for o in still]
 
 
@@ -55,13 +55,13 @@ def test_of_a_channel_with_a_source_everything_has_to_be_in() -> None:
 def test_it_is_sealed_once_and_anew_when_it_was_reopened() -> None:
     now = at(49)
     assert verdict(situation(now, seals=sealed("2024-01-01")))[0] == ["2024-01-02"]
-    due, _ = judge(Sealing("dt"), DAY, situation(now, seals=sealed("2024-01-01", 3, "reopened")))
+    due, _ = groups_to_seal(Sealing("dt"), DAY, situation(now, seals=sealed("2024-01-01", 3, "reopened")))
     assert due == [Due("2024-01-01", 4), Due("2024-01-02", 1)]
 
 
 def test_days_from_before_the_channel_are_sealed_only_if_they_hold_anything() -> None:
     s = situation(datetime(2024, 3, 3, 1, tzinfo=UTC), since=datetime(2024, 3, 1, 5, tzinfo=UTC), groups=["2024-02-03"])
-    assert groups(DAY, s) == ["2024-02-03", "2024-03-01", "2024-03-02", "2024-03-03"]
+    assert candidate_groups(DAY, s) == ["2024-02-03", "2024-03-01", "2024-03-02", "2024-03-03"]
     assert verdict(s)[0] == ["2024-02-03", "2024-03-01", "2024-03-02"]
 
 
@@ -69,7 +69,7 @@ def test_hours_also_where_clocks_change() -> None:
     paris = nova.hourly("hr", start="2024-01-01", tz="Europe/Paris")
     autumn = datetime(2024, 10, 27, 3, 30, tzinfo=UTC)
     s = situation(autumn, since=datetime(2024, 10, 26, 23, 10, tzinfo=UTC))
-    due, still = judge(Sealing("hr"), paris, s)
+    due, still = groups_to_seal(Sealing("hr"), paris, s)
     assert [d.group for d in due] == [
         "2024-10-27T01:00",
         "2024-10-27T02:00",
@@ -81,7 +81,7 @@ def test_hours_also_where_clocks_change() -> None:
 
 @pytest.mark.parametrize("dimension", [DAY, HOUR])
 def test_a_clock_that_goes_back_seals_nothing_twice(dimension: Any) -> None:
-    before, _ = judge(Sealing("x"), dimension, situation(at(50)))
+    before, _ = groups_to_seal(Sealing("x"), dimension, situation(at(50)))
     seals = {d.group: Seal("c", d.group, 1, "sealed", 1, at(50)) for d in before}
-    again, _ = judge(Sealing("x"), dimension, situation(at(20), seals=seals))
+    again, _ = groups_to_seal(Sealing("x"), dimension, situation(at(20), seals=seals))
     assert before and again == []

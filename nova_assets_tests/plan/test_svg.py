@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nova_assets.model.channel_outline import Span
-from nova_assets.plan.chart_svg import svg
-from nova_assets.plan.timeline_chart import picture
+from nova_assets.model.channel_outline import BlockSpan
+from nova_assets.plan.chart_svg import render_svg
+from nova_assets.plan.timeline_chart import build_chart
 from nova_assets_tests.plan.outlines import of_day, outline
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -25,7 +25,7 @@ def marks(drawn: str, mark: str) -> list[str]:
 
 
 def test_it_has_bases_deltas_cursors_and_lags() -> None:
-    drawn = svg(picture(outline("x1..2 b3 d4..5 c5 d3-5", sell=3, audit=0)))
+    drawn = render_svg(build_chart(outline("x1..2 b3 d4..5 c5 d3-5", sell=3, audit=0)))
     assert texts(drawn) == [
         *("orders: head 5", "0", "1", "2", "3", "4", "5", "bases", "deltas", "chained"),
         *("audit", "at 0, lag 5", "sell", "at 3, lag 2"),
@@ -37,7 +37,7 @@ def test_it_has_bases_deltas_cursors_and_lags() -> None:
 
 
 def test_of_many_numbers_it_has_the_newest() -> None:
-    drawn = svg(picture(outline("d1..3000", audit=812)))
+    drawn = render_svg(build_chart(outline("d1..3000", audit=812)))
     assert "… 1–2960" in texts(drawn) and "at 812, lag 2188" in texts(drawn)
     assert marks(drawn, "d")[0].count("M") == 40 and len(marks(drawn, "h")) == 1
 
@@ -46,22 +46,22 @@ def test_of_many_numbers_it_has_the_newest() -> None:
 def test_no_name_breaks_it_and_it_stays_small(name: str) -> None:
     many = {f"{n}{name}": 2960 + n for n in range(30)}
     chained = " ".join(f"d{n}-{n + 9}" for n in range(2950, 2991))
-    drawn = svg(picture(outline(f"x1..2975 d2976..3000 c2990 {chained}", **many)))
+    drawn = render_svg(build_chart(outline(f"x1..2975 d2976..3000 c2990 {chained}", **many)))
     assert len(drawn.encode()) < 6000
     assert "and 18 more" in texts(drawn), "those that are furthest behind are there"
     assert next(t for t in texts(drawn) if re.fullmatch(r"at \d+, lag \d+", t)) == "at 2960, lag 40"
 
 
 def test_a_dropped_partition_is_marked() -> None:
-    drawn = svg(picture(replace(outline("d1..2"), spans=(Span("base", 2, 2, "drop"),))))
+    drawn = render_svg(build_chart(replace(outline("d1..2"), spans=(BlockSpan("base", 2, 2, "drop"),))))
     assert texts(drawn)[-2:] == ["bases", "×"]
 
 
 def test_partitions_of_a_consumer_are_one_line() -> None:
-    drawn = svg(picture(outline("d1..9", of_day("sum", 1, 3, 8), of_day("sum", 2, 9, 9))))
+    drawn = render_svg(build_chart(outline("d1..9", of_day("sum", 1, 3, 8), of_day("sum", 2, 9, 9))))
     assert "at 3–9, lag 5, 2 partitions" in texts(drawn) and len(marks(drawn, "p")) == 1
 
 
 @pytest.mark.parametrize("head", [0, 1, 60])
 def test_any_head_can_be_drawn(head: int) -> None:
-    assert texts(svg(picture(outline(f"d1..{head}", sell=head))))[0] == f"orders: head {head}"
+    assert texts(render_svg(build_chart(outline(f"d1..{head}", sell=head))))[0] == f"orders: head {head}"

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.model.partition_state import Failure, Made
-from nova_assets.plan.tick import Batch, Facts, Policy, tick
+from nova_assets.model.partition_state import MaterializedPartition, TaskFailures
+from nova_assets.plan.tick import Batch, Policy, SchedulerState, decide_tick
 
 NOW = datetime(2022, 4, 1, tzinfo=UTC)
 
@@ -25,12 +25,12 @@ def needs(dataset: str, partition: str) -> Sequence[tuple[str, Collection[str]]]
     return [("products", TASKS["products"])]
 
 
-def facts(**given: Any) -> Facts:
-    return Facts(**{"now": NOW, "made": {}, **given})
+def facts(**given: Any) -> SchedulerState:
+    return SchedulerState(**{"now": NOW, "made": {}, **given})
 
 
-def made(*partitions: str, seq: int = 1, **read: int) -> dict[str, Made]:
-    return {p: Made(seq, read) for p in partitions}
+def made(*partitions: str, seq: int = 1, **read: int) -> dict[str, MaterializedPartition]:
+    return {p: MaterializedPartition(seq, read) for p in partitions}
 
 
 ALL = {
@@ -42,7 +42,7 @@ ALL = {
 
 
 def test_what_is_missing_is_made_oldest_first_and_what_follows_waits() -> None:
-    found = tick(TASKS, needs, facts(), Policy(at_once=3))
+    found = decide_tick(TASKS, needs, facts(), Policy(at_once=3))
     assert found.run == (Batch("stores", ("1/a", "1/b", "2/a"), ("missing",) * 3),)
     assert {(w.dataset, w.partition, w.waits_for) for w in found.waits} == {
         ("stores", "2/b", "others that come first"),
@@ -53,7 +53,7 @@ def test_what_is_missing_is_made_oldest_first_and_what_follows_waits() -> None:
 
 
 def test_what_comes_from_outside_is_waited_for() -> None:
-    found = tick(TASKS, needs, facts(complete=lambda channel, partition: partition.startswith("1")))
+    found = decide_tick(TASKS, needs, facts(complete=lambda channel, partition: partition.startswith("1")))
     assert [b.partitions for b in found.run] == [("1/a", "1/b")]
     assert [(w.partition, w.waits_for) for w in found.waits if w.dataset == "stores"] == [
         ("2/a", "tickets/2/a"),
@@ -62,11 +62,11 @@ def test_what_comes_from_outside_is_waited_for() -> None:
 
 
 def test_when_all_is_there_nothing_is_done() -> None:
-    assert tick(TASKS, needs, facts(made=ALL)) == tick({}, needs, facts())
+    assert decide_tick(TASKS, needs, facts(made=ALL)) == decide_tick({}, needs, facts())
 
 
 def test_a_dirty_partition_is_made_again_and_its_dependents_wait() -> None:
-    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"2/b": 0}, "products": {"2": 0}}))
+    found = decide_tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"2/b": 0}, "products": {"2": 0}}))
     assert found.run == (Batch("stores", ("2/b",), ("dirty",)),)
     assert [(w.dataset, w.partition, w.why, w.waits_for) for w in found.waits] == [
         ("products", "2", "dirty", "stores/2/b")
@@ -74,27 +74,27 @@ def test_a_dirty_partition_is_made_again_and_its_dependents_wait() -> None:
 
 
 def test_late_data_makes_stale_what_was_made_without_it_unless_that_does_not_matter() -> None:
-    late = {**ALL, "tickets": {**ALL["tickets"], "1/b": Made(2)}}
-    assert tick(TASKS, needs, facts(made=late)).run == (Batch("stores", ("1/b",), ("late data",)),)
-    assert tick(TASKS, needs, facts(made=late), Policy(late={"stores": False})).run == ()
+    late = {**ALL, "tickets": {**ALL["tickets"], "1/b": MaterializedPartition(2)}}
+    assert decide_tick(TASKS, needs, facts(made=late)).run == (Batch("stores", ("1/b",), ("late data",)),)
+    assert decide_tick(TASKS, needs, facts(made=late), Policy(late={"stores": False})).run == ()
 
 
 def test_nothing_is_rewritten_while_it_is_read() -> None:
-    found = tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"1/a": 0}}, running={("products", "1")}))
+    found = decide_tick(TASKS, needs, facts(made=ALL, dirty={"stores": {"1/a": 0}}, running={("products", "1")}))
     assert found.run == ()
     assert found.waits[0].waits_for == "a task that reads what is there now"
 
 
 def test_what_runs_is_not_run_twice() -> None:
-    assert tick(TASKS, needs, facts(running={("stores", "1/a")}), Policy(at_once=2)).run == (
+    assert decide_tick(TASKS, needs, facts(running={("stores", "1/a")}), Policy(at_once=2)).run == (
         Batch("stores", ("1/b",), ("missing",)),
     )
 
 
 def test_a_task_that_failed_is_tried_again_later_and_in_the_end_not() -> None:
     def after(times: int, seconds: float) -> Any:
-        failed = {("stores", "1/a"): Failure(times, NOW - timedelta(seconds=seconds))}
-        return tick({"stores": ["1/a"]}, needs, facts(failed=failed))
+        failed = {("stores", "1/a"): TaskFailures(times, NOW - timedelta(seconds=seconds))}
+        return decide_tick({"stores": ["1/a"]}, needs, facts(failed=failed))
 
     assert after(1, 29).run == () and after(1, 31).run and after(2, 31).run == () and after(2, 61).run
     assert after(3, 10**6).waits[0].waits_for == "a person: it has failed 3 times"
@@ -103,8 +103,8 @@ def test_a_task_that_failed_is_tried_again_later_and_in_the_end_not() -> None:
 def test_partitions_without_a_task_are_dropped_but_not_very_many_at_once() -> None:
     there = made(*(str(n) for n in range(100)), stores=1)
     kept = {"products": [str(n) for n in range(1, 100)]}
-    assert tick(kept, needs, facts(made={"products": there})).drop == {"products": ("0",)}
-    found = tick({"products": ["1"]}, needs, facts(made={"products": there}))
+    assert decide_tick(kept, needs, facts(made={"products": there})).drop == {"products": ("0",)}
+    found = decide_tick({"products": ["1"]}, needs, facts(made={"products": there}))
     assert (found.drop, len(found.held["products"])) == ({}, 99)
 
 
@@ -115,14 +115,14 @@ class Deployment:
     """What a catalog would hold; the scheduler itself keeps nothing."""
 
     def __init__(self) -> None:
-        self.made: dict[str, dict[str, Made]] = {"tickets": dict(made(*TASKS["stores"]))}
+        self.made: dict[str, dict[str, MaterializedPartition]] = {"tickets": dict(made(*TASKS["stores"]))}
         self.heads: dict[str, int] = {"tickets": 1}
         self.running: dict[tuple[str, str], dict[str, int]] = {}
         self.runs: list[tuple[str, str, str]] = []
         self.dirty: dict[str, dict[str, int]] = {}
 
     def tick(self) -> bool:
-        found = tick(
+        found = decide_tick(
             TASKS, needs, facts(made=self.made, dirty=self.dirty, running=frozenset(self.running)), Policy(at_once=3)
         )
         for batch in found.run:
@@ -142,18 +142,18 @@ class Deployment:
         dataset, partition = key
         self.heads[dataset] = self.heads.get(dataset, 0) + 1
         read = {name: pinned.get(name, 0) for name, _ in needs(dataset, partition)}
-        self.made.setdefault(dataset, {})[partition] = Made(self.heads[dataset], read)
+        self.made.setdefault(dataset, {})[partition] = MaterializedPartition(self.heads[dataset], read)
         self.dirty.get(dataset, {}).pop(partition, None)
 
     def arrive(self, partition: str) -> None:
         self.heads["tickets"] += 1
-        self.made["tickets"][partition] = Made(self.heads["tickets"])
+        self.made["tickets"][partition] = MaterializedPartition(self.heads["tickets"])
 
     def in_order(self) -> bool:
         """What everything made again would give: each partition newer than all that it is made of."""
         return all(
             p in self.made.get(d, {})
-            and all(self.made[r][q].seq <= self.made[d][p].read[r] for r, qs in needs(d, p) for q in qs)
+            and all(self.made[r][q].seq <= self.made[d][p].read_versions[r] for r, qs in needs(d, p) for q in qs)
             for d, ps in TASKS.items()
             for p in ps
         )
@@ -204,12 +204,17 @@ def test_undisturbed_each_task_runs_once() -> None:
 def test_what_is_wanted_soonest_is_run_first() -> None:
     there = {**ALL, "stores": made("1/a", "1/b", "2/a", seq=1, tickets=1)}
     low, high = ({"stores": {"1/a": by}} for by in (-1, 1))
-    first = [tick(TASKS, needs, facts(made=there, dirty=d), Policy(at_once=1)).run[0].partitions for d in (low, high)]
+    first = [
+        decide_tick(TASKS, needs, facts(made=there, dirty=d), Policy(at_once=1)).run[0].partitions for d in (low, high)
+    ]
     assert first == [("2/b",), ("1/a",)]
 
 
 def test_what_a_backfill_has_made_does_not_make_its_readers_stale() -> None:
-    of_backfill = {**ALL, "stores": {**made(*TASKS["stores"], seq=1, tickets=1), "1/a": Made(5, {"tickets": 1}, 1)}}
-    assert not tick(TASKS, needs, facts(made=of_backfill)).run
-    late = {**of_backfill, "stores": {**of_backfill["stores"], "1/a": Made(6, {"tickets": 1}, 6)}}
-    assert [b.dataset for b in tick(TASKS, needs, facts(made=late)).run] == ["products"]
+    of_backfill = {
+        **ALL,
+        "stores": {**made(*TASKS["stores"], seq=1, tickets=1), "1/a": MaterializedPartition(5, {"tickets": 1}, 1)},
+    }
+    assert not decide_tick(TASKS, needs, facts(made=of_backfill)).run
+    late = {**of_backfill, "stores": {**of_backfill["stores"], "1/a": MaterializedPartition(6, {"tickets": 1}, 6)}}
+    assert [b.dataset for b in decide_tick(TASKS, needs, facts(made=late)).run] == ["products"]

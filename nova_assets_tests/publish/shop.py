@@ -14,7 +14,7 @@ from pyiceberg.table import Table as Iceberg
 
 import nova_assets as nova
 from nova_assets.model.merge import MergeModel
-from nova_assets.publish.iceberg import own_catalog
+from nova_assets.publish.iceberg import default_iceberg_catalog
 from nova_assets.settings import Settings
 
 DDL = "dt date NOT NULL, action string NOT NULL, id bigint NOT NULL, n bigint"
@@ -56,7 +56,7 @@ class Shop:
         return Path(os.path.realpath(self.folder))
 
     def iceberg(self) -> Iceberg:
-        return own_catalog(self.root / ".nova" / "iceberg").load_table("lake.actions")
+        return default_iceberg_catalog(self.root / ".nova" / "iceberg").load_table("lake.actions")
 
     def insert(self, *given: Row) -> nova.Commit:
         return self.store.insert("actions", rows(*given))

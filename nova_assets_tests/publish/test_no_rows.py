@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import DataFile
 from nova_assets.model.partitions import Dimension
-from nova_assets.model.published_version import Content
+from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.schema import parse_ddl
 from nova_assets.publish.hive import HiveFolder
 
@@ -54,13 +54,13 @@ def published(root: Path, table: str, *, has_rows: bool) -> Path:
         source = root / "blocks" / "abc" / "rows.parquet"
         source.parent.mkdir(parents=True)
         row = {"day": "2024-01-02", "action": "a", "id": 1, "n": None, "at": None, "tags": ["x"]}
-        columns = [pa.array([row[f.name]]).cast(f.type) for f in to_arrow(SCHEMA)]
-        pq.write_table(pa.Table.from_arrays(columns, schema=to_arrow(SCHEMA)), source)
+        columns = [pa.array([row[f.name]]).cast(f.type) for f in to_arrow_schema(SCHEMA)]
+        pq.write_table(pa.Table.from_arrays(columns, schema=to_arrow_schema(SCHEMA)), source)
         partition = "/".join(f"{d.column}={row[d.column]}" for d in dimensions)
         files, where = [DataFile("blocks/abc/rows.parquet", 1, 1, partition=partition)], [str(source)]
-    content = Content("c", 1, SCHEMA, dimensions, tuple(files), sealed)
+    content = PublishedContent("c", 1, SCHEMA, dimensions, tuple(files), sealed)
     folder = HiveFolder(root / "out", (), "me")
-    folder.show(1, content, where)
+    folder.publish(1, content, where)
     return (root / "out").resolve()
 
 
@@ -85,4 +85,4 @@ def test_spark_reads_them_too(spark: Any, tmp_path: Path) -> None:
 
 def test_each_value_of_a_schema_keeps_its_type(tmp_path: Path) -> None:
     folder = published(tmp_path, "unpartitioned", has_rows=False)
-    assert pq.read_schema(folder / "no-rows.parquet").remove_metadata() == to_arrow(SCHEMA)
+    assert pq.read_schema(folder / "no-rows.parquet").remove_metadata() == to_arrow_schema(SCHEMA)

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.model.published_version import Content
+from nova_assets.model.published_version import PublishedContent
 from nova_assets.model.schema import Schema
-from nova_assets.publish.hive import HiveFolder, hive_folder
-from nova_assets.publish.iceberg import own_catalog
+from nova_assets.publish.hive import HiveFolder, hive_partition_path
+from nova_assets.publish.iceberg import default_iceberg_catalog
 from nova_assets_tests.publish.shop import Shop, rows
 
 FIRST = [("2024-01-01", "login", 1, 10), ("2024-01-01", "view", 2, 20), ("2024-01-02", "login", 3, 30)]
@@ -137,7 +137,7 @@ def test_a_keyed_channel_is_published_after_a_rename_too(tmp_path: Path) -> None
     new = nova.Channel("k", nova.Upsert(key="id"), "id bigint, now string", renamed={"now": "was"}, publish=where)
     store.register(new, replace=True)
     assert [e.seq for e in store.publish(new)] == [1]
-    found = own_catalog(tmp_path / ".nova/iceberg").load_table("x.k").scan().to_arrow().to_pylist()
+    found = default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.k").scan().to_arrow().to_pylist()
     assert found == [{"id": 1, "now": "a"}]
 
 
@@ -149,7 +149,7 @@ def test_a_name_that_is_used_again_is_another_column(tmp_path: Path) -> None:
         if store.catalog.channel("n").head == 0:
             store.insert(channel, [{"id": 1, "c": "secret"}])
         store.publish(channel)
-    table = own_catalog(tmp_path / ".nova/iceberg").load_table("x.n")
+    table = default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.n")
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "c": None}] == store.read("n").to_arrow().to_pylist()
 
 
@@ -181,7 +181,7 @@ def test_a_column_that_was_renamed_is_written_anew(tmp_path: Path, several: bool
         assert "nova restore c" in str(caught.value)
         store.restore(new, at=1)
     assert [e.files for e in store.publish(new)] == [1, 1]
-    table = own_catalog(tmp_path / ".nova/iceberg").load_table("x.c")
+    table = default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.c")
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "now": "a"}]
     assert ds.dataset((tmp_path / "x/c").resolve()).to_table().to_pylist() == [{"id": 1, "now": "a"}]
 
@@ -280,12 +280,12 @@ def test_a_late_process_turns_nobody_back(shop: Shop) -> None:
     late = HiveFolder(
         shop.folder, (), json.loads((shop.folder.parent / ".actions.editions/.nova.json").read_text())["of"]
     )
-    content = Content("actions", 1, shop.store.catalog.channel("actions").schema, (), ())  # type: ignore[arg-type]
+    content = PublishedContent("actions", 1, shop.store.catalog.channel("actions").schema, (), ())  # type: ignore[arg-type]
     shop.insert(("2024-01-02", "view", 4, 40))
     shop.publish()
     for number in (1, 2):
         with pytest.raises(nova.CommitConflict, match="a later edition"):
-            late.show(number, content, [])
+            late.publish(number, content, [])
     assert len(shop.in_folder()) == 4
     shop.store.catalog.forget_editions("actions", "hive:exports/actions", [1, 2])  # as of a catalog from a backup
     assert ("hive", 3, 2) in shop.publish()
@@ -334,7 +334,7 @@ def test_an_empty_value_is_no_folder(tmp_path: Path) -> None:
     store.insert(channel, [{"p": ""}])
     with pytest.raises(nova.NotSupported, match="p is empty"):
         store.publish(channel)
-    assert own_catalog(tmp_path / ".nova/iceberg").load_table("x.e").scan().to_arrow().num_rows == 1
+    assert default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.e").scan().to_arrow().num_rows == 1
 
 
 def test_what_is_no_longer_said_to_be_published_can_be_withdrawn(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_an_unpartitioned_channel(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.store.insert(plain, [{"id": n, "p": None} for n in range(3)])
     assert [e.files for e in shop.store.publish(plain)] == [1, 1]
-    assert own_catalog(tmp_path / ".nova/iceberg").load_table("x.plain").scan().to_arrow().num_rows == 3
+    assert default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.plain").scan().to_arrow().num_rows == 3
     assert len(list((tmp_path / "x/plain").glob("*.parquet"))) == 1
 
 
@@ -389,7 +389,7 @@ def test_a_partition_without_a_value(tmp_path: Path) -> None:
     nulls = nova.Channel("nulls", schema=ddl, partitions=nova.dynamic("p"), publish=where)
     shop.store.insert(nulls, [{"id": 1, "p": None}, {"id": 2, "p": "b"}])
     assert [e.files for e in shop.store.publish(nulls)] == [2, 2]
-    table = own_catalog(tmp_path / ".nova/iceberg").load_table("x.nulls")
+    table = default_iceberg_catalog(tmp_path / ".nova/iceberg").load_table("x.nulls")
     assert table.scan(row_filter="p is null").to_arrow().column("id").to_pylist() == [1]
     assert {p.name for p in (tmp_path / "x/nulls").glob("p=*")} == {"p=__HIVE_DEFAULT_PARTITION__", "p=b"}
 
@@ -449,10 +449,10 @@ def test_a_partition_is_a_plain_folder_whatever_is_in_its_name(columns: list[str
     from nova_assets.errors import NotSupported
     from nova_assets.model.partitions import partition_name
 
-    content = Content("c", 1, Schema(()), tuple(map(nova.dynamic, columns)), ())
+    content = PublishedContent("c", 1, Schema(()), tuple(map(nova.dynamic, columns)), ())
     try:
         name = partition_name(columns, dict.fromkeys(columns, value))
-        folder = hive_folder(name, content)
+        folder = hive_partition_path(name, content)
     except (NotSupported, nova.PartitionError, UnicodeEncodeError):
         return
     parts = folder.split("/")

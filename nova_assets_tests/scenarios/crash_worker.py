@@ -87,9 +87,9 @@ def main(catalog: str, warehouse: str, engine: str, action: str) -> None:
             store.collect("total")
         elif action == "repair":
             repair = Repair(store.runtime, LEASE)
-            assert all(o.mended for o in repair.mend(repair.examine().damages))
+            assert all(o.mended for o in repair.repair_damages(repair.find_damages().damages))
         else:
-            store.runtime.sweep()
+            store.runtime.delete_dead_staging()
     print("done")
 
 

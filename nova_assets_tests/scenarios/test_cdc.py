@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import nova_assets as nova
-from nova_assets.engine.rows.spark_versions import collected
+from nova_assets.engine.rows.spark_versions import collect_to_arrow
 
 pytestmark = pytest.mark.spark
 
@@ -73,6 +73,6 @@ def read_all(store: nova.Store, channel: str, versions: list[tuple[int | None, i
     for start in range(0, len(versions), AT_ONCE):
         some = versions[start : start + AT_ONCE]
         frames = [store.read(channel, at, since=since).to_spark().withColumn("__at", F.lit(at)) for since, at in some]
-        table = collected(reduce(lambda a, b: a.unionByName(b), frames))
+        table = collect_to_arrow(reduce(lambda a, b: a.unionByName(b), frames))
         found |= {at: table.filter(pc.equal(table["__at"], at)) for _, at in some}
     return found

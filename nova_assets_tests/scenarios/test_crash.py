@@ -96,7 +96,7 @@ def crash_and_recover(catalog: str, warehouse: Path, engine: str, action: str, p
         assert all(c.lag == 0 for c in store.cursors())
 
         time.sleep(LEASE + GRACE + 0.2)
-        store.runtime.sweep()
+        store.runtime.delete_dead_staging()
         assert files(warehouse) == listed(store), "nothing is left after the sweep, and nothing is missing"
 
 
@@ -143,7 +143,7 @@ def test_a_compaction_killed_at_each_point(catalog: str, tmp_path: Path, point: 
         blocks = store.catalog.history("total").blocks
         assert [b.range for b in blocks if b.kind == "base"] == ["B3"]
         time.sleep(LEASE + GRACE + 0.2)
-        store.runtime.sweep()
+        store.runtime.delete_dead_staging()
         assert files(warehouse) == listed(store) and keys(store, "total") == [0, 1, 2, 3]
 
 
@@ -216,7 +216,7 @@ def test_r17_a_dagster_run_killed_around_publishing(
         assert [c.lag for c in store.cursors()] == [0, 0]
         monkeypatch.setattr(publisher, "LEAVE_TO_RUN", timedelta(0))
         for _ in range(3):
-            for event in publisher.publish(store, instance):
+            for event in publisher.collect_missing_events(store, instance):
                 instance.report_runless_asset_event(event)
         for channel in ("source", "copy", "total"):
             told = instance.fetch_materializations(dg.AssetKey(channel), limit=10).records

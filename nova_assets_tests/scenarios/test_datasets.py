@@ -128,9 +128,9 @@ def test_ticks_make_what_is_missing_then_what_is_stale_and_then_nothing(store: S
     while store.tick():
         pass
     assert [r["nb_sales"] for r in read(store, "products_sales")] == [1, 1, 3]
-    store.catalog.mark("store_sales", ["day=2022-03-30/store=Detroit"], "me")
+    store.catalog.mark_dirty("store_sales", ["day=2022-03-30/store=Detroit"], "me")
     assert [(r.dataset, r.partition) for r in store.tick()] == [("store_sales", "day=2022-03-30/store=Detroit")]
-    assert store.catalog.marks() == []
+    assert store.catalog.dirty_partitions() == []
     assert [(r.dataset, r.partition) for r in store.tick()] == [("products_sales", "day=2022-03-30")]
     assert store.tick() == []
 

@@ -359,9 +359,11 @@ def test_a_file_that_is_damaged_after_it_was_looked_at(tills: Tills, opened: Any
         store = opened()
         path = tills.sell("2022-03-30", "Paris", "1.00")
         path.write_bytes(b"x" * path.stat().st_size)
-        from nova_assets.model.external_files import Seen
+        from nova_assets.model.external_files import ExternalFileInfo
 
-        store.engine.described(store.project.channel("tickets"), "", [Seen(str(path), path.stat().st_size, 1)])
+        store.engine.described(
+            store.project.channel("tickets"), "", [ExternalFileInfo(str(path), path.stat().st_size, 1)]
+        )
 
 
 def test_a_partition_that_should_not_be_there_any_more_is_kept_current(

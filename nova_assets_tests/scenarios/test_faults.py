@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import nova_assets as nova
-from nova_assets.user_code_errors import fault
+from nova_assets.user_code_errors import summarize_user_error
 
 source, out = nova.Channel("source", schema="k int, v string"), nova.Channel("out", schema="k int, v string")
 
@@ -191,13 +191,17 @@ def test_a_jvm_out_of_memory_is_told_in_one_line() -> None:
     Py4JJavaError.__module__ = "py4j.protocol"
     text = "An error occurred while calling o1.parquet.\n: org.apache.spark.SparkException: Job aborted\n\tat a.b.C\n"
     text += "Caused by: java.lang.OutOfMemoryError: Java heap space\n\tat java.base/x\n"
-    found = fault(Py4JJavaError(text))
-    assert found.said.startswith("OutOfMemoryError: Java heap space (the data of one step does not fit: give it more")
+    found = summarize_user_error(Py4JJavaError(text))
+    assert found.message.startswith(
+        "OutOfMemoryError: Java heap space (the data of one step does not fit: give it more"
+    )
     over = Py4JJavaError(
         "An error occurred.\n: org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down"
     )
-    assert "ended" not in fault(ConnectionRefusedError("Connection refused")).said  # by a service of the user's
-    assert "(Spark itself has ended meanwhile, most often for want of memory" in fault(over).said
+    assert (
+        "ended" not in summarize_user_error(ConnectionRefusedError("Connection refused")).message
+    )  # by a service of the user's
+    assert "(Spark itself has ended meanwhile, most often for want of memory" in summarize_user_error(over).message
 
 
 @pytest.mark.spark

@@ -19,7 +19,7 @@ from sqlalchemy import create_engine, text
 
 import nova_assets as nova
 from nova_assets.engine.write.row_digest import Digest, digest_of, digest_of_frame
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.schema import parse_ddl
 
 DDL = "id bigint, name string, price decimal(10,2), at timestamp, x double"
@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Iterator[nova.Store]:
 
 
 def table(rows: list[dict[str, Any]] = ROWS) -> pa.Table:
-    return pa.Table.from_pylist(rows, to_arrow(parse_ddl(DDL)))
+    return pa.Table.from_pylist(rows, to_arrow_schema(parse_ddl(DDL)))
 
 
 def shuffled() -> list[dict[str, Any]]:
@@ -130,7 +130,7 @@ def test_a_column_that_came_later_changes_no_digest(store: nova.Store) -> None:
 
 NESTED = """i int, s string, b binary, f float, d decimal(38,10), t timestamp_ntz,
     l array<struct<a:int,b:string>>, m map<string,int>"""
-SCHEMA = to_arrow(parse_ddl(NESTED))
+SCHEMA = to_arrow_schema(parse_ddl(NESTED))
 values = st.fixed_dictionaries(
     {
         "i": st.none() | st.integers(-3, 3),

@@ -78,7 +78,9 @@ def test_a_job_does_not_fail_with_its_service(spark: Any, tmp_path: Path, fault:
         (marks / folder).mkdir(parents=True)
     binding = nova.bind(nova.Workflowette("count", [count]), params={"marks": str(marks)})
     project = nova.Project([binding])
-    settings = load_settings(start=tmp_path, catalog=catalog, warehouse=str(tmp_path / "wh"), service_timeout=1.0)
+    settings = load_settings(
+        start_folder=tmp_path, catalog=catalog, warehouse=str(tmp_path / "wh"), service_timeout=1.0
+    )
     with nova.open(project, spark=spark, settings=settings) as store:
         store.register(project)
         for n in range(3):

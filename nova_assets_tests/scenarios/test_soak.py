@@ -111,7 +111,7 @@ def store(tmp_path: Path) -> Iterator[nova.Store]:
         firing = opened.catalog.fire("w", 0, {}, why="a test")
         assert firing is not None
         begun = opened.runtime.begin("w", firing_id=firing.id)
-        opened.runtime.carry_on(begun)
+        opened.runtime.run_tasks_and_commit(begun)
         yield opened
 
 

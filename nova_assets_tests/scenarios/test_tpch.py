@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.query.column_lineage import lineage
-from nova_assets.sql.query.query import Query, understood
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.column_lineage import trace_lineage
+from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.types import schema_of_query
 from nova_assets_tests.tpc import benchmarks
 
@@ -58,9 +58,9 @@ def tables(spark: Any) -> Any:
 
 
 def inferred(number: int, sql: str) -> tuple[Query, Schema]:
-    text = Text(f"q{number:02d}.sql", sql)
-    tree: Any = parsed(text)
-    query = understood(text, tree, SCHEMAS)
+    text = SqlText(f"q{number:02d}.sql", sql)
+    tree: Any = parse_statement(text)
+    query = resolve_query(text, tree, SCHEMAS)
     return query, schema_of_query(query, SCHEMAS)
 
 
@@ -77,7 +77,7 @@ def test_each_schema_is_the_one_that_spark_reports(queries: Sequence[str], table
 def test_tables_and_columns_are_those_of_sparks_analysed_plan(queries: Sequence[str], tables: Any) -> None:
     for number, sql in enumerate(queries, start=1):
         query, _ = inferred(number, sql)
-        used = {(query.scans[u.origin[0]].dataset, u.origin[1]) for u in lineage(query).uses}
+        used = {(query.scans[u.origin[0]].dataset, u.origin[1]) for u in trace_lineage(query).uses}
         assert used == analysed(tables, sql), number
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nova_assets as nova
-from nova_assets.operations.datasets.tick import Scheduling
+from nova_assets.operations.datasets.tick import DatasetScheduler
 from nova_assets.plan.tick import Policy, Tick
 from nova_assets.store.store import Store
 from nova_assets_tests.scenarios.tick_worker import open_store
@@ -62,7 +62,7 @@ class Shop:
         (folder / "sql").mkdir()
         given = (f"sqlite:///{folder}/c.db", str(folder / "wh"), str(folder / "sql"))
         self.store: Store = open_store(*given, DATASETS, [TICKETS, RATES], lambda: self.now)
-        self.remembers = Scheduling(self.store.runtime, self.store._upkeep)
+        self.remembers = DatasetScheduler(self.store.runtime, self.store._maintenance)
 
     def do(self, what: str, *how: Any) -> None:
         if what == "sell":
@@ -70,7 +70,7 @@ class Shop:
         elif what == "rate":
             self.store.insert("rates", [{"price": 3, "region": how[0]}])
         elif what == "tick":
-            list(self.remembers.carry_out(self.remembers.decide(Policy(at_once=how[0], few=2))))
+            list(self.remembers.run_tick(self.remembers.plan_tick(Policy(at_once=how[0], few=2))))
         elif what == "drop":
             self.store.drop(how[0], {"day": DAYS[how[1]]})
         elif what == "backfill":
@@ -79,14 +79,14 @@ class Shop:
 
     def look(self) -> tuple[Tick, Tick, Any, Any]:
         """What the one that remembers, and one that does not, decide, and find amiss."""
-        fresh = Scheduling(self.store.runtime, self.store._upkeep)
+        fresh = DatasetScheduler(self.store.runtime, self.store._maintenance)
         policy = Policy(few=2)
-        one, other = self.remembers.decide(policy), fresh.decide(policy)
+        one, other = self.remembers.plan_tick(policy), fresh.plan_tick(policy)
         return one, other, self._found(self.remembers), self._found(fresh)
 
-    def _found(self, scheduling: Scheduling) -> Any:
-        known = scheduling.watch._known
-        return {n: (dict(k.verdict.amiss), frozenset(k.verdict.gone)) for n, k in known.items()}
+    def _found(self, scheduling: DatasetScheduler) -> Any:
+        known = scheduling.staleness_tracker._cached_verdicts
+        return {n: (dict(k.verdict.stale), frozenset(k.verdict.orphaned)) for n, k in known.items()}
 
 
 @given(OPS)
@@ -117,11 +117,11 @@ def test_it_judges_only_what_changes_concern(tmp_path: Path) -> None:
     for _ in range(6):
         shop.do("tick", 20)
     assert not shop.look()[0].run
-    watch = shop.remembers.watch
-    before = watch.judged
-    assert not shop.remembers.decide().run and watch.judged == before, "nothing has changed"
+    watch = shop.remembers.staleness_tracker
+    before = watch.judged_task_count
+    assert not shop.remembers.plan_tick().run and watch.judged_task_count == before, "nothing has changed"
     shop.do("sell", 3, "Paris")
-    [batch] = shop.remembers.decide().run
+    [batch] = shop.remembers.plan_tick().run
     assert (batch.dataset, batch.partitions) == ("sales", ("day=2022-03-30/store=Paris",))
-    assert watch.judged == before + 1
+    assert watch.judged_task_count == before + 1
     shop.store.close()

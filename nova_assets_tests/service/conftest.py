@@ -17,13 +17,13 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from nova_assets.errors import CatalogUnavailable, ChannelNotFound
-from nova_assets.model.token import Grants, Token, mint
+from nova_assets.model.token import Grants, Token, mint_token
 from nova_assets.service.http import problems
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.exposure import exposed
-from nova_assets.service.http.metrics import Observed
-from nova_assets.service.http.middleware import Shell
+from nova_assets.service.http.exposure import resolve_exposure
+from nova_assets.service.http.metrics import ServiceMetrics
+from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ class Issuer:
         """The header of a caller with a new token."""
         given: Grants = grants or {"read": ("*",)}  # type: ignore[assignment]
         expires = None if expires_in is None else self.now + timedelta(seconds=expires_in)
-        text, token = mint(name, given, self.now, expires)
+        text, token = mint_token(name, given, self.now, expires)
         self.known[token.id] = token
         return {"authorization": f"Bearer {text}"}
 
@@ -58,11 +58,11 @@ class Issuer:
         return self.now
 
 
-def small_app(observed: Observed) -> FastAPI:
+def small_app(observed: ServiceMetrics) -> FastAPI:
     """Routes of every sort that the shell has to deal with."""
     app = FastAPI()
-    problems.install(app)
-    app.add_route("/metrics", observed.metrics)
+    problems.install_error_handlers(app)
+    app.add_route("/metrics", observed.metrics_response)
 
     @app.get("/healthz")
     @app.get("/readyz")
@@ -72,7 +72,7 @@ def small_app(observed: Observed) -> FastAPI:
     @app.get("/v1/channels/{channel}")
     async def channel(channel: str, request: Request, at: int = 0) -> dict[str, Any]:
         caller: Caller = request.state.caller
-        caller.require("read", channel)
+        caller.require_right("read", channel)
         if channel != "orders":
             raise ChannelNotFound(f"there is no channel {channel!r}", channel=channel)
         request.state.execution_id = "e1"
@@ -137,19 +137,19 @@ def small_app(observed: Observed) -> FastAPI:
     return app
 
 
-def shell(issuer: Issuer | None = None, has_token: bool = True, **config: Any) -> Shell:
+def shell(issuer: Issuer | None = None, has_token: bool = True, **config: Any) -> GuardedApp:
     """The small app behind the shell."""
     issuer = issuer or Issuer()
     given = ServiceConfig(**{"port": 0, **config})
-    observed = Observed()
-    exposure = exposed(given, has_token)
-    return Shell(small_app(observed), given, exposure, issuer.find, issuer.clock, observed)
+    observed = ServiceMetrics()
+    exposure = resolve_exposure(given, has_token)
+    return GuardedApp(small_app(observed), given, exposure, issuer.find, issuer.clock, observed)
 
 
 Ask = Callable[..., httpx.Response]
 
 
-def asking(app: Shell, client: str = "127.0.0.1", base_url: str = "http://127.0.0.1") -> Ask:
+def asking(app: GuardedApp, client: str = "127.0.0.1", base_url: str = "http://127.0.0.1") -> Ask:
     """``ask("GET", "/v1/...", headers=...)`` of an app in this process."""
 
     def ask(method: str, path: str, **kwargs: Any) -> httpx.Response:
@@ -164,7 +164,7 @@ def asking(app: Shell, client: str = "127.0.0.1", base_url: str = "http://127.0.
 
 
 @contextlib.contextmanager
-def served(**config: Any) -> Iterator[tuple[str, Shell]]:
+def served(**config: Any) -> Iterator[tuple[str, GuardedApp]]:
     """The small app on a real socket: its address, and its shell."""
     made = shell(**config)
     with Server(made).in_background() as url:

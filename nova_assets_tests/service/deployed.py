@@ -17,14 +17,14 @@ import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.engine.engine import SparkEngine
 from nova_assets.errors import EngineUnavailable, TaskFailed
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.storage import InMemory
-from nova_assets.file_views.timeline_follower import Follower
-from nova_assets.file_views.viewed_catalog import served
-from nova_assets.model.token import Grants, mint
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.storage import MemoryStorage
+from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.file_views.viewed_catalog import catalog_through_views
+from nova_assets.model.token import Grants, mint_token
 from nova_assets.service.deployment import Service
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.serving import server, service_of
+from nova_assets.service.serving import server_of_service, service_of_store
 from nova_assets.settings import load_settings
 from nova_assets.store.store import Store
 
@@ -81,10 +81,10 @@ class ArrowEngine(SparkEngine):
         super().__init__(warehouse, no_spark)
 
     def read(self, read: Any) -> Any:
-        table = self._ways.here(read)
+        table = self._ways.read_without_spark(read)
         return no_spark() if table is None else table
 
-    def computing(self, name: str, function: Any, tell: Any) -> Any:
+    def task_computation(self, job_name: str, function: Any, on_progress: Any) -> Any:
         return nullcontext()
 
 
@@ -102,7 +102,7 @@ class Deployment:
     def token(self, name: str, **grants: tuple[str, ...]) -> dict[str, str]:
         """The header of a caller with a new token."""
         given: Grants = grants  # type: ignore[assignment]
-        text, token = mint(name, given, self.store.catalog.now())
+        text, token = mint_token(name, given, self.store.catalog.now())
         self.store.catalog.add_token(token)
         return {"authorization": f"Bearer {text}"}
 
@@ -126,7 +126,10 @@ class Deployment:
 
     def unfinished(self) -> list[str]:
         """The executions that are under way, or have left something behind."""
-        return [f"{e.purpose} {e.state} {len(blocks)} blocks" for e, blocks in self.store.catalog.leftovers()]
+        return [
+            f"{e.purpose} {e.state} {len(blocks)} blocks"
+            for e, blocks in self.store.catalog.executions_with_staged_blocks()
+        ]
 
     def secrets(self, *channels: str) -> set[str]:
         """What says something of these channels, or of where things are: whoever may not know must not be told."""
@@ -154,9 +157,9 @@ class Deployed(Deployment):
 def deployment(folder: Path) -> Iterator[Deployment]:
     """A deployment with some history."""
     url, warehouse = f"sqlite:///{folder}/catalog.db", folder / "wh"
-    settings = load_settings(start=folder, catalog=url, warehouse=str(warehouse))
+    settings = load_settings(start_folder=folder, catalog=url, warehouse=str(warehouse))
     truth = open_catalog(url)
-    seen = served(truth, Desk(Follower(truth, InMemory())))
+    seen = catalog_through_views(truth, ViewQueryHandler(TimelineFollower(truth, MemoryStorage())))
     with Store(settings, PROJECT, seen, ArrowEngine(warehouse)) as store:
         _make_history(store)
         yield Deployment(folder, store)
@@ -170,8 +173,8 @@ def deployed(folder: Path, **config: Any) -> Iterator[Deployed]:
         config: of the service, where it differs from what is usual.
     """
     with deployment(folder) as made:
-        service = service_of(made.store, ServiceConfig(**{"port": 0, **config}))
-        with server(service).in_background() as address:
+        service = service_of_store(made.store, ServiceConfig(**{"port": 0, **config}))
+        with server_of_service(service).in_background() as address:
             yield Deployed(folder, made.store, service, address)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from nova_assets.file_views.query_handler import Desk
-from nova_assets.file_views.sqlite_storage import OnDisk
-from nova_assets.file_views.storage import Glance, InMemory, Storage
-from nova_assets.file_views.timeline_follower import Follower
-from nova_assets.model.token import mint
+from nova_assets.file_views.query_handler import ViewQueryHandler
+from nova_assets.file_views.sqlite_storage import SqliteStorage
+from nova_assets.file_views.storage import BoundedSnapshot, MemoryStorage, Storage
+from nova_assets.file_views.timeline_follower import TimelineFollower
+from nova_assets.model.token import mint_token
 from nova_assets.service.app import make_app
 from nova_assets.service.deployment import Service
-from nova_assets.service.fast_lookups import AtHand
+from nova_assets.service.fast_lookups import FastFileLookups
 from nova_assets.service.http.asgi import Receive, Scope, Send
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.config import ServiceConfig
@@ -30,12 +30,12 @@ class Asked:
 
     def __init__(self, store: Store, storage: Storage) -> None:
         self.store = store
-        self.desk = Desk(Follower(store.catalog, storage))
+        self.desk = ViewQueryHandler(TimelineFollower(store.catalog, storage))
         service = Service(store, self.desk, ServiceConfig(), "me")
         self.caller = Caller("ann")
         self.routed = 0
         self.app = make_app(service)
-        self.in_front = AtHand(self._counted, service)
+        self.in_front = FastFileLookups(self._counted, service)
 
     async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.routed += 1
@@ -54,7 +54,7 @@ class Asked:
         return asyncio.run(once())
 
     def known(self) -> str:
-        return str(self.store.catalog.standing("t").position)
+        return str(self.store.catalog.channel_head("t").position)
 
     def is_at_hand(self, path: str) -> bool:
         """Whether it was answered without the routes; in any case as they answer."""
@@ -72,7 +72,7 @@ def asked(request: Any, tmp_path: Path) -> Iterator[Asked]:
     with opened(tmp_path, f"sqlite:///{tmp_path}/catalog.db") as store:
         store.register(channel())
         put(store, 1)
-        made = Asked(store, OnDisk(tmp_path / "views", "me") if request.param == "disk" else InMemory())
+        made = Asked(store, SqliteStorage(tmp_path / "views", "me") if request.param == "disk" else MemoryStorage())
         yield made
         made.desk.follower.close()
 
@@ -114,7 +114,7 @@ def test_who_may_not_read_is_refused_by_the_route(asked: Asked) -> None:
     path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
     asked.get(path)
     assert asked.is_at_hand(path)
-    token = mint("ann", {"read": ("others",)}, asked.store.catalog.now(), None)[1]
+    token = mint_token("ann", {"read": ("others",)}, asked.store.catalog.now(), None)[1]
     asked.caller = Caller("ann", token)
     assert not asked.is_at_hand(path) and asked.get(path).status_code == 403
 
@@ -123,5 +123,5 @@ def test_what_is_much_goes_on_to_the_routes(asked: Asked, monkeypatch: pytest.Mo
     path = f"{FILES}?fresh=false&partition=p%3Da&known={asked.known()}"
     asked.get(path)
     assert asked.is_at_hand(path)
-    monkeypatch.setattr(Glance, "entries", 0)
+    monkeypatch.setattr(BoundedSnapshot, "entries", 0)
     assert not asked.is_at_hand(path)

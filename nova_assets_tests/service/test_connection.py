@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import nova_assets as nova
-from nova_assets.model.token import mint
+from nova_assets.model.token import mint_token
 from nova_assets.service import serving, streaming
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.media_types import LINES
@@ -45,7 +45,7 @@ def visit(day: int, region: str, n: int) -> dict[str, Any]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[nova.Store]:
-    settings = replace(load_settings(start=tmp_path), service="embedded")
+    settings = replace(load_settings(start_folder=tmp_path), service="embedded")
     with nova.open(nova.Project(channels=[ORDERS, VISITS]), settings=settings) as store:
         store.register(store.project)
         yield store
@@ -54,7 +54,7 @@ def store(tmp_path: Path) -> Iterator[nova.Store]:
 @pytest.fixture
 def url(store: nova.Store) -> Iterator[str]:
     config = ServiceConfig(port=0, max_body=4 * 2**20)
-    with serving.server(serving.service_of(store, config)).in_background() as url:
+    with serving.server_of_service(serving.service_of_store(store, config)).in_background() as url:
         yield url
 
 
@@ -77,9 +77,9 @@ def same(connection: nova.Connection, store: nova.Store, channel: str, **what: A
 def holds_nothing(store: nova.Store) -> bool:
     """Whether all pins are let go of, in a moment."""
     until = time.monotonic() + 5
-    while time.monotonic() < until and store.catalog.at_work():
+    while time.monotonic() < until and store.catalog.running_executions():
         time.sleep(0.05)
-    return store.catalog.at_work() == []
+    return store.catalog.running_executions() == []
 
 
 def test_what_is_put_in_is_read_back(connection: nova.Connection, store: nova.Store, tmp_path: Path) -> None:
@@ -180,9 +180,9 @@ def test_a_read_is_pinned_until_it_is_sent(
     """Whatever is compacted and collected meanwhile, the rows are those of the moment it began."""
     for n in range(5):
         store.insert("orders", [order(n, "old")])
-    sent = streaming.Streamed.body
+    sent = streaming.RowStream.body
 
-    async def slowly(self: streaming.Streamed) -> Any:
+    async def slowly(self: streaming.RowStream) -> Any:
         store.insert("orders", [order(n, "new") for n in range(5)])
         store.compact("orders")
         held = {b.range for b in store.collect("orders").blocks}
@@ -190,9 +190,9 @@ def test_a_read_is_pinned_until_it_is_sent(
         async for part in sent(self):
             yield part
 
-    monkeypatch.setattr(streaming.Streamed, "body", slowly)
+    monkeypatch.setattr(streaming.RowStream, "body", slowly)
     assert {r["what"] for r in connection.read("orders").to_arrow().to_pylist()} == {"old"}
-    monkeypatch.setattr(streaming.Streamed, "body", sent)
+    monkeypatch.setattr(streaming.RowStream, "body", sent)
     assert holds_nothing(store), "and the pin is let go of"
     assert store.collect("orders").blocks
 
@@ -208,10 +208,10 @@ def test_who_leaves_in_the_middle_holds_nothing(url: str, store: nova.Store, mon
 def test_rows_that_end_too_early_are_no_answer(connection: nova.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     connection.insert("visits", [visit(1, "eu", 1)])
 
-    async def cut(self: streaming.Streamed) -> Any:
+    async def cut(self: streaming.RowStream) -> Any:
         yield self._first[:-8]
 
-    monkeypatch.setattr(streaming.Streamed, "body", cut)
+    monkeypatch.setattr(streaming.RowStream, "body", cut)
     with pytest.raises(nova.ServiceUnavailable, match="too early"):
         connection.read("visits").to_arrow()
 
@@ -250,7 +250,7 @@ def test_what_the_views_tell(url: str, store: nova.Store) -> None:
     assert [c["name"] for c in get("channels/visits/schema")["columns"]] == ["dt", "region", "n"]
     assert len(get("channels/visits/blocks")) == 3
     assert get("channels/visits/upkeep")["collect"] == []
-    execution = store.runtime.begin_insert("visits", purpose="compact")
+    execution = store.runtime.begin_channel_write("visits", purpose="compact")
     pending = get("channels/visits/pending")
     assert [e["id"] for e in pending["compactions"]] == [execution.id] and pending["executions"] == []
     forged = patient.get(f"{url}/v1/channels/visits/files", params={"known": f"2-{'0' * 64}"})
@@ -279,15 +279,15 @@ def test_little_is_loaded_for_little(store: nova.Store) -> None:
     for day in range(1, 6):
         store.insert("visits", [visit(day, region, day) for region in ("eu", "us")])
     with nova.open(store.project, settings=store.settings) as begun:
-        served = serving.service_of(begun, ServiceConfig(port=0))
-        with serving.server(served).in_background() as url, nova.connect(url) as connection:
+        served = serving.service_of_store(begun, ServiceConfig(port=0))
+        with serving.server_of_service(served).in_background() as url, nova.connect(url) as connection:
             connection.insert("visits", [visit(6, "eu", 6)])
             assert connection.read("visits", since=4).to_arrow().num_rows == 3
             for what in ("schema", "schema?at=2", "changes?since=3", "blocks?limit=1", "timeline?limit=1"):
                 assert patient.get(f"{url}/v1/channels/visits/{what}").status_code == 200
-            assert served.desk.follower.counts.loaded == 0
+            assert served.query_handler.follower.counts.loaded == 0
             assert connection.read("visits", partition="dt=2024-01-01/region=eu").to_arrow().num_rows == 1
-            assert served.desk.follower.counts.loaded == 1
+            assert served.query_handler.follower.counts.loaded == 1
 
 
 @pytest.mark.parametrize("status", [429, 503, 504])
@@ -333,10 +333,10 @@ def test_who_may_operate_a_channel_does_not_read_it(url: str, store: nova.Store)
     """What was compacted and collected is told by number and size: no columns, no keys, no paths."""
     for n in range(2):
         store.insert("orders", [order(7, f"secret-{n}")])
-    text, token = mint("janitor", {"operate": ("orders",)}, store.catalog.now())
+    text, token = mint_token("janitor", {"operate": ("orders",)}, store.catalog.now())
     store.catalog.add_token(token)
-    served = serving.service_of(store, ServiceConfig(port=0, auth="tokens"))
-    with serving.server(served).in_background() as asking:
+    served = serving.service_of_store(store, ServiceConfig(port=0, auth="tokens"))
+    with serving.server_of_service(served).in_background() as asking:
         headers = {"Authorization": f"Bearer {text}"}
         for what in ("compact", "collect"):
             for body in ({"dry_run": True}, {}):
@@ -357,7 +357,7 @@ def test_lines_without_the_columns_that_the_partition_names(url: str, store: nov
 
 
 def test_a_channel_of_the_project_is_registered_by_its_first_insert(tmp_path: Path) -> None:
-    settings = replace(load_settings(start=tmp_path), service="embedded")
+    settings = replace(load_settings(start_folder=tmp_path), service="embedded")
     with (
         nova.open(nova.Project(channels=[ORDERS, VISITS]), settings=settings) as store,
         serving.beside(store) as url,
@@ -394,10 +394,10 @@ def test_an_address_that_is_none(url: str) -> None:
 
 def test_who_may_only_write_puts_rows_in(store: nova.Store) -> None:
     """The service, which knows the columns, parses what rows say."""
-    text, token = mint("loader", {"write": ("visits",)}, store.catalog.now())
+    text, token = mint_token("loader", {"write": ("visits",)}, store.catalog.now())
     store.catalog.add_token(token)
-    served = serving.service_of(store, ServiceConfig(port=0, auth="tokens"))
-    with serving.server(served).in_background() as url, nova.connect(url, text) as connection:
+    served = serving.service_of_store(store, ServiceConfig(port=0, auth="tokens"))
+    with serving.server_of_service(served).in_background() as url, nova.connect(url, text) as connection:
         connection.insert("visits", [visit(1, "eu", 1), {"dt": "2024-01-02", "region": "us", "n": 2}])
         with pytest.raises(nova.NotAllowed):
             connection.read("visits").to_arrow()
@@ -417,13 +417,13 @@ def test_rows_that_are_not_read_hold_nothing_for_ever(
 ) -> None:
     for day in range(1, 4):
         connection.insert("visits", [visit(day, "eu", day)])
-    real = streaming.Streamed.__init__
+    real = streaming.RowStream.__init__
 
-    def at_once(self: streaming.Streamed, opened: Any, compression: Any, seconds: float) -> None:
+    def at_once(self: streaming.RowStream, opened: Any, compression: Any, seconds: float) -> None:
         assert seconds == 3600.0
         real(self, opened, compression, -1.0)
 
-    monkeypatch.setattr(streaming.Streamed, "__init__", at_once)
+    monkeypatch.setattr(streaming.RowStream, "__init__", at_once)
     with pytest.raises(nova.ServiceUnavailable):
         connection.read("visits").to_arrow()
     assert holds_nothing(store)

@@ -19,7 +19,7 @@ import pytest
 import nova_assets as nova
 from nova_assets.catalog.catalog import open_catalog
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.serving import server, service_of
+from nova_assets.service.serving import server_of_service, service_of_store
 from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import served
 
@@ -98,7 +98,7 @@ def test_who_goes_away_during_an_upload_is_a_line_and_no_traceback(
 ) -> None:
     caplog.set_level(logging.INFO, "nova_assets.service")
     before = store.catalog.channel("stock").head
-    with server(service_of(store, ServiceConfig(port=0))).in_background() as url:
+    with server_of_service(service_of_store(store, ServiceConfig(port=0))).in_background() as url:
         place = urlsplit(url)
         for chunked in (b"Content-Length: 1000000", b"Transfer-Encoding: chunked"):
             with socket.create_connection((str(place.hostname), int(place.port or 0))) as leaving:
@@ -112,7 +112,7 @@ def test_who_goes_away_during_an_upload_is_a_line_and_no_traceback(
     assert [(r.levelname, r.exc_info, r.__dict__["refused"]) for r in lines(caplog)] == [
         ("INFO", None, "went_away")
     ] * 2
-    assert store.catalog.channel("stock").head == before and store.catalog.leftovers() == []
+    assert store.catalog.channel("stock").head == before and store.catalog.executions_with_staged_blocks() == []
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -148,7 +148,7 @@ def remove(store: nova.Store, file: Path) -> None:
 )
 def test_a_damaged_catalog_is_not_ready_and_says_why(store: nova.Store, tmp_path: Path, damage: Any, said: str) -> None:
     file = tmp_path / "c.db"
-    with server(service_of(store, ServiceConfig(port=0))).in_background() as url:
+    with server_of_service(service_of_store(store, ServiceConfig(port=0))).in_background() as url:
         assert patient.get(f"{url}/readyz").json() == {"status": "ready"}
         shutil.copy(file, tmp_path / "kept.db")
         damage(store, file)

@@ -8,7 +8,7 @@ import pytest
 
 from nova_assets.errors import ServiceRefused, SettingsError
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.exposure import exposed, host_of, is_loopback, may_be_called
+from nova_assets.service.http.exposure import is_allowed_host, is_loopback, parse_host_header, resolve_exposure
 
 TLS = {"tls_cert": "cert.pem", "tls_key": "key.pem"}
 
@@ -18,9 +18,9 @@ TLS = {"tls_cert": "cert.pem", "tls_key": "key.pem"}
 )
 def test_this_machine_alone_may_always_be_served(host: str) -> None:
     for has_token in (True, False):
-        assert not exposed(ServiceConfig(host=host), has_token).asks_tokens
-        assert exposed(ServiceConfig(host=host, auth="tokens"), has_token).asks_tokens
-        assert not exposed(ServiceConfig(host=host, auth="none"), has_token).asks_tokens
+        assert not resolve_exposure(ServiceConfig(host=host), has_token).requires_tokens
+        assert resolve_exposure(ServiceConfig(host=host, auth="tokens"), has_token).requires_tokens
+        assert not resolve_exposure(ServiceConfig(host=host, auth="none"), has_token).requires_tokens
 
 
 OUTSIDE = [
@@ -47,7 +47,7 @@ OUTSIDE = [
 )
 def test_any_other_address_is_refused_without(host: str, given: dict[str, Any], has_token: bool, missing: str) -> None:
     with pytest.raises(ServiceRefused) as refused:
-        exposed(ServiceConfig(host=host, **given), has_token)
+        resolve_exposure(ServiceConfig(host=host, **given), has_token)
     error = refused.value
     assert missing in str(error.found) and error.expected and "nova " in str(error.next)
     assert (host or "every address") in error.what and error.code == "NOVA-SERVICE-REFUSED"
@@ -56,30 +56,30 @@ def test_any_other_address_is_refused_without(host: str, given: dict[str, Any], 
 @pytest.mark.parametrize("host", OUTSIDE)
 @pytest.mark.parametrize("way", [TLS, {"proxies": ("10.1.2.3",)}])
 def test_any_other_address_may_be_served_with_tokens_and_tls_or_a_proxy(host: str, way: dict[str, Any]) -> None:
-    found = exposed(ServiceConfig(host=host, **way), has_token=True)
-    assert found.asks_tokens and found.outside
-    assert found.through_proxy_alone == (way is not TLS)
+    found = resolve_exposure(ServiceConfig(host=host, **way), has_token=True)
+    assert found.requires_tokens and found.reachable_from_outside
+    assert found.requires_proxy == (way is not TLS)
 
 
 @pytest.mark.parametrize("way", [{"proxies": ("127.0.0.1",)}, {"public_names": ("nova.example.org",)}])
 def test_a_proxy_or_a_public_name_opens_this_machines_own_address_too(way: dict[str, Any]) -> None:
     with pytest.raises(ServiceRefused, match="by its proxy or public name"):
-        exposed(ServiceConfig(auth="none", **way), has_token=True)
+        resolve_exposure(ServiceConfig(auth="none", **way), has_token=True)
     with pytest.raises(ServiceRefused, match="no token that is valid"):
-        exposed(ServiceConfig(**way), has_token=False)
+        resolve_exposure(ServiceConfig(**way), has_token=False)
     proxies = {"proxies": ("127.0.0.1",), **way}
-    assert exposed(ServiceConfig(**proxies), has_token=True).asks_tokens
+    assert resolve_exposure(ServiceConfig(**proxies), has_token=True).requires_tokens
 
 
 @pytest.mark.parametrize("proxy", ["0.0.0.0/0", "::/0", "everybody", "10.1.2.3/8", "nova.example.org", ""])
 def test_a_proxy_is_an_address_or_a_network_and_not_everybody(proxy: str) -> None:
     with pytest.raises(ServiceRefused) as refused:
-        exposed(ServiceConfig(proxies=(proxy,)), has_token=True)
+        resolve_exposure(ServiceConfig(proxies=(proxy,)), has_token=True)
     assert "--proxy" in str(refused.value.next)
 
 
 def test_who_is_the_proxy() -> None:
-    found = exposed(ServiceConfig(proxies=("10.1.0.0/16", "fd00::5")), has_token=True)
+    found = resolve_exposure(ServiceConfig(proxies=("10.1.0.0/16", "fd00::5")), has_token=True)
     assert found.is_proxy("10.1.200.3") and found.is_proxy("::ffff:10.1.200.3") and found.is_proxy("fd00::5")
     assert not any(map(found.is_proxy, ["10.2.0.1", "127.0.0.1", "fd00::6", None, "testclient"]))
 
@@ -87,22 +87,22 @@ def test_who_is_the_proxy() -> None:
 @pytest.mark.parametrize("half", [{"tls_cert": "cert.pem"}, {"tls_key": "key.pem"}])
 def test_half_of_tls_is_none(half: dict[str, Any]) -> None:
     with pytest.raises(ServiceRefused, match="certificate and its key"):
-        exposed(ServiceConfig(**half), has_token=True)
+        resolve_exposure(ServiceConfig(**half), has_token=True)
 
 
 def test_the_names_that_a_service_goes_by() -> None:
-    found = exposed(ServiceConfig(host="10.0.0.1", public_names=("Nova.Example.org",), **TLS), has_token=True)
+    found = resolve_exposure(ServiceConfig(host="10.0.0.1", public_names=("Nova.Example.org",), **TLS), has_token=True)
     for name in ("localhost", "127.0.0.1", "::1", "10.0.0.1", "nova.example.org"):
-        assert may_be_called(found, name, []), name
+        assert is_allowed_host(found, name, []), name
     for name in ("evil.example.org", "10.0.0.2", "nova.example.org.evil.net", "127.0.0.1.nip.io", "0.0.0.0"):
-        assert not may_be_called(found, name, ["10.0.0.2"]), name
+        assert not is_allowed_host(found, name, ["10.0.0.2"]), name
 
 
 def test_on_all_addresses_it_goes_by_the_one_that_is_asked() -> None:
-    found = exposed(ServiceConfig(host="0.0.0.0", **TLS), has_token=True)
-    assert may_be_called(found, "192.168.1.7", ["192.168.1.7"])
-    assert not may_be_called(found, "192.168.1.8", ["192.168.1.7"])
-    assert not may_be_called(found, "evil.example.org", ["192.168.1.7"])
+    found = resolve_exposure(ServiceConfig(host="0.0.0.0", **TLS), has_token=True)
+    assert is_allowed_host(found, "192.168.1.7", ["192.168.1.7"])
+    assert not is_allowed_host(found, "192.168.1.8", ["192.168.1.7"])
+    assert not is_allowed_host(found, "evil.example.org", ["192.168.1.7"])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_on_all_addresses_it_goes_by_the_one_that_is_asked() -> None:
     ],
 )
 def test_what_a_host_header_says(header: str, means: tuple[str, str] | None) -> None:
-    assert host_of(header) == means
+    assert parse_host_header(header) == means
 
 
 def test_loopback_is_no_matter_of_looks() -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from nova_assets.service.http.request_limits import afterwards
+from nova_assets.service.http.request_limits import timeout_advice
 from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import Issuer, asking, raw, served, shell
 
@@ -328,7 +328,7 @@ def test_a_request_that_takes_too_long_is_told_so_even_if_it_cannot_be_stopped(s
 )
 def test_what_to_do_about_what_takes_too_long(method: str, path: str, says: str) -> None:
     """Only an insert may be asked for again blindly."""
-    assert says in afterwards({"method": method, "path": path})
+    assert says in timeout_advice({"method": method, "path": path})
 
 
 def test_an_answer_that_has_begun_may_take_longer(small: str) -> None:
@@ -428,7 +428,7 @@ def test_who_does_not_read_an_answer_holds_nothing_up() -> None:
         at = (urlsplit(url).hostname, urlsplit(url).port)
         with socket.create_connection(at) as idle:  # type: ignore[arg-type]
             idle.sendall(head(url, start="GET /v1/flood HTTP/1.1"))
-            _until(lambda: app.work.handlers == 1)
+            _until(lambda: app.active_requests.handler_count == 1)
             _until(lambda: patient.get(f"{url}/v1/whoami").status_code == 200)
 
 

@@ -113,7 +113,7 @@ def test_refusals_are_counted_by_reason_and_requests_by_route(issuer: Issuer) ->
 def test_every_service_has_metrics_of_its_own_and_takes_further_ones() -> None:
     one, other = shell(), shell()
     views = Counter("nova_views_hits", "Hits.", registry=CollectorRegistry())
-    one.observed.register(views)
+    one.metrics.register(views)
     views.inc(3)
     assert "nova_views_hits_total 3.0" in asking(one)("GET", "/metrics").text
     assert "nova_views" not in asking(other)("GET", "/metrics").text

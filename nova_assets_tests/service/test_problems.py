@@ -6,7 +6,7 @@ import pytest
 
 from nova_assets import errors
 from nova_assets.errors import DefinitionConflict, NovaError, RequestRefused
-from nova_assets.service.http.problems import error_of, problem_headers, problem_of, without_paths
+from nova_assets.service.http.problems import error_from_problem, problem_from_error, problem_headers, without_paths
 from nova_assets_tests.service.conftest import asking, shell
 
 KINDS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, NovaError)]
@@ -31,7 +31,7 @@ STATUSES = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_error_has_its_status(kind: type[NovaError]) -> None:
-    status, body = problem_of(kind("what happened", found="this", expected="that", next="do so"), "r1")
+    status, body = problem_from_error(kind("what happened", found="this", expected="that", next="do so"), "r1")
     assert status == STATUSES[kind.code.removeprefix("NOVA-")] == body["status"]
     assert body["code"] == kind.code and body["request_id"] == "r1" and body["title"] and body["detail"]
     headers = dict(problem_headers(status))
@@ -44,19 +44,21 @@ def test_what_goes_on_inside_is_not_told(kind: type[NovaError]) -> None:
     secret = "postgresql://ann:hunter2@db.internal/nova at 10.0.0.7, /srv/wh/part-1.parquet"
     if kind is errors.ServiceUnavailable:
         return
-    _, body = problem_of(kind(secret, found=secret, expected=secret, next=secret, channel="c", file=secret), "r1")
+    _, body = problem_from_error(
+        kind(secret, found=secret, expected=secret, next=secret, channel="c", file=secret), "r1"
+    )
     assert not any(word in str(body) for word in ("hunter2", "db.internal", "10.0.0.7", "/srv", "parquet"))
     assert body["next"], "there is always something to do"
 
 
 def test_an_error_that_nobody_knows_is_told_by_its_request_alone() -> None:
-    status, body = problem_of(RuntimeError("hunter2"), "r1")
+    status, body = problem_from_error(RuntimeError("hunter2"), "r1")
     assert status == 500 and body["code"] == "NOVA-UNEXPECTED" and "hunter2" not in str(body) and "r1" in body["next"]
 
 
 def test_who_asks_is_told_of_what_they_asked_for() -> None:
     error = errors.VersionNotFound.of("orders", 9, 4)
-    _, body = problem_of(error)
+    _, body = problem_from_error(error)
     assert (body["detail"], body["found"], body["expected"]) == ("channel 'orders' has no version 9", "9", "0 to 4")
     assert body["channel"] == "orders" and body["head"] == 4 and body["type"] == "urn:nova:problem:version-not-found"
 
@@ -80,21 +82,21 @@ def test_who_asks_is_told_of_what_they_asked_for() -> None:
 )
 def test_places_of_the_services_own_machine_are_not_told(text: str, told: str) -> None:
     assert without_paths(text) == told
-    assert problem_of(errors.BadRecord(text))[1]["detail"] == told
+    assert problem_from_error(errors.BadRecord(text))[1]["detail"] == told
 
 
 def test_channels_that_who_asks_may_not_know_of_are_not_named() -> None:
-    _, body = problem_of(errors.ChannelNotFound("there is no channel 'ordres'", expected="orders, salaries"))
+    _, body = problem_from_error(errors.ChannelNotFound("there is no channel 'ordres'", expected="orders, salaries"))
     assert "salaries" not in str(body) and "ordres" in body["detail"]
 
 
 def test_a_client_gets_the_error_back() -> None:
     error = DefinitionConflict("there is one", found="this", expected="that", next="do so", channel="orders")
-    again = error_of(problem_of(error, "r1")[1])
+    again = error_from_problem(problem_from_error(error, "r1")[1])
     assert type(again) is DefinitionConflict and again.render() == error.render()
     assert again.channel == "orders" and again.request_id == "r1" and again.status == 409
-    assert type(error_of({"title": "Bad Gateway", "status": 502})) is NovaError
-    assert error_of(problem_of(RequestRefused("no", status=421))[1]).status == 421
+    assert type(error_from_problem({"title": "Bad Gateway", "status": 502})) is NovaError
+    assert error_from_problem(problem_from_error(RequestRefused("no", status=421))[1]).status == 421
 
 
 def test_what_the_framework_refuses_is_a_problem_too() -> None:

@@ -23,7 +23,7 @@ import nova_assets as nova
 from nova_assets.catalog import read_pins
 from nova_assets.catalog.catalog import SqlCatalog, open_catalog
 from nova_assets.catalog.tables import metadata
-from nova_assets.model.execution import Begin
+from nova_assets.model.execution import BeginRequest
 from nova_assets_tests.service.deployed import deployment
 
 STEPS = int(os.environ.get("NOVA_FUZZ_STEPS", "80"))
@@ -34,9 +34,9 @@ import sys
 from pathlib import Path
 from nova_assets.wiring.open_store import open
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.serving import server, service_of
+from nova_assets.service.serving import server_of_service, service_of_store
 store = open(catalog=sys.argv[1], warehouse=sys.argv[2], service="embedded")
-listening = server(service_of(store, ServiceConfig(port=0)))
+listening = server_of_service(service_of_store(store, ServiceConfig(port=0)))
 print(listening.listen(), flush=True)
 listening.run()
 """
@@ -145,7 +145,7 @@ def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, m
     catalog.register([nova.Channel("stock", schema="sku bigint")])
 
     def read(name: str, binding: str | None = None) -> None:
-        begin(Begin(name, binding, heads=("stock",), owner="x", lease=60.0, purpose="read"))
+        begin(BeginRequest(name, binding, pinned_channels=("stock",), owner="x", lease=60.0, purpose="read"))
 
     catalog.database.clock = lambda: real() - timedelta(hours=1)
     for n in range(90):
@@ -154,9 +154,9 @@ def test_what_killed_readers_left_goes_in_bounded_batches(catalog: SqlCatalog, m
     catalog.database.clock = real
     read("alive")
     assert catalog.database.read(lambda c: len(c.exec_driver_sql("SELECT id FROM nova_executions").all())) == 92
-    catalog.sweepable(grace=1.0)
+    catalog.sweepable_blocks(grace_seconds=1.0)
     assert catalog.database.read(lambda c: len(c.exec_driver_sql("SELECT id FROM nova_executions").all())) == 32
-    catalog.sweepable(grace=1.0)
+    catalog.sweepable_blocks(grace_seconds=1.0)
     left = catalog.database.read(lambda c: sorted(c.exec_driver_sql("SELECT execution_id FROM nova_pins").scalars()))
     assert left == ["alive", "consumer"]
     catalog.end_read("consumer")

@@ -21,10 +21,10 @@ from fastapi import FastAPI
 
 from nova_assets.client.connection import connect
 from nova_assets.errors import NovaError, PortTaken, ServiceRefused, ServiceUnavailable, SettingsError
-from nova_assets.file_views.client import Client
+from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.exposure import exposed
-from nova_assets.service.http.middleware import Shell
+from nova_assets.service.http.exposure import resolve_exposure
+from nova_assets.service.http.middleware import GuardedApp
 from nova_assets.service.http.server import Server
 from nova_assets_tests import patient
 from nova_assets_tests.service.conftest import served, shell
@@ -231,7 +231,7 @@ def test_an_app_that_cannot_start_says_why(error: Exception, kind: type[NovaErro
         yield
 
     config = ServiceConfig(port=0)
-    server = Server(Shell(FastAPI(lifespan=lifespan), config, exposed(config, has_token=False)))
+    server = Server(GuardedApp(FastAPI(lifespan=lifespan), config, resolve_exposure(config, has_token=False)))
     with pytest.raises(kind, match=says), server.in_background():
         pass
     with pytest.raises(kind, match=says):
@@ -269,7 +269,7 @@ def test_a_certificate_of_ones_own_is_named_to_clients(tmp_path: Path, monkeypat
         monkeypatch.setenv("SSL_CERT_FILE", files["tls_cert"])
         with connect(url) as known:
             assert known._get("/v1/whoami")["url"].startswith("https://")
-        assert Client(url)._get("/v1/whoami", {})
+        assert ViewServiceClient(url)._get_body("/v1/whoami", {})
 
 
 @pytest.mark.parametrize("which", ["missing", "nonsense", "other"])

@@ -420,7 +420,9 @@ def test_a_warehouse_that_is_broken_is_told_of_without_its_place(tmp_path: Path)
             answer = patient.get(f"{broken.url}/v1/channels/stock/{ask}")
             assert answer.status_code in (500, 503), answer.text
             tells_no_place(broken, answer.text)
-        assert [e for e in broken.store.catalog.at_work() if e.purpose == "read"] == [], "it lets go of its pins"
+        assert [e for e in broken.store.catalog.running_executions() if e.purpose == "read"] == [], (
+            "it lets go of its pins"
+        )
         body = stream_of(rows_of("stock", 1))
         (tmp_path / "wh").rename(tmp_path / "elsewhere")
         (tmp_path / "wh").write_text("no folder")
@@ -446,7 +448,7 @@ def large(there: Deployed) -> str:
 
 
 def _reads(there: Deployed) -> int:
-    return sum(e.purpose == "read" for e in there.store.catalog.at_work())
+    return sum(e.purpose == "read" for e in there.store.catalog.running_executions())
 
 
 def _until(holds: Callable[[], bool], seconds: float = 5) -> None:

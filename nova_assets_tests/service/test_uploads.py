@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
-from nova_assets.service.uploads import Spool
+from nova_assets.service.uploads import UploadSpool
 from nova_assets_tests import patient
 from nova_assets_tests.service.deployed import Deployment, deployment, rows_of, stream_of
 from nova_assets_tests.service.make_corpus import FOLDER, corpus
@@ -243,24 +243,26 @@ def test_a_decoder_knows_no_secret_of_the_service(serving: Serving) -> None:
 
 def test_what_a_killed_process_has_left_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    held, ended = Spool(), Spool()
-    mine, gone = held.folder(), ended.folder()
+    held, ended = UploadSpool(), UploadSpool()
+    mine, gone = held.ensure_folder(), ended.ensure_folder()
     ended.close()
-    left, begun, elsewhere = (tmp_path / f"{name}" for name in (f"{Spool.prefix}left", f"{Spool.prefix}new", "other"))
+    left, begun, elsewhere = (
+        tmp_path / f"{name}" for name in (f"{UploadSpool.prefix}left", f"{UploadSpool.prefix}new", "other")
+    )
     for folder in (left, begun, elsewhere):
         (folder / "abc").mkdir(parents=True)
         (folder / "abc" / "body.arrow").write_bytes(b"rows")
-    link = tmp_path / f"{Spool.prefix}link"
+    link = tmp_path / f"{UploadSpool.prefix}link"
     link.symlink_to(elsewhere)
     for old in (mine, left, elsewhere):
         os.utime(old, (0, 0))
     os.utime(link, (0, 0), follow_symlinks=False)
-    next_ = Spool()
-    expected = sorted([mine, begun, elsewhere, link, next_.folder()])
+    next_ = UploadSpool()
+    expected = sorted([mine, begun, elsewhere, link, next_.ensure_folder()])
     assert sorted(tmp_path.iterdir()) == expected
     assert not gone.exists() and (elsewhere / "abc" / "body.arrow").exists()
     shutil.rmtree(mine)  # by who cleans up temporary folders
-    assert held.folder().is_dir() and held.folder() != mine
+    assert held.ensure_folder().is_dir() and held.ensure_folder() != mine
     held.close()
     next_.close()
 

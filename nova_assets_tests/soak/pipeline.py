@@ -91,10 +91,10 @@ project = nova.Project([detect, dedup, join, count])
 
 def hurry() -> None:
     """Let what waits for minutes wait for seconds: the soak has no more."""
-    maintenance.INTERVAL = 10
-    maintenance.AFTER_FAILURE = 20
-    maintenance_runs.LIFE_SIGN = 10
-    janitor.SILENT = timedelta(seconds=60)
+    maintenance.SENSOR_INTERVAL = 10
+    maintenance.PAUSE_AFTER_FAILURE = 20
+    maintenance_runs.LIFE_SIGN_INTERVAL = 10
+    janitor.SILENCE_LIMIT = timedelta(seconds=60)
     publisher.LEAVE_TO_RUN = timedelta(seconds=20)
 
 

@@ -53,7 +53,7 @@ def _unread(records: Records, project: Project) -> Iterator[str]:
         for leaf in binding.triggers:
             assert isinstance(leaf, OnData)
             for name in leaf.channels:
-                seen = max(fired[binding.name].get(leaf.key(name), 0), cursors.get((binding.name, name), 0))
+                seen = max(fired[binding.name].get(leaf.position_key(name), 0), cursors.get((binding.name, name), 0))
                 if seen < heads.get(name, 0):
                     yield f"{binding.name} has not fired for all of {name}"
 

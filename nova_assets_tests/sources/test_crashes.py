@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import nova_assets as nova
-from nova_assets.sources.folder import Folder
+from nova_assets.sources.folder import FolderInbox
 from nova_assets_tests.sources.landing import Landing, row
 
 POINTS = [
@@ -102,8 +102,8 @@ def test_what_is_told_again_after_a_crash_is_not_taken_again(tmp_path: Path) -> 
     landing.put("a.json", row(1))
     source = landing.channel.source
     assert source is not None
-    told = Folder(source, landing.folder)
-    told._changed.add("a.json")
+    told = FolderInbox(source, landing.folder)
+    told._changed_paths.add("a.json")
     acknowledged = told.acknowledge
     told.acknowledge = lambda notices: None  # type: ignore[method-assign]
     for _ in range(3):

@@ -121,7 +121,7 @@ def test_a_full_disk_below_the_warehouse(small_disk: Path, tmp_path: Path) -> No
     rest.unlink()
     landing.store.receive("actions")
     assert landing.ids() == [1, 2] and len(landing.quarantined()) == 1
-    landing.store.runtime.sweep()
+    landing.store.runtime.delete_dead_staging()
     listed = {f.path for n in ("actions", "actions_quarantine") for b in landing.store.catalog.history(n).blocks
               for f in b.manifest.files}  # fmt: skip
     assert {p.relative_to(small_disk).as_posix() for p in small_disk.rglob("*.parquet")} == listed

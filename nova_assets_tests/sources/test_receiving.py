@@ -15,7 +15,7 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.model.arrival import Arrival
-from nova_assets.sources.folder import Folder
+from nova_assets.sources.folder import FolderInbox
 from nova_assets_tests.formats.test_isolated import killer
 from nova_assets_tests.sources.landing import Landing, row
 
@@ -127,7 +127,7 @@ def test_a_file_that_was_set_aside_is_taken_when_it_comes_again_whole(landing: L
     assert landing.ids() == [1]
 
 
-class Fickle(Folder):
+class Fickle(FolderInbox):
     """A folder in which something happens to the files between announcement and reading."""
 
     def __init__(self, *args: Any) -> None:
@@ -262,7 +262,7 @@ def test_only_the_last_hours_are_looked_through(tmp_path: Path) -> None:
     put(100)
     landing.store.receive("actions")
     assert landing.ids() == [0, 2, 9, 50, 100, 102]
-    landing.store.catalog.looked("actions", now - timedelta(hours=8))
+    landing.store.catalog.record_source_listing("actions", now - timedelta(hours=8))
     landing.store.receive("actions")
     assert landing.ids() == [0, 2, 9, 50, 100, 102, 109], "and of the time in which nobody looked"
 
@@ -326,7 +326,7 @@ def test_a_name_that_is_no_text_is_known_to_other_processes(landing: Landing) ->
         os.utime(path, (1, 1))
     source = landing.channel.source
     assert source is not None
-    found = list(Folder(source, landing.folder).look(datetime.now(UTC), None))
+    found = list(FolderInbox(source, landing.folder).look(datetime.now(UTC), None))
     assert len({a.path for a in found}) == 3
     landing.store.receive("actions", look=False)  # registers
     landing.store.catalog.announce("actions", found)

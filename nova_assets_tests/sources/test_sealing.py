@@ -117,15 +117,15 @@ def test_a_day_to_which_something_comes_meanwhile_is_not_sealed(days: Days) -> N
     days.put("a.json", row(1))
     days.after(hours=1)
     days.store.receive("actions")
-    commit = days.store.runtime.commit_insert
+    commit = days.store.runtime.commit_channel_write
 
     def meanwhile(request: Any) -> Any:
         if request.seals:
-            days.store.runtime.commit_insert = commit  # type: ignore[method-assign]
+            days.store.runtime.commit_channel_write = commit  # type: ignore[method-assign]
             days.store.insert("actions", [row(2, day=datetime(2024, 1, 1).date())])
         return commit(request)
 
-    days.store.runtime.commit_insert = meanwhile  # type: ignore[method-assign]
+    days.store.runtime.commit_channel_write = meanwhile  # type: ignore[method-assign]
     assert days.sealed() == []
     assert days.sealed() == [("2024-01-01", 1, 2, 1)]
 
@@ -138,7 +138,7 @@ def test_two_that_seal_at_once_put_one_seal(days: Days) -> None:
         assert days.sealed() == [("2024-01-01", 1, 0, 0)]
         for group in due:
             with pytest.raises(nova.CommitConflict, match="sealed meanwhile"):
-                other._sealing._seal("actions", group, nova.Compacting())
+                other._sealer._seal_group("actions", group, nova.Compacting())
     assert len(days.store.seals("actions")) == 1
 
 
@@ -177,15 +177,15 @@ def test_a_channel_that_is_not_sealed_is_told(days: Days) -> None:
 def test_a_day_is_not_sealed_while_what_the_last_look_found_still_waits(days: Days) -> None:
     days.after(hours=1)
     days.put("a.json", row(1))
-    receiving = days.store.runtime.commit_insert
+    receiving = days.store.runtime.commit_channel_write
 
     def die(request: Any) -> Any:
         raise nova.CatalogUnavailable("gone for a moment")
 
-    days.store.runtime.commit_insert = die  # type: ignore[method-assign]
+    days.store.runtime.commit_channel_write = die  # type: ignore[method-assign]
     with pytest.raises(nova.CatalogUnavailable):
         days.store.receive("actions")
-    days.store.runtime.commit_insert = receiving  # type: ignore[method-assign]
+    days.store.runtime.commit_channel_write = receiving  # type: ignore[method-assign]
     assert days.store.catalog.arrival_counts("actions").waiting == 1
     assert days.sealed() == [] and "files wait" in days.store.sealable("actions")[1][0].why
     days.store.receive("actions")
@@ -215,7 +215,7 @@ def test_files_that_the_engine_will_not_write_larger_keep_no_day_open(tmp_path: 
         days.put(f"{n}.json", *(row(10_000 * n + k * k % 9973) for k in range(count)))
         days.store.receive("actions")
     days.store.compact("actions")
-    days.store._upkeep.compact = lambda *asked: None  # type: ignore[method-assign]
+    days.store._maintenance.compact = lambda *asked: None  # type: ignore[method-assign]
     days.after(hours=1)
     days.store.receive("actions")
     [sealed] = days.sealed()

@@ -7,11 +7,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.pruning.prune import needed
-from nova_assets.sql.query.query import Query, understood
-from nova_assets.sql.statement.header import type_of
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.pruning.prune import required_partitions
+from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.statement.header import spark_type_name
+from nova_assets.sql.text import SqlText
 
 NOW = datetime(2022, 4, 1, 12, tzinfo=UTC)
 
@@ -33,16 +33,16 @@ PARTITIONS: Mapping[str, list[dict[str, Any]]] = {
 
 
 def query(sql: str, **variables: Any) -> Query:
-    text = Text("query.sql", sql)
-    types = {n: type_of(v) for n, v in variables.items()}
-    tree: Any = parsed(text)
-    return understood(text, tree, SCHEMAS, types)
+    text = SqlText("query.sql", sql)
+    types = {n: spark_type_name(v) for n, v in variables.items()}
+    tree: Any = parse_statement(text)
+    return resolve_query(text, tree, SCHEMAS, types)
 
 
 def reads(sql: str, **variables: Any) -> list[set[str]]:
     """The partitions that each scan of a query reads, as ``2022-03-31/Paris``, in order of the scans in the text."""
     asked = query(sql, **variables)
-    found = needed(asked, PARTITIONS, variables)
+    found = required_partitions(asked, PARTITIONS, variables)
     scans = sorted(asked.scans, key=lambda s: s.place)
     return [{shown(PARTITIONS[s.dataset][n]) for n in found[s.number]} for s in scans]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.evaluation.evaluator import Evaluator
-from nova_assets.sql.evaluation.rules import evaluated_functions
+from nova_assets.sql.evaluation.rules import argument_counts_by_function
 from nova_assets.sql.evaluation.values import UNKNOWN
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.text import SqlText
 
 VALUES: dict[str, Sequence[Any]] = {
     "string": (
@@ -200,10 +200,10 @@ class Case:
 
     def evaluated(self) -> Any:
         """What is evaluated; UNKNOWN where it is not."""
-        text = Text("expression", f"SELECT {self.sql()} AS x")
+        text = SqlText("expression", f"SELECT {self.sql()} AS x")
         types = {"abc"[n]: parse_type(t) if t != "void" else DataType("void") for n, t in enumerate(self.types)}
-        node: Any = parsed(text)
-        found = Evaluator(lambda c: (("t", c.name), types[c.name]) if c.name in types else None).evaluable(
+        node: Any = parse_statement(text)
+        found = Evaluator(lambda c: (("t", c.name), types[c.name]) if c.name in types else None).compile_expression(
             node.selects[0]
         )
         return found.value({("t", "abc"[n]): v for n, v in enumerate(self.values)})
@@ -211,7 +211,7 @@ class Case:
 
 def functions() -> Iterator[str]:
     """A call of each function that is evaluated, with each number of arguments."""
-    for name, (least, most) in evaluated_functions().items():
+    for name, (least, most) in argument_counts_by_function().items():
         for count in range(least, (3 if most is None else most) + 1):
             yield f"{name}({', '.join(f'{{{n}}}' for n in range(count))})"
 

@@ -8,10 +8,10 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SqlError
-from nova_assets.sql.datasets.breaking_changes import Change, changes
-from nova_assets.sql.datasets.graph_builder import graph
-from nova_assets.sql.statement.statement import written
-from nova_assets.sql.text import Text
+from nova_assets.sql.datasets.breaking_changes import Change, find_changes
+from nova_assets.sql.datasets.graph_builder import build_graph
+from nova_assets.sql.statement.statement import parse_dataset_statement
+from nova_assets.sql.text import SqlText
 
 ORDERS = nova.Channel("orders", schema="id bigint, customer string, price decimal(10,2), day date")
 
@@ -26,13 +26,16 @@ DATASETS = {
 
 def found(to: Mapping[str, str], orders: nova.Channel = ORDERS) -> dict[str, Change]:
     """What becomes of it when some statements are replaced; none for those that are taken away."""
-    old = graph([Text(f"{n}.sql", s) for n, s in DATASETS.items()], [ORDERS])
+    old = build_graph([SqlText(f"{n}.sql", s) for n, s in DATASETS.items()], [ORDERS])
     new = {n: s for n, s in {**DATASETS, **to}.items() if s}
-    return {str(c): c for c in changes(old, [written(Text(f"{n}.sql", s)) for n, s in new.items()], [orders])}
+    return {
+        str(c): c
+        for c in find_changes(old, [parse_dataset_statement(SqlText(f"{n}.sql", s)) for n, s in new.items()], [orders])
+    }
 
 
 def places(change: Change) -> list[tuple[str, tuple[str, ...], int, int, str]]:
-    return [(b.file, b.columns, b.line, b.column, b.owner) for b in change.breaks]
+    return [(b.file, b.affected_columns, b.line, b.column, b.owner) for b in change.breaks]
 
 
 def test_nothing_is_nothing() -> None:
@@ -90,7 +93,7 @@ def test_a_dataset_that_is_removed() -> None:
     [change] = found({"best": ""}).values()
     assert str(change) == "best is removed"
     line = DATASETS["top"].splitlines()[1]
-    marked = [(line[b.column - 1 :].split()[0].strip(","), b.columns) for b in change.breaks]
+    marked = [(line[b.column - 1 :].split()[0].strip(","), b.affected_columns) for b in change.breaks]
     assert marked == [("customer", ("who",)), ("most", ("twice",)), ("best", ("who", "twice"))]
 
 

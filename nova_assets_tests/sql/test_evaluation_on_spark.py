@@ -16,8 +16,8 @@ from sqlglot import exp
 from nova_assets.sql.evaluation import rules
 from nova_assets.sql.evaluation.operand import Operand
 from nova_assets.sql.evaluation.rules import Application
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.spark_judge import TEMPLATES, Case, cases, differences, functions
 
 EACH = int(os.environ.get("NOVA_FUZZ_STEPS", "8"))
@@ -46,7 +46,7 @@ def test_every_kind_of_syntax_that_is_evaluated_is_tried() -> None:
     tried: set[type] = set()
     for template in TEMPLATES:
         case = Case(template, ("int",) * 3, (1, 2, 3))
-        tried |= {type(n) for n in parsed(Text("x", f"SELECT {case.sql()} AS x")).walk()}
+        tried |= {type(n) for n in parse_statement(SqlText("x", f"SELECT {case.sql()} AS x")).walk()}
     others = {exp.NullSafeNEQ, exp.Coalesce, exp.Left, exp.Right, exp.If}  # made by the parser of other syntax alone
     assert set(rules._SYNTAX) - tried <= others
 
@@ -60,7 +60,7 @@ def _concat_for_concat_ws(a: Application, *operands: Operand) -> Operand:
 
 
 def _unit_q_is_a_quarter(a: Application, of: Operand, unit: Operand) -> Operand:
-    long = a.computed(unit.type, lambda name: {"Q": "QUARTER"}.get(name, name), unit) if unit.type else unit
+    long = a.null_propagating(unit.type, lambda name: {"Q": "QUARTER"}.get(name, name), unit) if unit.type else unit
     return _TRUNC(a, of, long)
 
 

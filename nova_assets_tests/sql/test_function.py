@@ -10,8 +10,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, NovaError, SqlError
-from nova_assets.sql.datasets.datasets import queries_of
-from nova_assets.sql.datasets.task import InScope
+from nova_assets.sql.datasets.datasets import dataset_queries_by_name
+from nova_assets.sql.datasets.task import DatasetQuery
 
 TICKETS = nova.Channel(
     "tickets",
@@ -33,14 +33,14 @@ def slug(text: str) -> str:
     return text.lower()
 
 
-def made(folder: Path, sql: str, functions: Any = (rates, slug)) -> InScope:
+def made(folder: Path, sql: str, functions: Any = (rates, slug)) -> DatasetQuery:
     (folder / "made.sql").write_text(HEAD + sql)
     project = nova.Project(bindings=nova.datasets(folder, channels=[TICKETS], functions=functions))
-    return queries_of(project)["made"]
+    return dataset_queries_by_name(project)["made"]
 
 
-def needs(query: InScope) -> list[str]:
-    found = query.needs("day=2022-03-30", datetime.now(UTC), lambda channel: ())
+def needs(query: DatasetQuery) -> list[str]:
+    found = query.required_reads("day=2022-03-30", datetime.now(UTC), lambda channel: ())
     return [p for n in found for p in n.partitions]
 
 
@@ -55,8 +55,10 @@ def test_a_query_that_it_takes_is_read_as_it_says(tmp_path: Path) -> None:
         query = made(tmp_path, f"SELECT * FROM rates(:d, 'EUR', {given})")
         assert needs(query) == ["day=2022-03-29/store=Oslo", "day=2022-03-29/store=Paris"]
         assert query.query.reads == ("tickets",)
-        assert query.runnable.calls == {
-            "call_0": {query.query.calls[0].queries[0]: QUERY.replace("tickets WHERE", "{scan_0} AS `tickets` WHERE")}
+        assert query.runnable.query_texts_by_call == {
+            "call_0": {
+                query.query.calls[0].query_spans[0]: QUERY.replace("tickets WHERE", "{scan_0} AS `tickets` WHERE")
+            }
         }
 
 
@@ -65,7 +67,7 @@ def test_calls_may_be_within_calls_and_in_any_letters(tmp_path: Path) -> None:
     query = made(tmp_path, f"SELECT * FROM Rates(:d, 'b' /* ) */, ({inner}))")
     assert str(query.schema).startswith("currency string, rate decimal(10,4)")
     assert "FROM {call_0} AS `rates`" in query.runnable.sql
-    [within] = query.runnable.calls["call_0"].values()
+    [within] = query.runnable.query_texts_by_call["call_0"].values()
     assert within == inner.replace("RATES(:d, 'a, (')", "{call_1}")
 
 
@@ -80,7 +82,7 @@ def test_calls_may_be_within_calls_and_in_any_letters(tmp_path: Path) -> None:
 )
 def test_the_query_is_taken_as_it_is_written(tmp_path: Path, given: str, text: str) -> None:
     query = made(tmp_path, f"SELECT * FROM rates(:d, 'EUR', {given})")
-    assert list(query.runnable.calls["call_0"].values()) == [text]
+    assert list(query.runnable.query_texts_by_call["call_0"].values()) == [text]
 
 
 def test_a_function_stands_beside_datasets(tmp_path: Path) -> None:
@@ -88,8 +90,8 @@ def test_a_function_stands_beside_datasets(tmp_path: Path) -> None:
     query = made(tmp_path, sql + "r.currency WHERE k.day = :d AND k.store = 'Paris'")
     assert needs(query) == ["day=2022-03-29/store=Oslo", "day=2022-03-29/store=Paris", "day=2022-03-30/store=Paris"]
     assert "FROM {call_0} r JOIN {scan_1} k ON" in query.runnable.sql
-    assert "FROM rates(d, 'EUR', (SELECT" in query.runnable.shown
-    assert dict(query.columns()) == {"product": ("tickets.product",), "rate": ()}
+    assert "FROM rates(d, 'EUR', (SELECT" in query.runnable.display_sql
+    assert dict(query.column_origins()) == {"product": ("tickets.product",), "rate": ()}
 
 
 WRONG = [

@@ -10,10 +10,10 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
-from nova_assets.sql.datasets.graph import Need
-from nova_assets.sql.datasets.graph_builder import graph
-from nova_assets.sql.query.column_lineage import lineage
-from nova_assets.sql.text import Text
+from nova_assets.sql.datasets.graph import RequiredRead
+from nova_assets.sql.datasets.graph_builder import build_graph
+from nova_assets.sql.query.column_lineage import trace_lineage
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import NOW
 
 TICKETS = nova.Channel(
@@ -22,7 +22,7 @@ TICKETS = nova.Channel(
     partitions=[nova.daily("day", start="2022-03-01"), nova.static("store", ["Detroit", "Oslo", "Paris"])],
 )
 
-STORE_SALES = Text(
+STORE_SALES = SqlText(
     "store_sales.sql",
     """
     FOR t IN TIMESERIES('2022-03-30', '2022-03-31'), store IN ('Detroit', 'Paris')
@@ -33,7 +33,7 @@ STORE_SALES = Text(
     """,
 )
 
-PRODUCTS_SALES = Text(
+PRODUCTS_SALES = SqlText(
     "products_sales.sql",
     """
     FOR t IN TIMESERIES('2022-03-30', '2022-03-31')
@@ -47,19 +47,19 @@ PRODUCTS_SALES = Text(
 
 def test_the_example_of_the_paper() -> None:
     """BigDataFlow, part 2: what ``bdf show products_sales day=2022-03-31`` prints."""
-    found = graph([PRODUCTS_SALES, STORE_SALES], [TICKETS])
+    found = build_graph([PRODUCTS_SALES, STORE_SALES], [TICKETS])
     assert list(found.datasets) == ["store_sales", "products_sales"]
-    assert len(found.tasks("store_sales", NOW)) == 4
-    assert found.needs("products_sales", "day=2022-03-31", NOW) == (
-        Need("store_sales", "all", ("day=2022-03-31/store=Detroit", "day=2022-03-31/store=Paris")),
+    assert len(found.scopes_by_partition("store_sales", NOW)) == 4
+    assert found.required_reads("products_sales", "day=2022-03-31", NOW) == (
+        RequiredRead("store_sales", "all", ("day=2022-03-31/store=Detroit", "day=2022-03-31/store=Paris")),
     )
-    assert found.needs("store_sales", "day=2022-03-31/store=Paris", NOW) == (
-        Need("tickets", "all", ("day=2022-03-31/store=Paris",)),
+    assert found.required_reads("store_sales", "day=2022-03-31/store=Paris", NOW) == (
+        RequiredRead("tickets", "all", ("day=2022-03-31/store=Paris",)),
     )
     assert str(found.dataset("products_sales").schema) == (
         "product string, nb_sales bigint, revenue decimal(30,2), day string"
     )
-    assert (found.downstream("tickets"), found.readers("tickets")) == (
+    assert (found.downstream("tickets"), found.direct_readers("tickets")) == (
         ("store_sales", "products_sales"),
         ("store_sales",),
     )
@@ -67,23 +67,25 @@ def test_the_example_of_the_paper() -> None:
 
 def test_a_partition_that_no_task_writes() -> None:
     with pytest.raises(PartitionError, match="no task of 'products_sales' writes day=2022-04-01"):
-        graph([PRODUCTS_SALES, STORE_SALES], [TICKETS]).needs("products_sales", "day=2022-04-01", NOW)
+        build_graph([PRODUCTS_SALES, STORE_SALES], [TICKETS]).required_reads("products_sales", "day=2022-04-01", NOW)
 
 
 def test_dynamic_partitions_are_those_that_there_are() -> None:
     events = nova.Channel("events", schema="n int, kind string", partitions=[nova.dynamic("kind")])
-    found = graph([Text("some.sql", "SELECT n FROM events WHERE kind LIKE 'a%'")], [events])
+    found = build_graph([SqlText("some.sql", "SELECT n FROM events WHERE kind LIKE 'a%'")], [events])
     there = ["kind=a", "kind=ab", "kind=b"]
-    assert found.needs("some", "", NOW, lambda name: there) == (Need("events", "all", ("kind=a", "kind=ab")),)
+    assert found.required_reads("some", "", NOW, lambda name: there) == (
+        RequiredRead("events", "all", ("kind=a", "kind=ab")),
+    )
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(DefinitionError) as caught:
-        graph(
+        build_graph(
             [
-                Text("a.sql", "SELECT colour FROM tickets"),
-                Text("b.sql", "SELECT product FROM tikets"),
-                Text("c.sql", "SELECT x FROM a"),  # follows from the first
+                SqlText("a.sql", "SELECT colour FROM tickets"),
+                SqlText("b.sql", "SELECT product FROM tikets"),
+                SqlText("c.sql", "SELECT x FROM a"),  # follows from the first
             ],
             [TICKETS],
         )
@@ -94,34 +96,34 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 def test_datasets_that_read_each_other_are_refused() -> None:
     with pytest.raises(SqlError, match=r"datasets read each other: (a → b → a|b → a → b)"):
-        graph([Text("a.sql", "SELECT x FROM b"), Text("b.sql", "SELECT x FROM a")])
+        build_graph([SqlText("a.sql", "SELECT x FROM b"), SqlText("b.sql", "SELECT x FROM a")])
 
 
 def test_a_dataset_twice_is_refused() -> None:
     with pytest.raises(SqlError, match=r"dataset 'x' is in a.sql already"):
-        graph([Text("a.sql", "INSERT INTO x SELECT 1 AS n"), Text("x.sql", "SELECT 2 AS n")])
+        build_graph([SqlText("a.sql", "INSERT INTO x SELECT 1 AS n"), SqlText("x.sql", "SELECT 2 AS n")])
 
 
 def test_a_partition_column_that_is_selected_too_is_refused() -> None:
-    text = Text("x.sql", "FOR s IN ('a') INSERT OVERWRITE x PARTITION (store = s) SELECT store FROM tickets")
+    text = SqlText("x.sql", "FOR s IN ('a') INSERT OVERWRITE x PARTITION (store = s) SELECT store FROM tickets")
     with pytest.raises(SqlError, match="column 'store' is given by PARTITION and by the query"):
-        graph([text], [TICKETS])
+        build_graph([text], [TICKETS])
 
 
 def test_how_a_dataset_is_kept_may_be_said() -> None:
     kept = nova.Channel("products_sales", merge=nova.Upsert(key=["product", "day"]), group="sales")
-    found = graph([PRODUCTS_SALES, STORE_SALES], [TICKETS, kept]).dataset("products_sales").channel
+    found = build_graph([PRODUCTS_SALES, STORE_SALES], [TICKETS, kept]).dataset("products_sales").channel
     assert (found.merge, found.group, found.partition_columns) == (kept.merge, "sales", ("day",))
     other = nova.Channel("products_sales", schema="product string")
     with pytest.raises(DefinitionError, match="another schema than follows from its query"):
-        graph([PRODUCTS_SALES, STORE_SALES], [TICKETS, other])
+        build_graph([PRODUCTS_SALES, STORE_SALES], [TICKETS, other])
 
 
 def test_columns_are_followed_to_where_they_come_from() -> None:
     query = (
-        graph(
+        build_graph(
             [
-                Text(
+                SqlText(
                     "x.sql",
                     "WITH c AS (SELECT product AS p, price * 2 AS twice FROM tickets WHERE store = 'Paris') "
                     "SELECT p, SUM(twice) AS total, COUNT(*) AS n FROM c GROUP BY p "
@@ -133,9 +135,9 @@ def test_columns_are_followed_to_where_they_come_from() -> None:
         .dataset("x")
         .query
     )
-    found = lineage(query)
+    found = trace_lineage(query)
     assert found.outputs == {"p": {(0, "product"), (1, "day")}, "total": {(0, "price")}, "n": frozenset()}
-    named = {(u.origin[1], query.text.part(u.span)) for u in found.uses if u.span is not None}
+    named = {(u.origin[1], query.text.substring(u.span)) for u in found.uses if u.span is not None}
     assert named == {
         ("product", "product"),
         ("product", "p"),
@@ -147,15 +149,17 @@ def test_columns_are_followed_to_where_they_come_from() -> None:
 
 
 def test_conditions_that_are_not_understood_are_told_with_their_place() -> None:
-    text = Text(
+    text = SqlText(
         "weekly.sql", "SELECT product\nFROM tickets\nWHERE DAYNAME(day) = 'Mon' AND product RLIKE 'a' AND day > '2022'"
     )
-    found = graph([text], [TICKETS])
-    assert found.not_pruned("weekly", "", NOW) == ("weekly.sql:3:7: DAYNAME(...) is not evaluated on partitions",)
-    plain = graph(
-        [Text("plain.sql", "SELECT product FROM tickets WHERE day > '2022' AND product RLIKE 'a'")], [TICKETS]
+    found = build_graph([text], [TICKETS])
+    assert found.unpruned_conditions("weekly", "", NOW) == (
+        "weekly.sql:3:7: DAYNAME(...) is not evaluated on partitions",
     )
-    assert plain.not_pruned("plain", "", NOW) == ()
+    plain = build_graph(
+        [SqlText("plain.sql", "SELECT product FROM tickets WHERE day > '2022' AND product RLIKE 'a'")], [TICKETS]
+    )
+    assert plain.unpruned_conditions("plain", "", NOW) == ()
 
 
 def test_files_of_a_folder(tmp_path: Path) -> None:
@@ -219,14 +223,14 @@ def test_what_becomes_of_late_data_is_said_of_datasets_that_there_are(tmp_path: 
 def test_the_graph_of_dbts_jaffle_shop(shared_data: Path) -> None:
     expected = json.loads((shared_data / "dag_jaffle_shop" / "expected_dag.json").read_text())
     raw = [nova.Channel(name, schema=schema) for name, schema in RAW.items()]
-    found = graph([Text(f"{name}.sql", sql) for name, sql in JAFFLE.items()], raw)
+    found = build_graph([SqlText(f"{name}.sql", sql) for name, sql in JAFFLE.items()], raw)
     reads = {n: sorted(f"source:{r}" if r in RAW else r for r in d.query.reads) for n, d in found.datasets.items()}
     assert reads == {name: sorted(inputs) for name, inputs in expected.items()}
 
 
 def test_a_partition_that_is_made_of_something_else_a_month_later() -> None:
     """What was found out of a scope says nothing of another one that writes the same partition."""
-    text = Text(
+    text = SqlText(
         "of_day.sql",
         """
         FOR t IN TIMESERIES(last => 7) LET d = DATE_FORMAT(t, 'yyyy-MM-dd'), dom = DATE_FORMAT(t, 'dd')
@@ -234,19 +238,23 @@ def test_a_partition_that_is_made_of_something_else_a_month_later() -> None:
         """,
     )
     sold = nova.Channel("sold", schema="price int, day string", partitions=nova.dynamic("day"))
-    found, there = graph([text], [sold]), ["day=2022-03-14", "day=2022-04-14"]
+    found, there = build_graph([text], [sold]), ["day=2022-03-14", "day=2022-04-14"]
     for month in (3, 4):
         at = datetime(2022, month, 14, 12, tzinfo=UTC)
-        assert found.needs("of_day", "dom=14", at, lambda name: there)[0].partitions == (f"day=2022-{month:02d}-14",)
+        assert found.required_reads("of_day", "dom=14", at, lambda name: there)[0].partitions == (
+            f"day=2022-{month:02d}-14",
+        )
 
 
 def test_what_was_found_out_is_asked_for_once() -> None:
-    found = graph([PRODUCTS_SALES, STORE_SALES], [TICKETS])
+    found = build_graph([PRODUCTS_SALES, STORE_SALES], [TICKETS])
     for _ in range(3):
-        found.needs("products_sales", "day=2022-03-31", NOW)
-    assert (found.kept.hits, found.kept.misses) == (2, 1)
-    assert found.read_by("products_sales", "store_sales", ["day=2022-03-31/store=Paris"], NOW) == ("day=2022-03-31",)
-    assert found.read_by("store_sales", "tickets", ["day=2022-03-31/store=Oslo"], NOW) == ()
+        found.required_reads("products_sales", "day=2022-03-31", NOW)
+    assert (found.reads_cache.hits, found.reads_cache.misses) == (2, 1)
+    assert found.partitions_reading("products_sales", "store_sales", ["day=2022-03-31/store=Paris"], NOW) == (
+        "day=2022-03-31",
+    )
+    assert found.partitions_reading("store_sales", "tickets", ["day=2022-03-31/store=Oslo"], NOW) == ()
 
 
 def test_heads_that_are_alike_are_wrong_each_in_its_own_file() -> None:
@@ -254,7 +262,7 @@ def test_heads_that_are_alike_are_wrong_each_in_its_own_file() -> None:
         "FOR a IN ('1', 'x'), b IN ('1', '2') LET n = CAST(CONCAT(a, b) AS INT)\n"
         "INSERT OVERWRITE {} PARTITION (n) SELECT 1 AS one"
     )
-    found = graph([Text(f"{name}.sql", head.format(name)) for name in ("sold", "bought")])
+    found = build_graph([SqlText(f"{name}.sql", head.format(name)) for name in ("sold", "bought")])
     for name in ("sold", "bought"):
         with pytest.raises(SqlError, match=f"{name}.sql:1:"):
-            found.tasks(name, NOW)
+            found.scopes_by_partition(name, NOW)

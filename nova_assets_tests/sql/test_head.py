@@ -9,14 +9,14 @@ import pytest
 
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.partitions import Dimension
-from nova_assets.sql.statement.header import dimensions, shown
-from nova_assets.sql.statement.statement import Written, written
-from nova_assets.sql.text import Text
+from nova_assets.sql.statement.header import format_scope, partition_dimensions
+from nova_assets.sql.statement.statement import DatasetStatement, parse_dataset_statement
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import NOW
 
 
-def read(head: str) -> Written:
-    return written(Text("some.sql", f"{head} SELECT 1 AS a"))
+def read(head: str) -> DatasetStatement:
+    return parse_dataset_statement(SqlText("some.sql", f"{head} SELECT 1 AS a"))
 
 
 def test_each_combination_is_a_scope_a_task_and_a_partition() -> None:
@@ -24,23 +24,25 @@ def test_each_combination_is_a_scope_a_task_and_a_partition() -> None:
         "FOR t IN TIMESERIES(last => 2), store IN ('Detroit', 'Paris') LET day = DATE_FORMAT(t, 'yyyy-MM-dd') "
         "INSERT OVERWRITE store_sales PARTITION (day, store)"
     )
-    assert {p: shown(s) for p, s in found.head.tasks(NOW).items()} == {
+    assert {p: format_scope(s) for p, s in found.header.scopes_by_partition(NOW).items()} == {
         "day=2022-03-31/store=Detroit": "t = 2022-03-31T00:00:00Z, store = Detroit, day = 2022-03-31",
         "day=2022-03-31/store=Paris": "t = 2022-03-31T00:00:00Z, store = Paris, day = 2022-03-31",
         "day=2022-04-01/store=Detroit": "t = 2022-04-01T00:00:00Z, store = Detroit, day = 2022-04-01",
         "day=2022-04-01/store=Paris": "t = 2022-04-01T00:00:00Z, store = Paris, day = 2022-04-01",
     }
-    assert found.head.variable_types == {"t": "timestamp", "store": "string", "day": "string"}
-    assert dimensions(found.head) == (
+    assert found.header.variable_types == {"t": "timestamp", "store": "string", "day": "string"}
+    assert partition_dimensions(found.header) == (
         Dimension("day", "daily", "2000-01-01", "UTC", keep="1d"),
         Dimension("store", "static", values=("Detroit", "Paris")),
     )
 
 
 def test_a_query_without_scopes_is_one_task() -> None:
-    found = written(Text("sql/totals.sql", "-- All there is.\n-- owner: me@example.org\nSELECT 1 AS a"))
+    found = parse_dataset_statement(
+        SqlText("sql/totals.sql", "-- All there is.\n-- owner: me@example.org\nSELECT 1 AS a")
+    )
     assert (found.name, found.description, found.owner) == ("totals", "All there is.", "me@example.org")
-    assert found.head.tasks(NOW) == {"": {}}
+    assert found.header.scopes_by_partition(NOW) == {"": {}}
 
 
 @pytest.mark.parametrize(
@@ -57,33 +59,33 @@ def test_a_query_without_scopes_is_one_task() -> None:
 )
 def test_a_series_of_days(series: str, partitions: list[str]) -> None:
     found = read(f"FOR t IN TIMESERIES({series}) INSERT OVERWRITE x PARTITION (day = DATE(t))")
-    assert list(found.head.tasks(NOW)) == [f"day={p}" for p in partitions]
+    assert list(found.header.scopes_by_partition(NOW)) == [f"day={p}" for p in partitions]
 
 
 def test_days_and_hours_when_the_clocks_change() -> None:
     hours = read("FOR h IN TIMESERIES(last => 26, every => '1 hour', tz => 'Europe/Paris') INSERT INTO x PARTITION (h)")
-    names = list(hours.head.tasks(datetime(2022, 10, 30, 23, tzinfo=ZoneInfo("Europe/Paris"))))
+    names = list(hours.header.scopes_by_partition(datetime(2022, 10, 30, 23, tzinfo=ZoneInfo("Europe/Paris"))))
     assert len(names) == 26  # the day has 25 hours
     assert [n for n in names if "T02" in n] == ["h=2022-10-30T02:00", "h=2022-10-30T02:00+0100"]
     days = read("FOR t IN TIMESERIES('2022-10-29', tz => 'Europe/Paris') INSERT INTO x PARTITION (day = DATE(t))")
     now = datetime(2022, 10, 31, 0, 30, tzinfo=ZoneInfo("Europe/Paris"))
-    assert list(days.head.tasks(now)) == ["day=2022-10-29", "day=2022-10-30", "day=2022-10-31"]
-    assert (hours.kind, dimensions(hours.head)[0].kind) == ("delta", "hourly")
+    assert list(days.header.scopes_by_partition(now)) == ["day=2022-10-29", "day=2022-10-30", "day=2022-10-31"]
+    assert (hours.kind, partition_dimensions(hours.header)[0].kind) == ("delta", "hourly")
 
 
 def test_what_is_no_calendar_is_discovered() -> None:
     head = read(
         "FOR t IN TIMESERIES(last => 3) INSERT INTO x PARTITION (month = DATE_FORMAT(t, 'yyyy-MM'), d = DAY(t))"
-    ).head
-    assert [d.kind for d in dimensions(head)] == ["dynamic", "dynamic"]
-    listed = read("FOR n IN (1, 2), s IN ('a', 'b') INSERT INTO x PARTITION (n, s = CONCAT(s, '-', 'x'))").head
-    assert [d.values for d in dimensions(listed)] == [("1", "2"), ("a-x", "b-x")]
+    ).header
+    assert [d.kind for d in partition_dimensions(head)] == ["dynamic", "dynamic"]
+    listed = read("FOR n IN (1, 2), s IN ('a', 'b') INSERT INTO x PARTITION (n, s = CONCAT(s, '-', 'x'))").header
+    assert [d.values for d in partition_dimensions(listed)] == [("1", "2"), ("a-x", "b-x")]
 
 
 def test_two_scopes_of_one_partition_are_refused() -> None:
-    head = read("FOR t IN TIMESERIES(last => 9) INSERT INTO x PARTITION (month = DATE_FORMAT(t, 'yyyy-MM'))").head
+    head = read("FOR t IN TIMESERIES(last => 9) INSERT INTO x PARTITION (month = DATE_FORMAT(t, 'yyyy-MM'))").header
     with pytest.raises(DefinitionError, match="two scopes write partition month=2022-03"):
-        head.tasks(datetime(2022, 3, 31, tzinfo=UTC))
+        head.scopes_by_partition(datetime(2022, 3, 31, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(
@@ -130,5 +132,5 @@ def test_a_head_that_cannot_be_is_refused_with_its_place(head: str, what: str) -
 )
 def test_what_is_no_dataset_is_refused(sql: str, what: str) -> None:
     with pytest.raises(SqlError) as caught:
-        written(Text("x.sql", sql))
+        parse_dataset_statement(SqlText("x.sql", sql))
     assert what in caught.value.what

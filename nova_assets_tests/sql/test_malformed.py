@@ -16,8 +16,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import SqlError
-from nova_assets.sql.datasets.graph_builder import graph
-from nova_assets.sql.text import Text
+from nova_assets.sql.datasets.graph_builder import build_graph
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import NOW
 
 COUNT = int(os.environ.get("NOVA_FUZZ_STEPS", "400"))
@@ -193,10 +193,10 @@ def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixtu
     for sql in statements():
         begun = time.process_time()
         try:
-            found = graph([Text("x.sql", sql)], CHANNELS)
+            found = build_graph([SqlText("x.sql", sql)], CHANNELS)
             for name in found.datasets:
-                for partition in list(found.tasks(name, NOW))[:2]:
-                    found.needs(name, partition, NOW)
+                for partition in list(found.scopes_by_partition(name, NOW))[:2]:
+                    found.required_reads(name, partition, NOW)
         except SqlError as error:
             refused += 1
             if not (re.search(r"x\.sql:\d+:\d+: ", str(error)) and "^" in str(error)):
@@ -214,11 +214,11 @@ def test_what_is_no_sql_is_refused_with_its_place(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize("sql", [s for s in BY_NAME if s != "SELECT 1" + " + 1" * 5000 + " AS n"])
 def test_by_name(sql: str) -> None:
     with pytest.raises(SqlError, match=r"x\.sql:\d+:\d+: "):
-        found = graph([Text("x.sql", sql)], CHANNELS)
+        found = build_graph([SqlText("x.sql", sql)], CHANNELS)
         for name in found.datasets:
-            found.tasks(name, NOW)
+            found.scopes_by_partition(name, NOW)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS_AS_VALUES)
 def test_conditions_in_parentheses_are_values(condition: str) -> None:
-    graph([Text("x.sql", f"SELECT day FROM sales WHERE {condition}")], CHANNELS)
+    build_graph([SqlText("x.sql", f"SELECT day FROM sales WHERE {condition}")], CHANNELS)

@@ -8,9 +8,9 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, NotSupported, SqlError
-from nova_assets.sql.datasets.graph_builder import graph
+from nova_assets.sql.datasets.graph_builder import build_graph
 from nova_assets.sql.parse import dialect
-from nova_assets.sql.text import Text
+from nova_assets.sql.text import SqlText
 
 SOLD = nova.Channel(
     "sold",
@@ -83,7 +83,7 @@ FUNCTIONS = {"gives": "table(n int)"}
 )
 def test_what_is_wrong_with_a_query(sql: str, message: str) -> None:
     with pytest.raises(SqlError) as caught:
-        graph([Text("x.sql", sql)], [SOLD], FUNCTIONS)
+        build_graph([SqlText("x.sql", sql)], [SOLD], FUNCTIONS)
     assert str(caught.value) == f"[NOVA-SQL] {message}"
 
 

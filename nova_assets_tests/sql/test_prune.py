@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from nova_assets.errors import SqlError
-from nova_assets.sql.pruning.prune import needed
+from nova_assets.sql.pruning.prune import required_partitions
 from nova_assets_tests.sql.rig import PARTITIONS, STORES, days, query, reads
 
 ALL = days(28, 32, *STORES)
@@ -254,7 +254,7 @@ def test_a_condition_is_followed_as_far_down_as_rows_may_be_dropped(sql: str, re
 )
 def test_beside_nothing_nothing_else_is_read(read: str, other: set[str]) -> None:
     asked = query(f"SELECT 1 AS x FROM {read}")
-    found = needed(asked, PARTITIONS, {})
+    found = required_partitions(asked, PARTITIONS, {})
     [stores] = [s.number for s in asked.scans if s.dataset == "stores"]
     assert {""} - other == ({""} if not found[stores] else set())
 

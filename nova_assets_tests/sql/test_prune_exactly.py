@@ -20,10 +20,10 @@ import pytest
 import sqlglot
 
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.pruning.prune import Needed, needed
-from nova_assets.sql.query.query import Query, understood
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.pruning.prune import PartitionsByScan, required_partitions
+from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import DAYS, STORES
 
 COUNT = int(os.environ.get("NOVA_FUZZ_STEPS", "40"))
@@ -230,12 +230,12 @@ def contents() -> Iterator[Sequence[Content]]:
 
 
 def query_of(sql: str) -> Query:
-    text = Text("query.sql", sql)
-    tree: Any = parsed(text)
-    return understood(text, tree, SCHEMAS)
+    text = SqlText("query.sql", sql)
+    tree: Any = parse_statement(text)
+    return resolve_query(text, tree, SCHEMAS)
 
 
-def over(query: Query, read: Needed) -> str:
+def over(query: Query, read: PartitionsByScan) -> str:
     """A query of DuckDB's over some partitions of each scan."""
     tree: Any = query.tree.copy()
     for table in list(tree.find_all(sqlglot.exp.Table)):
@@ -249,7 +249,7 @@ def over(query: Query, read: Needed) -> str:
     return sqlglot.transpile(tree.sql("spark"), "spark", "duckdb")[0]
 
 
-def all_partitions(query: Query) -> Needed:
+def all_partitions(query: Query) -> PartitionsByScan:
     return {s.number: tuple(range(len(PARTITIONS[s.dataset]))) for s in query.scans}
 
 
@@ -260,7 +260,7 @@ def test_no_partition_that_changes_the_result_is_missing(contents: Sequence[Cont
     for _ in range(10 * COUNT):
         sql = plain_query(rng) if rng.random() < 0.5 else other_query(rng)
         query = query_of(sql)
-        read = needed(query, PARTITIONS, {})
+        read = required_partitions(query, PARTITIONS, {})
         some, everything = over(query, read), over(query, all_partitions(query))
         for one in rng.sample(list(contents), 4):
             given, expected = one.rows(some), one.rows(everything)
@@ -276,7 +276,7 @@ def test_few_queries_read_a_partition_that_changes_no_result(contents: Sequence[
     for _ in range(COUNT):
         sql = plain_query(rng)
         query = query_of(sql)
-        read = needed(query, PARTITIONS, {})
+        read = required_partitions(query, PARTITIONS, {})
         left = {(scan, part) for scan, parts in read.items() for part in parts}
         without = {
             (scan, part): over(query, {**read, scan: tuple(p for p in read[scan] if p != part)}) for scan, part in left

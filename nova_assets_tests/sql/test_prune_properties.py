@@ -16,9 +16,9 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nova_assets.sql.pruning.prune import Needed, Pruning, needed
-from nova_assets.sql.query.query import scans_of
-from nova_assets.sql.text import Text
+from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
+from nova_assets.sql.query.query import mark_scans
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
 
 Database: TypeAlias = duckdb.DuckDBPyConnection
@@ -188,19 +188,19 @@ def _of_sales(condition: str) -> str:
 
 def _restricted_as_written(sql: str) -> str:
     """The query before its columns are told, each place of which reads just what it is found to read."""
-    found = needed(query(sql), PARTITIONS, {})
+    found = required_partitions(query(sql), PARTITIONS, {})
     tree: Any = sqlglot.parse_one(sql, read="spark")
-    scans_of(Text("query.sql", sql), tree)
+    mark_scans(SqlText("query.sql", sql), tree)
     return _with_parts(tree, found)
 
 
 def _restricted(sql: str) -> str:
     """The query, each place of which reads just what it is found to read."""
     asked = query(sql)
-    return _with_parts(asked.tree.copy(), needed(asked, PARTITIONS, {}))
+    return _with_parts(asked.tree.copy(), required_partitions(asked, PARTITIONS, {}))
 
 
-def _with_parts(tree: Any, found: Needed) -> str:
+def _with_parts(tree: Any, found: PartitionsByScan) -> str:
     for table in list(tree.find_all(sqlglot.exp.Table)):
         number = table.meta.get("nova_scan")
         if number is not None:
@@ -253,16 +253,16 @@ def test_whose_rows_change_with_a_partition_is_among_its_readers(
         f"{join} visits v ON {compared} AND {on} WHERE {where} AND {also} AND {more}"
     )
     asked = query(sql, d=str(DAYS[0]))
-    pruning, scopes = Pruning(asked), [{"d": str(d)} for d in DAYS]
+    pruning, scopes = PartitionPruner(asked), [{"d": str(d)} for d in DAYS]
     numbers = [s.number for s in asked.scans if s.dataset == "sales"]
-    readers = {n for scan in numbers for n in pruning.readers(PARTITIONS, scopes, scan, [part])}
+    readers = {n for scan in numbers for n in pruning.reading_scopes(PARTITIONS, scopes, scan, [part])}
     database.execute(f"CREATE OR REPLACE TEMP VIEW without AS SELECT * FROM sales WHERE part <> {part}")
     for n, scope in enumerate(scopes):
         in_scope = sql.replace(":d", f"'{scope['d']}'")
         if n not in readers:
             assert _rows(database, in_scope) == _rows(database, in_scope.replace("FROM sales", "FROM without"))
-        again = pruning.needed(PARTITIONS, scope)
-        assert again == needed(asked, PARTITIONS, scope), "what was asked before changes no answer"
+        again = pruning.required_partitions(PARTITIONS, scope)
+        assert again == required_partitions(asked, PARTITIONS, scope), "what was asked before changes no answer"
 
 
 def test_readers_of_a_partition_are_few_where_conditions_say_so() -> None:
@@ -282,5 +282,5 @@ def test_readers_of_a_partition_are_few_where_conditions_say_so() -> None:
     ):
         asked = query(sql, d=str(DAYS[0]))
         [scan] = [s.number for s in asked.scans if s.dataset == "sales"]
-        found = Pruning(asked).readers(PARTITIONS, [{"d": str(d)} for d in DAYS], scan, [4, 5])
+        found = PartitionPruner(asked).reading_scopes(PARTITIONS, [{"d": str(d)} for d in DAYS], scan, [4, 5])
         assert sorted(found) == expected, sql

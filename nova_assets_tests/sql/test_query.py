@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from nova_assets.errors import SqlError
 from nova_assets.sql.parse import spark_functions
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import query
 
 
@@ -91,7 +91,7 @@ def test_errors_point_at_the_place(sql: str, message: str) -> None:
 )
 def test_what_cannot_be_read_is_refused(sql: str, what: str) -> None:
     with pytest.raises(SqlError) as caught:
-        parsed(Text("query.sql", sql))
+        parse_statement(SqlText("query.sql", sql))
     assert what in str(caught.value)
     assert "<Token" not in str(caught.value)
 
@@ -118,7 +118,7 @@ def test_names_are_told_apart_as_spark_does() -> None:
 def test_every_aggregate_of_spark_is_known_for_one(name: str) -> None:
     """What it is not known for is pushed below it."""
     arguments = "a, b" if name in _OF_TWO else "a"
-    tree = parsed(Text("query.sql", f"SELECT {name}({arguments}) AS c FROM t"))
+    tree = parse_statement(SqlText("query.sql", f"SELECT {name}({arguments}) AS c FROM t"))
     assert tree.find(exp.AggFunc) is not None
 
 
@@ -131,8 +131,8 @@ _OF_TWO = {
 
 
 def test_a_call_keeps_its_name_and_arguments() -> None:
-    tree = parsed(
-        Text("query.sql", "SELECT TRUNC(day, 'Q') AS a, CONCAT_WS('/', x, y) AS b, DATE_ADD(day, 1) AS c FROM t")
+    tree = parse_statement(
+        SqlText("query.sql", "SELECT TRUNC(day, 'Q') AS a, CONCAT_WS('/', x, y) AS b, DATE_ADD(day, 1) AS c FROM t")
     )
     calls = [(c.name, [e.sql("spark") for e in c.expressions]) for c in tree.find_all(exp.Anonymous)]
     assert sorted(calls) == [("CONCAT_WS", ["'/'", "x", "y"]), ("DATE_ADD", ["day", "1"]), ("TRUNC", ["day", "'Q'"])]
@@ -203,7 +203,7 @@ TAKEN_BY_SPARK = (
 
 @pytest.mark.parametrize("sql", TAKEN_BY_SPARK)
 def test_what_spark_reads_is_read(sql: str) -> None:
-    parsed(Text("query.sql", sql))
+    parse_statement(SqlText("query.sql", sql))
 
 
 @pytest.mark.spark

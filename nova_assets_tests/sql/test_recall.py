@@ -19,14 +19,14 @@ from sqlglot import exp
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.sql.cache import analysis_cache, disk_cache
-from nova_assets.sql.cache.disk_cache import Shelf
-from nova_assets.sql.datasets.declared import MANY
+from nova_assets.sql.cache.disk_cache import DiskCache
+from nova_assets.sql.datasets.declared import CACHE_MIN_STATEMENTS
 from nova_assets.sql.datasets.graph import Graph
-from nova_assets.sql.datasets.graph_builder import graph
-from nova_assets.sql.datasets.task import InScope
-from nova_assets.sql.parse.tree_encoding import packed, unpacked
-from nova_assets.sql.query.column_lineage import lineage
-from nova_assets.sql.text import Text
+from nova_assets.sql.datasets.graph_builder import build_graph
+from nova_assets.sql.datasets.task import DatasetQuery
+from nova_assets.sql.parse.tree_encoding import decode_tree, encode_tree
+from nova_assets.sql.query.column_lineage import trace_lineage
+from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import query
 from nova_assets_tests.sql.test_prune_properties import COMPARED, JOINS, ON, SALES
 
@@ -59,51 +59,63 @@ SOME = {
 }
 
 
-def texts(some: dict[str, str] = SOME) -> list[Text]:
-    return [Text(f"sql/{name}.sql", sql) for name, sql in some.items()]
+def texts(some: dict[str, str] = SOME) -> list[SqlText]:
+    return [SqlText(f"sql/{name}.sql", sql) for name, sql in some.items()]
 
 
 def told(found: Graph) -> dict[str, Any]:
     """All that is known of datasets."""
     said = {}
     for name, d in found.datasets.items():
-        tasks = found.tasks(name, NOW)
+        tasks = found.scopes_by_partition(name, NOW)
         channel = d.channel
         said[name] = (
-            (d.written, d.schema, channel.as_json(), channel.partitions, channel.description, channel.owners),
-            (repr(d.query.tree), d.query.scans, d.query.variables, d.query.names, d.query.bare, d.query.calls),
+            (d.statement, d.schema, channel.as_json(), channel.partitions, channel.description, channel.owners),
+            (
+                repr(d.query.tree),
+                d.query.scans,
+                d.query.variables,
+                d.query.written_names,
+                d.query.bare_variables,
+                d.query.calls,
+            ),
             [(n.key, n.meta) for n in d.query.tree.walk()],
-            lineage(d.query),
+            trace_lineage(d.query),
             tasks,
-            d.written.head.variable_types,
-            d.written.head.column_types,
-            d.written.head.said,
-            [found.needs(name, p, NOW) for p in tasks],
-            [found.read_by(name, r, ["day=2022-03-15", "day=2022-03-15/store=Paris", ""], NOW) for r in d.reads],
-            InScope(found, name).runnable,
+            d.statement.header.variable_types,
+            d.statement.header.partition_column_types,
+            d.statement.header.scopes_hash,
+            [found.required_reads(name, p, NOW) for p in tasks],
+            [
+                found.partitions_reading(name, r, ["day=2022-03-15", "day=2022-03-15/store=Paris", ""], NOW)
+                for r in d.reads
+            ],
+            DatasetQuery(found, name).runnable,
         )
     return said
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "deep" / "definitions.db")
+def kept(tmp_path: Path) -> DiskCache:
+    return DiskCache(tmp_path / "deep" / "definitions.db")
 
 
-def test_what_is_recalled_is_what_is_found_out_anew(kept: Shelf) -> None:
-    fresh = graph(texts(), [TICKETS], FUNCTIONS)
-    first = graph(texts(), [TICKETS], FUNCTIONS, kept)
-    again = graph(texts(), [TICKETS], FUNCTIONS, kept)
-    assert (fresh.recalled, first.recalled, again.recalled) == (0, 0, len(SOME))
+def test_what_is_recalled_is_what_is_found_out_anew(kept: DiskCache) -> None:
+    fresh = build_graph(texts(), [TICKETS], FUNCTIONS)
+    first = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
+    again = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert (fresh.cache_hits, first.cache_hits, again.cache_hits) == (0, 0, len(SOME))
     assert told(fresh) == told(first) == told(again)
     assert list(again.datasets) == list(fresh.datasets)
 
 
-def test_nothing_is_parsed_that_nobody_asks_for(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
+def test_nothing_is_parsed_that_nobody_asks_for(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     monkeypatch.setattr("sqlglot.parse", lambda *_, **__: pytest.fail("parsed"))
-    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
-    assert found.needs("sales", "day=2022-03-31/store=Paris", NOW)[0].partitions == ("day=2022-03-31/store=Paris",)
+    found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert found.required_reads("sales", "day=2022-03-31/store=Paris", NOW)[0].partitions == (
+        "day=2022-03-31/store=Paris",
+    )
     assert str(found.dataset("plain").schema) == "product string, region string"
 
 
@@ -117,23 +129,23 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("case", CHANGED)
-def test_only_what_a_change_concerns_is_found_out_anew(kept: Shelf, case: str) -> None:
+def test_only_what_a_change_concerns_is_found_out_anew(kept: DiskCache, case: str) -> None:
     """A query that gives the same columns as before leaves those that read it as they were."""
     name, old, new, anew = CHANGED[case]
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     changed = {**SOME, name: SOME[name].replace(old, new)}
     assert changed != SOME
-    found = graph(texts(changed), [TICKETS], FUNCTIONS, kept)
-    assert len(SOME) - found.recalled == len(anew)
-    assert told(found) == told(graph(texts(changed), [TICKETS], FUNCTIONS))
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME), "what was before is still known"
+    found = build_graph(texts(changed), [TICKETS], FUNCTIONS, kept)
+    assert len(SOME) - found.cache_hits == len(anew)
+    assert told(found) == told(build_graph(texts(changed), [TICKETS], FUNCTIONS))
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME), "what was before is still known"
 
 
 def test_a_channel_a_function_or_a_version_that_is_another_is_no_hit(
-    kept: Shelf, monkeypatch: pytest.MonkeyPatch
+    kept: DiskCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def recalled(channel: nova.Channel = TICKETS, functions: dict[str, str] = FUNCTIONS) -> int:
-        return graph(texts(), [channel], functions, kept).recalled
+        return build_graph(texts(), [channel], functions, kept).cache_hits
 
     recalled()
     other = str(TICKETS.schema).replace("10,2", "12,2")
@@ -143,49 +155,51 @@ def test_a_channel_a_function_or_a_version_that_is_another_is_no_hit(
     assert recalled() == 0
 
 
-def test_how_a_dataset_is_kept_is_not_recalled_but_said_now(kept: Shelf) -> None:
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
+def test_how_a_dataset_is_kept_is_not_recalled_but_said_now(kept: DiskCache) -> None:
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     keyed = nova.Channel("sales", nova.Upsert(key=["product", "day", "store"]))
-    found = graph(texts(), [TICKETS, keyed], FUNCTIONS, kept)
-    assert found.recalled == len(SOME) and found.dataset("sales").channel.merge == keyed.merge
+    found = build_graph(texts(), [TICKETS, keyed], FUNCTIONS, kept)
+    assert found.cache_hits == len(SOME) and found.dataset("sales").channel.merge == keyed.merge
     wrong = nova.Channel("sales", schema="x int")
     with pytest.raises(DefinitionError, match="another schema than follows from its query"):
-        graph(texts(), [TICKETS, wrong], FUNCTIONS, kept)
+        build_graph(texts(), [TICKETS, wrong], FUNCTIONS, kept)
 
 
-def test_what_is_wrong_is_said_every_time(kept: Shelf) -> None:
+def test_what_is_wrong_is_said_every_time(kept: DiskCache) -> None:
     """Of a query that is recalled as well: an error that only now comes about points at its text."""
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     wrong = {**SOME, "sales": SOME["sales"].replace("price", "prize")}
     said = []
     for _ in range(2):
         with pytest.raises(SqlError) as error:
-            graph(texts(wrong), [TICKETS], FUNCTIONS, kept)
+            build_graph(texts(wrong), [TICKETS], FUNCTIONS, kept)
         said.append(error.value.render())
     assert said[0] == said[1] and "there is no column 'prize'" in said[0] and "^^^^^" in said[0]
     circle = {**SOME, "sales": SOME["sales"].replace("FROM tickets\n", "FROM weeks tickets\n")}
     with pytest.raises(SqlError, match=r"datasets read each other: .*(sales|weeks)"):
-        graph(texts(circle), [TICKETS], FUNCTIONS, kept)
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+        build_graph(texts(circle), [TICKETS], FUNCTIONS, kept)
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME)
 
 
-def test_functions_as_tables_are_understood_every_time(kept: Shelf) -> None:
-    some = [Text("priced.sql", "SELECT p.product, r.rate FROM sold p JOIN rates(:x, (SELECT * FROM sold)) r ON true")]
-    some = [Text("priced.sql", some[0].sql.replace(":x", "1"))]
+def test_functions_as_tables_are_understood_every_time(kept: DiskCache) -> None:
+    some = [
+        SqlText("priced.sql", "SELECT p.product, r.rate FROM sold p JOIN rates(:x, (SELECT * FROM sold)) r ON true")
+    ]
+    some = [SqlText("priced.sql", some[0].sql.replace(":x", "1"))]
     sold = nova.Channel("sold", schema="product string")
     functions = {"rates": "table(rate double)"}
     for _ in range(2):
-        assert graph(some, [sold], functions, kept).recalled == 0
+        assert build_graph(some, [sold], functions, kept).cache_hits == 0
 
 
-def test_a_damaged_file_is_as_none(kept: Shelf) -> None:
+def test_a_damaged_file_is_as_none(kept: DiskCache) -> None:
     assert kept.file is not None
     kept.file.parent.mkdir()
     kept.file.write_bytes(b"no database" * 1000)
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 0
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == 0
     assert not kept.file.exists(), "the next process begins anew"
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 0
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == 0
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME)
 
 
 @pytest.mark.parametrize(
@@ -205,28 +219,30 @@ def test_a_damaged_file_is_as_none(kept: Shelf) -> None:
         "DROP TABLE kept; CREATE TABLE kept (other int)",
     ],
 )
-def test_a_damaged_record_is_as_none(kept: Shelf, harm: str) -> None:
-    fresh = told(graph(texts(), [TICKETS], FUNCTIONS, kept))
+def test_a_damaged_record_is_as_none(kept: DiskCache, harm: str) -> None:
+    fresh = told(build_graph(texts(), [TICKETS], FUNCTIONS, kept))
     assert kept.file is not None
     with sqlite3.connect(kept.file) as db:
         db.executescript(harm)
-    assert told(graph(texts(), [TICKETS], FUNCTIONS, kept)) == fresh
+    assert told(build_graph(texts(), [TICKETS], FUNCTIONS, kept)) == fresh
 
 
-def test_what_is_gone_when_it_is_asked_for_is_found_out_anew(kept: Shelf) -> None:
-    fresh = told(graph(texts(), [TICKETS], FUNCTIONS, kept))
-    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
-    assert kept.file is not None and found.recalled == len(SOME)
+def test_what_is_gone_when_it_is_asked_for_is_found_out_anew(kept: DiskCache) -> None:
+    fresh = told(build_graph(texts(), [TICKETS], FUNCTIONS, kept))
+    found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
+    assert kept.file is not None and found.cache_hits == len(SOME)
     kept.file.unlink()
     assert told(found) == fresh
 
 
-def test_a_folder_that_cannot_be_written_is_read(kept: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_read(
+    kept: DiskCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("in the way")
-    nowhere = Shelf(tmp_path / "file" / "definitions.db")
+    nowhere = DiskCache(tmp_path / "file" / "definitions.db")
     for _ in range(2):
-        assert graph(texts(), [TICKETS], FUNCTIONS, nowhere).recalled == 0
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
+        assert build_graph(texts(), [TICKETS], FUNCTIONS, nowhere).cache_hits == 0
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     assert kept.file is not None
     with sqlite3.connect(kept.file) as db:
         db.execute("UPDATE kept SET used = 0")
@@ -235,11 +251,11 @@ def test_a_folder_that_cannot_be_written_is_read(kept: Shelf, tmp_path: Path, mo
         raise PermissionError("not yours to write")
 
     monkeypatch.setattr(disk_cache.os, "open", forbidden)
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME)
 
 
-def test_a_file_that_somebody_holds_is_waited_for_once(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
+def test_a_file_that_somebody_holds_is_waited_for_once(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     looks: list[bytes] = []
     ask = disk_cache._asked
     monkeypatch.setattr(disk_cache, "_asked", lambda db, query, key: looks.append(key) or ask(db, query, key))
@@ -247,10 +263,10 @@ def test_a_file_that_somebody_holds_is_waited_for_once(kept: Shelf, monkeypatch:
     assert kept.file is not None
     holder = sqlite3.connect(kept.file)
     holder.execute("BEGIN EXCLUSIVE")
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 0
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == 0
     assert len(looks) == 1
     holder.close()
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME)
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME)
 
 
 def test_whoever_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -259,62 +275,66 @@ def test_whoever_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
 
     monkeypatch.delenv("NOVA_CACHE")
     monkeypatch.setattr(disk_cache, "user_cache_path", homeless)
-    assert Shelf.default().file is None
-    forbidden = Shelf(tmp_path / "kept.db")
+    assert DiskCache.default().file is None
+    forbidden = DiskCache(tmp_path / "kept.db")
     monkeypatch.setattr(Path, "is_file", lambda self: (_ for _ in ()).throw(PermissionError("not yours")))
     assert forbidden.tree(b"key") is None
-    with forbidden.opened() as look:
-        assert look.said(b"key") is None
+    with forbidden.open_session() as look:
+        assert look.get(b"key") is None
 
 
-def test_what_was_found_out_is_kept_whatever_is_wrong_with_others(kept: Shelf) -> None:
+def test_what_was_found_out_is_kept_whatever_is_wrong_with_others(kept: DiskCache) -> None:
     wrong = {**SOME, "plain": "SELECT nothing FROM weeks"}
     with pytest.raises(SqlError):
-        graph(texts(wrong), [TICKETS], FUNCTIONS, kept)
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == len(SOME) - 1
+        build_graph(texts(wrong), [TICKETS], FUNCTIONS, kept)
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == len(SOME) - 1
 
 
-def test_what_is_recalled_can_be_copied_and_sent(kept: Shelf) -> None:
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
-    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
-    query_ = InScope(found, "sales")
+def test_what_is_recalled_can_be_copied_and_sent(kept: DiskCache) -> None:
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
+    found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
+    query_ = DatasetQuery(found, "sales")
     sent = pickle.loads(cloudpickle.dumps(query_))
-    assert sent.runnable == query_.runnable and sent.head.said == query_.head.said
+    assert sent.runnable == query_.runnable and sent.head.said == query_.header.scopes_hash
 
 
-def test_a_name_that_is_no_text_is_a_name(kept: Shelf) -> None:
-    some = [Text("caf\udce9.sql", "INSERT OVERWRITE coffee SELECT 1 AS a")]
-    assert list(graph(some, shelf=kept).datasets) == list(graph(some, shelf=kept).datasets) == ["coffee"]
+def test_a_name_that_is_no_text_is_a_name(kept: DiskCache) -> None:
+    some = [SqlText("caf\udce9.sql", "INSERT OVERWRITE coffee SELECT 1 AS a")]
+    assert (
+        list(build_graph(some, disk_cache=kept).datasets)
+        == list(build_graph(some, disk_cache=kept).datasets)
+        == ["coffee"]
+    )
 
 
-def test_functions_that_nobody_calls_cost_nothing(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
-    found = graph(texts(), [TICKETS], FUNCTIONS, kept)
+def test_functions_that_nobody_calls_cost_nothing(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
+    found = build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     asked: list[bytes] = []
-    tree = Shelf.tree
-    monkeypatch.setattr(Shelf, "tree", lambda self, key: asked.append(key) or tree(self, key))
+    tree = DiskCache.tree
+    monkeypatch.setattr(DiskCache, "tree", lambda self, key: asked.append(key) or tree(self, key))
     for name in found.datasets:
-        InScope(found, name)
+        DatasetQuery(found, name)
     assert len(asked) == 1, "the one that calls slug"
 
 
-def test_what_nobody_asks_for_is_forgotten(kept: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph(texts(), [TICKETS], FUNCTIONS, kept)
+def test_what_nobody_asks_for_is_forgotten(kept: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_graph(texts(), [TICKETS], FUNCTIONS, kept)
     now = disk_cache.time.time()
     monkeypatch.setattr(disk_cache.time, "time", lambda: now + 20 * 86400)
     few = {n: SOME[n] for n in ("sales", "nothing")}
-    assert graph(texts(few), [TICKETS], FUNCTIONS, kept).recalled == 2
+    assert build_graph(texts(few), [TICKETS], FUNCTIONS, kept).cache_hits == 2
     monkeypatch.setattr(disk_cache.time, "time", lambda: now + 40 * 86400)
-    assert graph(texts(few), [TICKETS], FUNCTIONS, kept).recalled == 2, "asked for 20 days ago"
-    assert graph([*texts(few), Text("new.sql", "SELECT 1 AS a")], [TICKETS], FUNCTIONS, kept).recalled == 2
-    assert graph(texts(), [TICKETS], FUNCTIONS, kept).recalled == 2
+    assert build_graph(texts(few), [TICKETS], FUNCTIONS, kept).cache_hits == 2, "asked for 20 days ago"
+    assert build_graph([*texts(few), SqlText("new.sql", "SELECT 1 AS a")], [TICKETS], FUNCTIONS, kept).cache_hits == 2
+    assert build_graph(texts(), [TICKETS], FUNCTIONS, kept).cache_hits == 2
 
 
 @given(SALES, JOINS, COMPARED, ON)
 @settings(deadline=None, max_examples=100)
 def test_a_tree_that_is_packed_is_what_it_was(sales: str, join: str, compared: str, on: str) -> None:
     tree = query(f"SELECT s.product FROM {sales} s {join} visits v ON {compared} AND {on}").tree
-    found = unpacked(packed(tree))
+    found = decode_tree(encode_tree(tree))
     assert found == tree and repr(found) == repr(tree)
     assert [(type(a), a.meta) for a in found.walk()] == [(type(a), a.meta) for a in tree.walk()]
 
@@ -329,27 +349,27 @@ def test_nothing_but_parts_of_queries_is_ever_made(kind: str) -> None:
     typed = [{"c": "Null", "t": [{"c": kind}]}]
     for harmful in (whole, typed, [{"c": kind}]):
         with pytest.raises(ValueError, match=r"parts? of"):
-            unpacked(zlib.compress(json.dumps(harmful).encode()))
+            decode_tree(zlib.compress(json.dumps(harmful).encode()))
 
 
 @pytest.mark.parametrize("data", [b"", b"x", zlib.compress(b"{}"), zlib.compress(b"[]"), zlib.compress(b'[{"v": 1}]')])
 def test_what_was_not_packed_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no part of a query"):
-        unpacked(data)
-    assert unpacked(packed(exp.Null())) == exp.Null()
+        decode_tree(data)
+    assert decode_tree(encode_tree(exp.Null())) == exp.Null()
 
 
 def test_many_files_are_kept_where_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, home = tmp_path / "sql", tmp_path / "kept"
     folder.mkdir()
-    for n in range(MANY):
+    for n in range(CACHE_MIN_STATEMENTS):
         (folder / f"d{n}.sql").write_text(f"SELECT {n} AS n")
     monkeypatch.setenv("NOVA_CACHE", "")
     nova.datasets(folder)
     monkeypatch.setenv("NOVA_CACHE", str(home))
-    assert nova.datasets(folder).graph.recalled == 0
-    assert nova.datasets(folder).graph.recalled == MANY
+    assert nova.datasets(folder).graph.cache_hits == 0
+    assert nova.datasets(folder).graph.cache_hits == CACHE_MIN_STATEMENTS
     assert os.listdir(home) == ["definitions-1.db"]
     assert (home / "definitions-1.db").stat().st_mode & 0o077 == 0, "it is nobody else's"
     (folder / "d1.sql").unlink()
-    assert nova.datasets(folder).graph.recalled == 0, "of few it is found out sooner than looked up"
+    assert nova.datasets(folder).graph.cache_hits == 0, "of few it is found out sooner than looked up"

@@ -17,10 +17,10 @@ from pyspark.errors import ParseException
 
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import Schema, parse_ddl
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.query.query import understood
-from nova_assets.sql.text import Text
-from nova_assets.sql.types.types import is_unnamed, schema_of_query
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.query import resolve_query
+from nova_assets.sql.text import SqlText
+from nova_assets.sql.types.types import is_generated_name, schema_of_query
 from nova_assets_tests.tpc import Benchmark, benchmarks
 
 pytestmark = pytest.mark.spark
@@ -50,12 +50,12 @@ def benchmark_(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pyt
 
 def inferred(sql: str, schemas: Mapping[str, Schema]) -> list[tuple[str | None, str]]:
     """The columns of a query; None for the name of one that has none of its own. Raises SqlError."""
-    text = Text("query.sql", sql)
-    tree: Any = parsed(text)
-    query = understood(text, tree, schemas)
+    text = SqlText("query.sql", sql)
+    tree: Any = parse_statement(text)
+    query = resolve_query(text, tree, schemas)
     fields = schema_of_query(query, schemas).fields
     return [
-        (None if is_unnamed(node) else f.name.lower(), str(f.type))
+        (None if is_generated_name(node) else f.name.lower(), str(f.type))
         for node, f in zip(query.tree.selects, fields, strict=True)
     ]
 
@@ -69,9 +69,9 @@ def test_each_query_is_taken_with_sparks_columns(spark: Any, benchmark_: Benchma
     schemas = {name: parse_ddl(ddl) for name, ddl in benchmark_.tables.items()}
     assert len(benchmark_.queries) in (22, 99)
     for number, sql in enumerate(benchmark_.queries, start=1):
-        text = Text("query.sql", sql)
-        tree: Any = parsed(text)
-        fields = schema_of_query(understood(text, tree, schemas), schemas).fields
+        text = SqlText("query.sql", sql)
+        tree: Any = parse_statement(text)
+        fields = schema_of_query(resolve_query(text, tree, schemas), schemas).fields
         assert [(f.name.lower(), str(f.type)) for f in fields] == sparks(spark, sql), number
 
 

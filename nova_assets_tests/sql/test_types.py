@@ -6,9 +6,9 @@ import pytest
 
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import parse_ddl
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.query.query import understood
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.query import resolve_query
+from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.types import schema_of_query
 
 SCHEMAS = {
@@ -20,9 +20,9 @@ SCHEMAS = {
 
 
 def typed(columns: str, rest: str = "FROM t") -> str:
-    text = Text("query.sql", f"SELECT {columns} {rest}")
-    tree = parsed(text)
-    asked = understood(text, tree, SCHEMAS, {"day": "date"})  # type: ignore[arg-type]
+    text = SqlText("query.sql", f"SELECT {columns} {rest}")
+    tree = parse_statement(text)
+    asked = resolve_query(text, tree, SCHEMAS, {"day": "date"})  # type: ignore[arg-type]
     return str(schema_of_query(asked, SCHEMAS, {"grade": "smallint"}))
 
 

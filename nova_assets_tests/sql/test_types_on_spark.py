@@ -14,9 +14,9 @@ import pytest
 from nova_assets.errors import SqlError
 from nova_assets.model.schema import parse_ddl
 from nova_assets.sql.parse import spark_functions
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.query.query import understood
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.query.query import resolve_query
+from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.types import schema_of_query
 
 pytestmark = pytest.mark.spark
@@ -116,7 +116,7 @@ def calls(rng: random.Random) -> list[str]:
     """Expressions over the whole of Spark's catalog."""
     columns = SCHEMA.names
     found = []
-    for name in sorted(spark_functions.SCALARS | spark_functions.AGGREGATES):
+    for name in sorted(spark_functions.SCALAR_FUNCTIONS | spark_functions.AGGREGATES):
         for _ in range(EACH):
             arguments = [
                 rng.choice(columns) if rng.random() < 0.7 else rng.choice(LITERALS)
@@ -132,10 +132,10 @@ def calls(rng: random.Random) -> list[str]:
 
 def ours(expression: str) -> str | None:
     """The type that follows without Spark; None where none does."""
-    text = Text("query.sql", f"SELECT {expression} AS c FROM t")
+    text = SqlText("query.sql", f"SELECT {expression} AS c FROM t")
     try:
-        tree: Any = parsed(text)
-        return str(schema_of_query(understood(text, tree, {"t": SCHEMA}), {"t": SCHEMA}).fields[0].type)
+        tree: Any = parse_statement(text)
+        return str(schema_of_query(resolve_query(text, tree, {"t": SCHEMA}), {"t": SCHEMA}).fields[0].type)
     except SqlError:
         return None
 
@@ -195,9 +195,9 @@ TABLE_FUNCTIONS = (
 @pytest.mark.parametrize("sql", TABLE_FUNCTIONS)
 def test_table_functions_give_sparks_columns(spark: Any, sql: str) -> None:
     spark.createDataFrame([], DDL).createOrReplaceTempView("typed")
-    text = Text("query.sql", sql)
-    tree: Any = parsed(text)
-    fields = schema_of_query(understood(text, tree, {"typed": SCHEMA}), {"typed": SCHEMA}).fields
+    text = SqlText("query.sql", sql)
+    tree: Any = parse_statement(text)
+    fields = schema_of_query(resolve_query(text, tree, {"typed": SCHEMA}), {"typed": SCHEMA}).fields
     assert [(f.name, str(f.type)) for f in fields] == [
         (f.name, f.dataType.simpleString()) for f in spark.sql(sql).schema.fields
     ]

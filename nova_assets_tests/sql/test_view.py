@@ -10,14 +10,14 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, SqlError
-from nova_assets.sql.datasets.declared import Declared
-from nova_assets.sql.datasets.graph import Need
-from nova_assets.sql.datasets.graph_builder import graph
-from nova_assets.sql.text import Text
+from nova_assets.sql.datasets.declared import DatasetDeclarations
+from nova_assets.sql.datasets.graph import RequiredRead
+from nova_assets.sql.datasets.graph_builder import build_graph
+from nova_assets.sql.text import SqlText
 
 NOW = datetime(2022, 3, 31, 12, tzinfo=UTC)
 
-TICKETS = Text(
+TICKETS = SqlText(
     "tickets.sql",
     """\
 -- What was sold, as the tills say it.
@@ -33,11 +33,11 @@ LOCATION '/data/tickets'
 TBLPROPERTIES ('done' = '_SUCCESS')
 """,
 )
-PLAIN = Text(
+PLAIN = SqlText(
     "plain.sql",
     "CREATE EXTERNAL TABLE plain (n INT) PARTITIONED BY (day STRING) STORED AS ORC LOCATION 's3://lake/plain'",
 )
-SALES = Text(
+SALES = SqlText(
     "sales.sql",
     """
     FOR t IN TIMESERIES(last => 2), store IN ('Detroit', 'Paris')
@@ -50,7 +50,7 @@ SALES = Text(
 
 
 def test_a_view_is_a_channel_that_others_write() -> None:
-    found = graph([SALES, TICKETS, PLAIN])
+    found = build_graph([SALES, TICKETS, PLAIN])
     assert list(found.datasets) == ["sales"]
     channel = found.channels["tickets"]
     assert str(channel.schema) == "product string, price decimal(10,2), day string, store string"
@@ -67,15 +67,15 @@ def test_a_view_is_a_channel_that_others_write() -> None:
 
 
 def test_its_scopes_say_which_partitions_there_should_be() -> None:
-    found = graph([SALES, TICKETS])
-    assert list(found.partitions("tickets", NOW).names) == [
+    found = build_graph([SALES, TICKETS])
+    assert list(found.expected_partitions("tickets", NOW).names) == [
         "day=2022-03-30/store=Detroit",
         "day=2022-03-30/store=Paris",
         "day=2022-03-31/store=Detroit",
         "day=2022-03-31/store=Paris",
     ]
-    assert found.needs("sales", "day=2022-03-31/store=Paris", NOW) == (
-        Need("tickets", "all", ("day=2022-03-31/store=Paris",)),
+    assert found.required_reads("sales", "day=2022-03-31/store=Paris", NOW) == (
+        RequiredRead("tickets", "all", ("day=2022-03-31/store=Paris",)),
     )
 
 
@@ -83,28 +83,30 @@ def test_days_written_in_a_way_of_their_own() -> None:
     """What no calendar of ours writes follows from the scopes all the same."""
     view = TICKETS.sql.replace("yyyy-MM-dd", "yyyyMMdd")
     sales = SALES.sql.replace("yyyy-MM-dd", "yyyyMMdd")
-    found = graph([Text("tickets.sql", view), Text("sales.sql", sales)])
-    assert found.partitions("tickets", NOW).names[0] == "day=20220330/store=Detroit"
-    assert found.needs("sales", "day=20220331/store=Paris", NOW)[0].partitions == ("day=20220331/store=Paris",)
+    found = build_graph([SqlText("tickets.sql", view), SqlText("sales.sql", sales)])
+    assert found.expected_partitions("tickets", NOW).names[0] == "day=20220330/store=Detroit"
+    assert found.required_reads("sales", "day=20220331/store=Paris", NOW)[0].partitions == ("day=20220331/store=Paris",)
 
 
 def test_without_scopes_there_should_be_what_there_is() -> None:
-    found = graph([PLAIN, Text("all_of_it.sql", "SELECT SUM(n) AS n FROM plain WHERE plain.day >= '2022-03-30'")])
+    found = build_graph(
+        [PLAIN, SqlText("all_of_it.sql", "SELECT SUM(n) AS n FROM plain WHERE plain.day >= '2022-03-30'")]
+    )
     there = ["day=2022-03-29", "day=2022-03-30", "day=2022-03-31"]
-    assert found.needs("all_of_it", "", NOW, lambda name: there)[0].partitions == tuple(there[1:])
+    assert found.required_reads("all_of_it", "", NOW, lambda name: there)[0].partitions == tuple(there[1:])
 
 
 def test_it_is_declared_with_the_others() -> None:
-    found = graph([SALES, TICKETS])
-    again = Declared.from_json(Declared.of(found).as_json())
-    assert again.graph().partitions("tickets", NOW).names == found.partitions("tickets", NOW).names
-    assert [c.name for c in again.others if c.external] == ["tickets"]
-    assert [w.name for w in again.in_order()] == ["sales"]
+    found = build_graph([SALES, TICKETS])
+    again = DatasetDeclarations.from_json(DatasetDeclarations.from_graph(found).as_json())
+    assert again.to_graph().expected_partitions("tickets", NOW).names == found.expected_partitions("tickets", NOW).names
+    assert [c.name for c in again.channels_with_views if c.external] == ["tickets"]
+    assert [w.name for w in again.ordered_statements()] == ["sales"]
 
 
-def refused(sql: str, *more: Text) -> str:
+def refused(sql: str, *more: SqlText) -> str:
     with pytest.raises(SqlError) as caught:
-        graph([Text("x.sql", sql), *more])
+        build_graph([SqlText("x.sql", sql), *more])
     return str(caught.value)
 
 
@@ -166,7 +168,7 @@ def test_one_name_for_one_thing() -> None:
     said = refused("CREATE EXTERNAL TABLE plain (n INT) USING parquet LOCATION '/y'", PLAIN)
     assert "dataset 'plain' is in x.sql already" in said
     with pytest.raises(DefinitionError, match="'plain' is a channel, and a view in plain"):
-        graph([PLAIN], [nova.Channel("plain", schema="n int")])
+        build_graph([PLAIN], [nova.Channel("plain", schema="n int")])
 
 
 def test_a_project_has_views_that_no_dataset_reads(tmp_path: Path) -> None:

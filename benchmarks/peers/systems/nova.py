@@ -45,7 +45,7 @@ class Nova(Sparked):
             by = "day" if self.layout.clustered else ()
             facts = nova.Channel("facts", merge=nova.Upsert(key=list(self.layout.key)), schema=DDL, cluster_by=by)
             place: dict[str, Any] = {"catalog": f"sqlite:///{self.folder}/c.db", "warehouse": f"{self.folder}/wh"}
-            config = load_settings(start=self.folder, collect_grace=1e-6, **place)
+            config = load_settings(start_folder=self.folder, collect_grace=1e-6, **place)
             self._open = nova.open(nova.Project(channels=[facts]), spark=self.spark, settings=config)
         return self._open
 

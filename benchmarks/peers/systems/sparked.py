@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.peers import session
 from benchmarks.peers.data import COLUMNS, first_day
 from benchmarks.peers.system import Answer, System
-from nova_assets.engine.rows.spark_versions import collected
+from nova_assets.engine.rows.spark_versions import collect_to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ class Sparked(System):
         return session.digest(self.changed(since))
 
     def collected(self, since: Any) -> int:
-        return len(collected(self.changed(since).select(*COLUMNS)))
+        return len(collect_to_arrow(self.changed(since).select(*COLUMNS)))
 
     def view(self, path: Path, name: str = "batch") -> str:
         """A Parquet file under a name that SQL can use."""

@@ -17,17 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.key_order import firsts, one_chunk
-from nova_assets.engine.buckets.row_layout import Numbers, arranged
+from nova_assets.engine.buckets.key_order import first_of_key_mask, one_chunk
+from nova_assets.engine.buckets.row_layout import IntArray, sort_into_buckets
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_footers import Footer, plain, reported
-from nova_assets.engine.storage.parquet_writer import FileWriter
+from nova_assets.engine.storage.parquet_footers import Footer, footer_from_report, to_json_value
+from nova_assets.engine.storage.parquet_writer import ParquetFileWriter
 from nova_assets.errors import PartitionError, WarehouseUnavailable
-from nova_assets.model.block_layout import Hashed, Layout, Place, Ranged, place_from_json
-from nova_assets.model.partition_of_row import partition_of
+from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyPlacement, KeyRange, key_placement_from_json
+from nova_assets.model.partition_of_row import partition_of_row
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import DELETED
-from nova_assets.plan.merge_units import Bucket
+from nova_assets.plan.merge_units import HashBucket
 
 GROUP_ROWS = 1 << 17
 """At most so many rows are in a row group, so that a few keys can be looked up without decoding the whole bucket."""
@@ -35,7 +35,7 @@ GROUP_ROWS = 1 << 17
 GROUP_BYTES = 16 * 2**20
 """Nor so many bytes, before they are compressed."""
 
-_SAMPLED, _FEW = 4000, 100
+_SAMPLE_ROWS, _MIN_SAMPLE_ROWS = 4000, 100
 
 FEW_ROWS = 1 << 14
 """Buckets of fewer rows share a row group."""
@@ -46,67 +46,67 @@ FEW_BYTES = 2 * 2**20
 FILE_BYTES = 128 * 2**20
 """Bytes of a file that is neither small nor unwieldy."""
 
-PLAIN_GROUP_BYTES = 64 * 2**20
+UNSORTED_GROUP_BYTES = 64 * 2**20
 """Bytes in memory of a row group whose rows lie as they come: several cores can share a file."""
 
-_PLAIN_GROUP_ROWS = 2**20
+_UNSORTED_GROUP_ROWS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FileTarget:
     """Where rows are written, and how.
 
     Args:
         folder: of the block.
-        id: of the block; part of the files' names.
+        block_id: of the block; part of the files' names.
         schema: of the rows, with ``_deleted`` where they are changes.
         layout: None where rows lie as they come.
-        both: a key may have a deletion and a live row.
-        spread: partition columns; no file has rows of two partitions.
+        allows_delete_and_live: a key may have a deletion and a live row.
+        split_columns: partition columns; no file has rows of two partitions.
         dimensions: of the channel: files report the partitions of their rows.
-        where: names the block in errors.
-        ranges_of, nulls_of: columns whose bounds and whose nulls files report.
+        error_label: names the block in errors.
+        range_columns, null_count_columns: columns whose bounds and whose nulls files report.
     """
 
     folder: str
-    id: str
+    block_id: str
     schema: pa.Schema
-    layout: Layout | None
-    both: bool
-    spread: tuple[str, ...] = ()
+    layout: KeyLayout | None
+    allows_delete_and_live: bool
+    split_columns: tuple[str, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
-    where: str = ""
-    ranges_of: tuple[str, ...] = ()
-    nulls_of: tuple[str, ...] = ()
+    error_label: str = ""
+    range_columns: tuple[str, ...] = ()
+    null_count_columns: tuple[str, ...] = ()
 
     @property
-    def laid(self) -> Layout:
+    def required_layout(self) -> KeyLayout:
         """The layout, where there is one."""
         assert self.layout is not None
         return self.layout
 
     def new_path(self, prefix: str, suffix: str = "") -> str:
         """Address of a new file, of a name that no other file has."""
-        return file_io.join(self.folder, f"{prefix}-{uuid.uuid4().hex[:12]}{suffix}-{self.id}.zstd.parquet")
+        return file_io.join(self.folder, f"{prefix}-{uuid.uuid4().hex[:12]}{suffix}-{self.block_id}.zstd.parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """A file as it was written.
 
     Args:
         place: None where rows lie as they come, and where a key is too long to be kept in the catalog.
-        repeated: some key occurs oftener in it than a block may hold it.
+        has_repeated_keys: some key occurs oftener in it than a block may hold it.
         partitions: of its rows.
-        refusal: why some row is in no partition, as the parts of the error; None where all are.
+        partition_error_args: why some row is in no partition, as the parts of the error; None where all are.
     """
 
     footer: Footer
-    place: Place | None
-    deletes: int
-    repeated: bool
+    place: KeyPlacement | None
+    deleted_rows: int
+    has_repeated_keys: bool
     partitions: tuple[str, ...] = ()
-    refusal: Mapping[str, Any] | None = None
+    partition_error_args: Mapping[str, Any] | None = None
 
     @property
     def path(self) -> str:
@@ -124,17 +124,17 @@ class Written:
         return {
             "footer": self.footer.as_json(),
             "place": None if self.place is None else self.place.as_json(),
-            "deletes": self.deletes,
-            "repeated": self.repeated,
+            "deletes": self.deleted_rows,
+            "repeated": self.has_repeated_keys,
             "partitions": self.partitions,
-            "refusal": self.refusal,
+            "refusal": self.partition_error_args,
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Written:
-        return Written(
+    def from_json(data: Mapping[str, Any]) -> WrittenFile:
+        return WrittenFile(
             Footer.from_json(data["footer"]),
-            place_from_json(data["place"]),
+            key_placement_from_json(data["place"]),
             data["deletes"],
             data["repeated"],
             tuple(data["partitions"]),
@@ -142,91 +142,107 @@ class Written:
         )
 
 
-def write(table: pa.Table, path: str, target: Target, *, buckets: int = 1, cell: Bucket | None = None) -> Written:
+def write_laid_out_file(
+    table: pa.Table, path: str, target: FileTarget, *, bucket_count: int = 1, bucket: HashBucket | None = None
+) -> WrittenFile:
     """Rows as one file that is laid out.
 
     Args:
         table: not empty; without nulls in the key.
-        buckets: into which the rows are laid out.
-        cell: the one bucket that all rows are of, where they are; then they are sorted in that alone.
+        bucket_count: into which the rows are laid out.
+        bucket: the one bucket that all rows are of, where they are; then they are sorted in that alone.
     """
-    layout = target.laid
-    table, counts = arranged(one_chunk(table), layout, buckets)
-    file = _OpenFile(path, table.schema, target, **_options(table), **file_io.page_options(table))
-    with file.closing():
-        few = max(1, min(FEW_ROWS, _rows_within(FEW_BYTES, table)))
-        for start, end in _groups(counts, few, max(1, min(GROUP_ROWS, _rows_within(GROUP_BYTES, table)))):
+    layout = target.required_layout
+    table, counts = sort_into_buckets(one_chunk(table), layout, bucket_count)
+    file = _ReportingFileWriter(
+        path, table.schema, target, **_parquet_writer_options(table), **file_io.page_write_options(table)
+    )
+    with file.discard_on_error():
+        min_group_rows = max(1, min(FEW_ROWS, _rows_for_bytes(FEW_BYTES, table)))
+        for start, end in _row_group_bounds(
+            counts, min_group_rows, max(1, min(GROUP_ROWS, _rows_for_bytes(GROUP_BYTES, table)))
+        ):
             file.append(table.slice(start, end - start), end - start)
     written = file.finish()
-    return replace(written, place=_place(table, layout, counts, cell), repeated=_repeats(table, layout, target.both))
+    return replace(
+        written,
+        place=_key_placement(table, layout, counts, bucket),
+        has_repeated_keys=_has_repeated_keys(table, layout, target.allows_delete_and_live),
+    )
 
 
-def write_plain(tables: Iterable[pa.Table], target: Target, most_bytes: int, suffix: str = "") -> Iterator[Written]:
+def write_unsorted_files(
+    tables: Iterable[pa.Table], target: FileTarget, target_file_bytes: int, name_suffix: str = ""
+) -> Iterator[WrittenFile]:
     """Rows as they come, in files of about so many bytes; of no rows, no file.
 
     Args:
         tables: each as much as is in memory at once.
-        suffix: part of the files' names.
+        name_suffix: part of the files' names.
     """
-    file: _OpenFile | None = None
+    file: _ReportingFileWriter | None = None
     for table in tables:
         if not table.num_rows:
             continue
         if file is None:
-            file = _OpenFile(target.new_path("part", suffix), table.schema, target, **file_io.page_options(table))
-        with file.closing():
-            file.append(table, plain_group_rows(table))
-        if file.bytes >= most_bytes:
+            file = _ReportingFileWriter(
+                target.new_path("part", name_suffix), table.schema, target, **file_io.page_write_options(table)
+            )
+        with file.discard_on_error():
+            file.append(table, unsorted_row_group_size(table))
+        if file.bytes >= target_file_bytes:
             yield file.finish()
             file = None
     if file is not None:
         yield file.finish()
 
 
-def check_count(written: Iterable[Written], rows: int, where: str) -> None:
+def check_row_count(written_files: Iterable[WrittenFile], expected_rows: int, error_label: str) -> None:
     """Compare what files hold with the rows that were handed to their writers.
 
     Raises:
         WarehouseUnavailable: rows are missing, or there are more.
     """
-    count = sum(w.rows for w in written)
-    if count != rows:
+    count = sum(w.rows for w in written_files)
+    if count != expected_rows:
         raise WarehouseUnavailable(
-            f"{where}: the files that were written do not hold the rows that were handed over",
+            f"{error_label}: the files that were written do not hold the rows that were handed over",
             found=f"{count} rows in files",
-            expected=f"{rows} rows",
+            expected=f"{expected_rows} rows",
             next="do it again: nothing of it was kept",
         )
 
 
-def plain_group_rows(table: pa.Table) -> int:
+def unsorted_row_group_size(table: pa.Table) -> int:
     """Rows of a row group of rows that lie as they come."""
-    return max(1, min(_PLAIN_GROUP_ROWS, PLAIN_GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes))))
+    return max(1, min(_UNSORTED_GROUP_ROWS, UNSORTED_GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes))))
 
 
-class _OpenFile:
+class _ReportingFileWriter:
     """A file that is being written, and what is to be reported of its rows."""
 
-    def __init__(self, path: str, schema: pa.Schema, target: Target, **options: Any) -> None:
+    def __init__(self, path: str, schema: pa.Schema, target: FileTarget, **options: Any) -> None:
         self.target = target
-        self.deletes = 0
-        self._rows: list[pa.Table] = []
-        self._columns = [d.column for d in target.dimensions]
-        self._writer = FileWriter(path, schema, **options)
+        self.deleted_rows = 0
+        self._partition_values: list[pa.Table] = []
+        self._partition_columns = [d.column for d in target.dimensions]
+        self._writer = ParquetFileWriter(path, schema, **options)
 
     @property
     def bytes(self) -> int:
         return self._writer.bytes
 
-    def append(self, table: pa.Table, group_rows: int) -> None:
-        self._writer.write(table, group_rows)
+    def append(self, table: pa.Table, row_group_size: int) -> None:
+        self._writer.write(table, row_group_size)
         if DELETED in table.column_names:
-            self.deletes += int(pc.sum(table[DELETED]).as_py() or 0)
-        if self._columns:
-            self._rows.append(table.select(self._columns).group_by(self._columns).aggregate([]))
+            self.deleted_rows += int(pc.sum(table[DELETED]).as_py() or 0)
+        if self._partition_columns:
+            self._partition_values.append(
+                table.select(self._partition_columns).group_by(self._partition_columns).aggregate([])
+            )
 
     @contextmanager
-    def closing(self) -> Iterator[None]:
+    def discard_on_error(self) -> Iterator[None]:
         """A block in which rows are written. If that fails, the file is let go of."""
         try:
             yield
@@ -234,71 +250,76 @@ class _OpenFile:
             self._writer.discard()
             raise
 
-    def finish(self) -> Written:
-        with self.closing():
+    def finish(self) -> WrittenFile:
+        with self.discard_on_error():
             report = self._writer.close()
-        footer = reported(report, self.target.ranges_of, self.target.nulls_of)
-        return Written(footer, None, self.deletes, False, *self._partitions())
+        footer = footer_from_report(report, self.target.range_columns, self.target.null_count_columns)
+        return WrittenFile(footer, None, self.deleted_rows, False, *self._partitions_or_error())
 
-    def _partitions(self) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
+    def _partitions_or_error(self) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
         """The partitions of all rows; or why some row is in none, for the driver: an error of a task is Spark's."""
-        rows = (row for table in self._rows for row in table.to_pylist())
+        rows = (row for table in self._partition_values for row in table.to_pylist())
         try:
-            found = dict.fromkeys(partition_of(self.target.dimensions, row, self.target.where) for row in rows)
+            found = dict.fromkeys(
+                partition_of_row(self.target.dimensions, row, self.target.error_label) for row in rows
+            )
         except PartitionError as error:
             parts = {"what": error.what, "found": error.found, "expected": error.expected, "next": error.next}
             return (), {**parts, "column": error.fields.get("column")}
-        return (tuple(found) if self._columns else ()), None
+        return (tuple(found) if self._partition_columns else ()), None
 
 
-def _options(table: pa.Table) -> dict[str, object]:
+def _parquet_writer_options(table: pa.Table) -> dict[str, object]:
     """How a file is written: with dictionaries where values come again and again, by a sample. To begin one that is
     given up costs as much as the rest of a column's writing."""
-    step = max(1, table.num_rows // _SAMPLED)
+    step = max(1, table.num_rows // _SAMPLE_ROWS)
     sample = table.take(pa.array(np.arange(0, table.num_rows, step)))
-    repeated = [name for name in table.column_names if _repeats_itself(sample[name])]
+    repeated = [name for name in table.column_names if _is_worth_dictionary(sample[name])]
     return {"dictionaries": repeated, "write_page_index": True}
 
 
-def _repeats_itself(sample: pa.ChunkedArray) -> bool:
+def _is_worth_dictionary(sample: pa.ChunkedArray) -> bool:
     nested = pa.types.is_nested(sample.type)
-    return nested or len(sample) < _FEW or pc.count_distinct(sample).as_py() <= len(sample) // 2
+    return nested or len(sample) < _MIN_SAMPLE_ROWS or pc.count_distinct(sample).as_py() <= len(sample) // 2
 
 
-def _rows_within(bytes: int, table: pa.Table) -> int:
+def _rows_for_bytes(byte_budget: int, table: pa.Table) -> int:
     """How many rows of a table have so many bytes in memory, on average."""
-    return bytes * int(table.num_rows) // max(1, int(table.nbytes))
+    return byte_budget * int(table.num_rows) // max(1, int(table.nbytes))
 
 
-def _groups(counts: Numbers, few: int, most: int) -> Iterator[tuple[int, int]]:
-    """Where row groups start and end. Buckets of few rows share one, and those of more than ``most`` have several."""
+def _row_group_bounds(bucket_rows: IntArray, min_rows: int, max_rows: int) -> Iterator[tuple[int, int]]:
+    """Where row groups start and end. Buckets of few rows share one, and those of more than ``max_rows`` have
+    several."""
     start = end = 0
-    for n, count in enumerate(counts.tolist()):
+    for n, count in enumerate(bucket_rows.tolist()):
         end += count
-        if end - start >= few or (n == len(counts) - 1 and end > start):
-            pieces = -(-(end - start) // most)
+        if end - start >= min_rows or (n == len(bucket_rows) - 1 and end > start):
+            pieces = -(-(end - start) // max_rows)
             bounds = [start + (end - start) * k // pieces for k in range(pieces + 1)]
             yield from itertools.pairwise(bounds)
             start = end
 
 
-def _place(table: pa.Table, layout: Layout, counts: Numbers, cell: Bucket | None) -> Place | None:
+def _key_placement(
+    table: pa.Table, layout: KeyLayout, bucket_rows: IntArray, bucket: HashBucket | None
+) -> KeyPlacement | None:
     if layout.clustered:
         ends = table.select(list(layout.order)).take([0, table.num_rows - 1])
         try:
-            least, greatest = (tuple(plain(v) for v in row.values()) for row in ends.to_pylist())
+            least, greatest = (tuple(to_json_value(v) for v in row.values()) for row in ends.to_pylist())
         except (ValueError, OverflowError):  # a date that Python does not have
             return None
-        return None if None in (*least, *greatest) else Ranged(least, greatest)
-    if cell is not None:
-        return Hashed(cell.of, cell.number, (table.num_rows,))
-    return Hashed(len(counts), 0, tuple(counts.tolist()))
+        return None if None in (*least, *greatest) else KeyRange(least, greatest)
+    if bucket is not None:
+        return HashBuckets(bucket.bucket_count, bucket.number, (table.num_rows,))
+    return HashBuckets(len(bucket_rows), 0, tuple(bucket_rows.tolist()))
 
 
-def _repeats(table: pa.Table, layout: Layout, both: bool) -> bool:
+def _has_repeated_keys(table: pa.Table, layout: KeyLayout, allows_delete_and_live: bool) -> bool:
     """Whether a key occurs oftener than a block may hold it (R11); rows of one key are side by side."""
-    again = np.flatnonzero(~firsts(table, layout.order))
-    if not len(again) or not both or DELETED not in table.column_names:
+    again = np.flatnonzero(~first_of_key_mask(table, layout.order))
+    if not len(again) or not allows_delete_and_live or DELETED not in table.column_names:
         return bool(len(again))
     deleted = table[DELETED].to_numpy()
     return bool((deleted[again] == deleted[again - 1]).any())

@@ -6,92 +6,94 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.key_order import Mask, Places, one_chunk, search
-from nova_assets.engine.buckets.row_layout import arranged
-from nova_assets.model.block_layout import Layout
+from nova_assets.engine.buckets.key_order import Mask, RowIndices, find_key_positions, one_chunk
+from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.model.block_layout import KeyLayout
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
 
 
-def diff(old: pa.Table, new: pa.Table, model: MergeModel, layout: Layout) -> pa.Table:
+def diff_tables(old: pa.Table, new: pa.Table, model: MergeModel, layout: KeyLayout) -> pa.Table:
     """What turns one table into another, ``_deleted`` last; deletions carry the old row.
 
     Args:
         old, new: the same columns, sorted by the key, each key once.
     """
     old, new = one_chunk(old), one_chunk(new)
-    places, found = search(new, old, layout.order)
-    came = np.ones(new.num_rows, np.bool_)
-    came[places[found]] = False
-    before, after = np.flatnonzero(found).astype(np.int64), places[found]
+    new_positions, is_in_new = find_key_positions(new, old, layout.order)
+    is_inserted = np.ones(new.num_rows, np.bool_)
+    is_inserted[new_positions[is_in_new]] = False
+    before, after = np.flatnonzero(is_in_new).astype(np.int64), new_positions[is_in_new]
     rest = [c for c in new.column_names if c not in layout.order]
     changed = np.zeros(len(before), np.bool_)
     for name in rest:
-        if not _alike(old[name], new[name], before, after):
-            changed |= ~_same(_taken(old[name], before), _taken(new[name], after))
+        if not _is_column_unchanged(old[name], new[name], before, after):
+            changed |= ~_equal_null_safe(_take_rows(old[name], before), _take_rows(new[name], after))
     before, after = before[changed], after[changed]
-    first = _has_to_go_first(old.take(before), new.take(after), model)
-    gone = old.take(np.concatenate([np.flatnonzero(~found), before[first]]))
-    live = new.take(np.concatenate([np.flatnonzero(came), after]))
-    rows = pa.concat_tables([_marked(gone, True), _marked(live, False)])
-    return arranged(one_chunk(rows), layout)[0]
+    needs_delete = _needs_explicit_delete(old.take(before), new.take(after), model)
+    deletions = old.take(np.concatenate([np.flatnonzero(~is_in_new), before[needs_delete]]))
+    live_rows = new.take(np.concatenate([np.flatnonzero(is_inserted), after]))
+    rows = pa.concat_tables([_with_deleted_column(deletions, True), _with_deleted_column(live_rows, False)])
+    return sort_into_buckets(one_chunk(rows), layout)[0]
 
 
-def _alike(old: pa.ChunkedArray, new: pa.ChunkedArray, before: Places, after: Places) -> bool:
+def _is_column_unchanged(
+    old: pa.ChunkedArray, new: pa.ChunkedArray, old_rows: RowIndices, new_rows: RowIndices
+) -> bool:
     """Whether nothing in a column can have changed: both have it, bit for bit."""
-    return len(before) == len(old) == len(new) == len(after) and bool(old.equals(new))
+    return len(old_rows) == len(old) == len(new) == len(new_rows) and bool(old.equals(new))
 
 
-def _taken(column: pa.ChunkedArray, places: Places) -> pa.Array:
-    found = column.take(pa.array(places))
+def _take_rows(column: pa.ChunkedArray, row_indices: RowIndices) -> pa.Array:
+    found = column.take(pa.array(row_indices))
     if isinstance(found, pa.ChunkedArray):
         found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
     return found
 
 
-def _same(a: pa.Array, b: pa.Array) -> Mask:
+def _equal_null_safe(left: pa.Array, right: pa.Array) -> Mask:
     """Row by row, whether values are equal as Spark's ``<=>`` has it: nulls are, and so are NaNs."""
-    known, other = _mask(pc.is_valid(a)), _mask(pc.is_valid(b))
-    if pa.types.is_struct(a.type):
-        equal = np.ones(len(a), np.bool_)
-        for n in range(a.type.num_fields):
-            equal &= _same(a.field(n), b.field(n))
+    left_valid, right_valid = _to_numpy_mask(pc.is_valid(left)), _to_numpy_mask(pc.is_valid(right))
+    if pa.types.is_struct(left.type):
+        equal = np.ones(len(left), np.bool_)
+        for n in range(left.type.num_fields):
+            equal &= _equal_null_safe(left.field(n), right.field(n))
     else:
-        equal = _mask(pc.fill_null(pc.equal(a, b), False))
-        if pa.types.is_floating(a.type):
-            equal = equal | _mask(pc.fill_null(pc.and_(pc.is_nan(a), pc.is_nan(b)), False))
-    return (known & other & equal) | (~known & ~other)
+        equal = _to_numpy_mask(pc.fill_null(pc.equal(left, right), False))
+        if pa.types.is_floating(left.type):
+            equal = equal | _to_numpy_mask(pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+    return (left_valid & right_valid & equal) | (~left_valid & ~right_valid)
 
 
-def _less(a: pa.Array, b: pa.Array) -> Mask:
+def _less_in_spark_order(left: pa.Array, right: pa.Array) -> Mask:
     """Row by row, whether a value is less as Spark orders them: null is least, and NaN greatest."""
-    known, other = _mask(pc.is_valid(a)), _mask(pc.is_valid(b))
-    less = _mask(pc.fill_null(pc.less(a, b), False))
-    if pa.types.is_floating(a.type):
-        less = less | _mask(pc.fill_null(pc.and_not(pc.is_nan(b), pc.is_nan(a)), False))
-    return (known & other & less) | (~known & other)
+    left_valid, right_valid = _to_numpy_mask(pc.is_valid(left)), _to_numpy_mask(pc.is_valid(right))
+    less = _to_numpy_mask(pc.fill_null(pc.less(left, right), False))
+    if pa.types.is_floating(left.type):
+        less = less | _to_numpy_mask(pc.fill_null(pc.and_not(pc.is_nan(right), pc.is_nan(left)), False))
+    return (left_valid & right_valid & less) | (~left_valid & right_valid)
 
 
-def _has_to_go_first(old: pa.Table, new: pa.Table, model: MergeModel) -> Mask:
+def _needs_explicit_delete(old_rows: pa.Table, new_rows: pa.Table, model: MergeModel) -> Mask:
     """Whether a key's new row would not simply displace its old one (``engine/diff``)."""
     if isinstance(model, Keyed):
-        return np.ones(old.num_rows, np.bool_)
-    lesser, tied = np.zeros(old.num_rows, np.bool_), np.ones(old.num_rows, np.bool_)
+        return np.ones(old_rows.num_rows, np.bool_)
+    lesser, tied = np.zeros(old_rows.num_rows, np.bool_), np.ones(old_rows.num_rows, np.bool_)
     for name in model.order_by:
-        before, after = _whole(old[name]), _whole(new[name])
-        lesser |= tied & _less(after, before)
-        tied &= _same(after, before)
+        before, after = _to_single_array(old_rows[name]), _to_single_array(new_rows[name])
+        lesser |= tied & _less_in_spark_order(after, before)
+        tied &= _equal_null_safe(after, before)
     return lesser
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _to_single_array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _marked(rows: pa.Table, deleted: bool) -> pa.Table:
-    return rows.append_column(pa.field(DELETED, pa.bool_(), False), pa.repeat(pa.scalar(deleted), rows.num_rows))
+def _with_deleted_column(rows: pa.Table, is_deleted: bool) -> pa.Table:
+    return rows.append_column(pa.field(DELETED, pa.bool_(), False), pa.repeat(pa.scalar(is_deleted), rows.num_rows))
 
 
-def _mask(values: pa.Array) -> Mask:
+def _to_numpy_mask(values: pa.Array) -> Mask:
     found: Mask = values.to_numpy(zero_copy_only=False)
     return found

@@ -18,21 +18,21 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 SEED = 42
 
-_AT_ONCE = 1 << 22
+_BATCH_BYTES = 1 << 22
 """Bytes of strings gathered at a time: for each there is a number of eight bytes meanwhile."""
 
 
-def _constant(value: int) -> np.uint64:
+def _to_uint64(value: int) -> np.uint64:
     return np.uint64(value)
 
 
 _P1, _P2, _P3, _P4, _P5 = map(
-    _constant,
+    _to_uint64,
     (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261),
 )
 
 
-def hashes(table: pa.Table, key: Sequence[str]) -> Hashes:
+def hash_keys(table: pa.Table, key_columns: Sequence[str]) -> Hashes:
     """The hash of each row's key.
 
     Args:
@@ -40,33 +40,33 @@ def hashes(table: pa.Table, key: Sequence[str]) -> Hashes:
     """
     found = np.full(table.num_rows, SEED, np.uint64)
     with np.errstate(over="ignore"):
-        for name in key:
-            found = _column(table.column(name).combine_chunks(), found)
+        for name in key_columns:
+            found = _hash_column(table.column(name).combine_chunks(), found)
     return found
 
 
-def _column(values: pa.Array, seeds: Hashes) -> Hashes:
+def _hash_column(values: pa.Array, seeds: Hashes) -> Hashes:
     if isinstance(values, pa.ChunkedArray):  # of no rows, or of several chunks still
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     type_ = values.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_large_string(type_):
         return hash_bytes(values, seeds)
     if pa.types.is_boolean(type_):
-        return _of_ints(values.cast(pa.int8()).to_numpy(zero_copy_only=False), seeds)
+        return _hash_ints(values.cast(pa.int8()).to_numpy(zero_copy_only=False), seeds)
     if pa.types.is_date32(type_):
-        return _of_ints(values.cast(pa.int32()).to_numpy(), seeds)
+        return _hash_ints(values.cast(pa.int32()).to_numpy(), seeds)
     if pa.types.is_integer(type_) and type_.bit_width < 64:
-        return _of_ints(values.to_numpy(), seeds)
-    return _of_longs(values.cast(pa.int64()).to_numpy(), seeds)
+        return _hash_ints(values.to_numpy(), seeds)
+    return _hash_longs(values.cast(pa.int64()).to_numpy(), seeds)
 
 
-def _of_ints(values: npt.NDArray[np.signedinteger], seeds: Hashes) -> Hashes:
+def _hash_ints(values: npt.NDArray[np.signedinteger], seeds: Hashes) -> Hashes:
     word = values.astype(np.int32).view(np.uint32).astype(np.uint64)
-    return _mixed(_with_int(seeds + _P5 + np.uint64(4), word))
+    return _finalize_hash(_mix_in_uint32(seeds + _P5 + np.uint64(4), word))
 
 
-def _of_longs(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
-    return _mixed(_with_long(seeds + _P5 + np.uint64(8), values.view(np.uint64)))
+def _hash_longs(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
+    return _finalize_hash(_mix_in_uint64(seeds + _P5 + np.uint64(8), values.view(np.uint64)))
 
 
 def hash_bytes(values: pa.Array, seeds: Hashes) -> Hashes:
@@ -81,60 +81,64 @@ def hash_bytes(values: pa.Array, seeds: Hashes) -> Hashes:
     bounds = np.flatnonzero(np.diff(lengths[by_length])) + 1
     for same in np.split(by_length, bounds) if len(values) else ():
         length = int(lengths[same[0]])
-        at_once = max(1, _AT_ONCE // max(1, length))
+        at_once = max(1, _BATCH_BYTES // max(1, length))
         for some in np.split(same, range(at_once, len(same), at_once)):
             gathered = content[starts[some][:, None] + np.arange(length)] if length else None
-            found[some] = _of_length(gathered, length, seeds[some])
+            found[some] = _hash_equal_length_bytes(gathered, length, seeds[some])
     return found
 
 
-def _of_length(content: npt.NDArray[np.uint8] | None, length: int, seeds: Hashes) -> Hashes:
+def _hash_equal_length_bytes(rows_of_bytes: npt.NDArray[np.uint8] | None, length: int, seeds: Hashes) -> Hashes:
     done = 0
     if length >= 32:
-        assert content is not None
+        assert rows_of_bytes is not None
         lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
         while done + 32 <= length:
-            lanes = [_rotated(v + _long_at(content, done + 8 * n) * _P2, 31) * _P1 for n, v in enumerate(lanes)]
+            lanes = [
+                _rotate_left(v + _read_uint64(rows_of_bytes, done + 8 * n) * _P2, 31) * _P1 for n, v in enumerate(lanes)
+            ]
             done += 32
-        found = sum((_rotated(v, r) for v, r in zip(lanes[1:], (7, 12, 18), strict=True)), _rotated(lanes[0], 1))
+        found = sum(
+            (_rotate_left(v, r) for v, r in zip(lanes[1:], (7, 12, 18), strict=True)), _rotate_left(lanes[0], 1)
+        )
         for lane in lanes:
-            found = (found ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
+            found = (found ^ (_rotate_left(lane * _P2, 31) * _P1)) * _P1 + _P4
     else:
         found = seeds + _P5
     found = found + np.uint64(length)
     while done + 8 <= length:
-        assert content is not None
-        found = _with_long(found, _long_at(content, done))
+        assert rows_of_bytes is not None
+        found = _mix_in_uint64(found, _read_uint64(rows_of_bytes, done))
         done += 8
     if done + 4 <= length:
-        assert content is not None
-        word = np.ascontiguousarray(content[:, done : done + 4]).view("<u4")[:, 0].astype(np.uint64)
-        found = _with_int(found, word)
+        assert rows_of_bytes is not None
+        word = np.ascontiguousarray(rows_of_bytes[:, done : done + 4]).view("<u4")[:, 0].astype(np.uint64)
+        found = _mix_in_uint32(found, word)
         done += 4
     while done < length:
-        assert content is not None
-        found = _rotated(found ^ (content[:, done].astype(np.uint64) * _P5), 11) * _P1
+        assert rows_of_bytes is not None
+        found = _rotate_left(found ^ (rows_of_bytes[:, done].astype(np.uint64) * _P5), 11) * _P1
         done += 1
-    return _mixed(found)
+    return _finalize_hash(found)
 
 
-def _long_at(content: npt.NDArray[np.uint8], start: int) -> Hashes:
-    return np.ascontiguousarray(content[:, start : start + 8]).view("<u8")[:, 0]
+def _read_uint64(rows_of_bytes: npt.NDArray[np.uint8], offset: int) -> Hashes:
+    return np.ascontiguousarray(rows_of_bytes[:, offset : offset + 8]).view("<u8")[:, 0]
 
 
-def _with_int(found: Hashes, word: Hashes) -> Hashes:
-    return _rotated(found ^ (word * _P1), 23) * _P2 + _P3
+def _mix_in_uint32(state: Hashes, word: Hashes) -> Hashes:
+    return _rotate_left(state ^ (word * _P1), 23) * _P2 + _P3
 
 
-def _with_long(found: Hashes, word: Hashes) -> Hashes:
-    return _rotated(found ^ (_rotated(word * _P2, 31) * _P1), 27) * _P1 + _P4
+def _mix_in_uint64(state: Hashes, word: Hashes) -> Hashes:
+    return _rotate_left(state ^ (_rotate_left(word * _P2, 31) * _P1), 27) * _P1 + _P4
 
 
-def _mixed(found: Hashes) -> Hashes:
-    found = (found ^ (found >> np.uint64(33))) * _P2
-    found = (found ^ (found >> np.uint64(29))) * _P3
-    return found ^ (found >> np.uint64(32))
+def _finalize_hash(state: Hashes) -> Hashes:
+    state = (state ^ (state >> np.uint64(33))) * _P2
+    state = (state ^ (state >> np.uint64(29))) * _P3
+    return state ^ (state >> np.uint64(32))
 
 
-def _rotated(values: Hashes, by: int) -> Hashes:
-    return (values << np.uint64(by)) | (values >> np.uint64(64 - by))
+def _rotate_left(values: Hashes, bits: int) -> Hashes:
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))

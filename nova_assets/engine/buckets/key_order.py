@@ -15,64 +15,72 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Places: TypeAlias = npt.NDArray[np.int64]
+RowIndices: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-def sorted_by(table: pa.Table, key: Sequence[str]) -> pa.Table:
+def sort_by_key(table: pa.Table, key_columns: Sequence[str]) -> pa.Table:
     """The rows in the order of their keys; of one key, in the order in which they were."""
-    if is_sorted(table, key):
+    if is_sorted_by_key(table, key_columns):
         return table
-    return table.take(pa.array(order(Keys.of(table, key))))
+    return table.take(pa.array(key_sort_indices(KeyArrays.from_table(table, key_columns))))
 
 
-def is_sorted(table: pa.Table, key: Sequence[str]) -> bool:
+def is_sorted_by_key(table: pa.Table, key_columns: Sequence[str]) -> bool:
     """Whether no row has a smaller key than the one before it."""
-    return Keys.of(table, key).are_sorted()
+    return KeyArrays.from_table(table, key_columns).are_sorted()
 
 
-def firsts(table: pa.Table, key: Sequence[str]) -> Mask:
+def first_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
     """Of sorted rows, those with another key than the row before."""
     found = np.ones(table.num_rows, np.bool_)
     if table.num_rows > 1:
-        here, before = Keys.of(table.slice(1), key), Keys.of(table.slice(0, table.num_rows - 1), key)
+        here, before = (
+            KeyArrays.from_table(table.slice(1), key_columns),
+            KeyArrays.from_table(table.slice(0, table.num_rows - 1), key_columns),
+        )
         found[1:] = ~_equal(here, before)
     return found
 
 
-def lasts(table: pa.Table, key: Sequence[str]) -> Mask:
+def last_of_key_mask(table: pa.Table, key_columns: Sequence[str]) -> Mask:
     """Of sorted rows, those with another key than the row after."""
-    return np.append(firsts(table, key)[1:], True) if table.num_rows else np.zeros(0, np.bool_)
+    return np.append(first_of_key_mask(table, key_columns)[1:], True) if table.num_rows else np.zeros(0, np.bool_)
 
 
-def pieces(rows: pa.Table, key: Sequence[str], count: int) -> list[pa.Table]:
+def split_at_key_boundaries(sorted_rows: pa.Table, key_columns: Sequence[str], max_pieces: int) -> list[pa.Table]:
     """Sorted rows in so many pieces of about one size, at most; all of one key are in one."""
-    starts = np.append(np.flatnonzero(firsts(rows, key)), rows.num_rows)
-    wanted = [rows.num_rows * n // count for n in range(count + 1)]
+    starts = np.append(np.flatnonzero(first_of_key_mask(sorted_rows, key_columns)), sorted_rows.num_rows)
+    wanted = [sorted_rows.num_rows * n // max_pieces for n in range(max_pieces + 1)]
     bounds = sorted(set(starts[np.searchsorted(starts, wanted)].tolist()))
-    return [rows.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
+    return [sorted_rows.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
 
 
-def search(there: pa.Table, wanted: pa.Table, key: Sequence[str]) -> tuple[Places, Mask]:
+def find_key_positions(
+    sorted_rows: pa.Table, wanted_rows: pa.Table, key_columns: Sequence[str]
+) -> tuple[RowIndices, Mask]:
     """Where each wanted key is, or would have to be put; and whether it is there.
 
     Takes time as the wanted keys do, times the logarithm of what is there.
 
     Args:
-        there: sorted by the key, each key once.
+        sorted_rows: sorted by the key, each key once.
     """
-    known, asked = Keys.of(there, key), Keys.of(wanted, key)
-    if known.numbers is not None and asked.numbers is not None:
-        places = np.searchsorted(known.numbers, asked.numbers).astype(np.int64)
+    sorted_keys, search_keys = (
+        KeyArrays.from_table(sorted_rows, key_columns),
+        KeyArrays.from_table(wanted_rows, key_columns),
+    )
+    if sorted_keys.numbers is not None and search_keys.numbers is not None:
+        positions = np.searchsorted(sorted_keys.numbers, search_keys.numbers).astype(np.int64)
     else:
-        places = bisected(known, asked)
-    found = np.zeros(len(asked), np.bool_)
-    inside = np.flatnonzero(places < len(known))
-    found[inside] = _equal(known.at(places[inside]), asked.at(inside))
-    return places, found
+        positions = bisect_keys(sorted_keys, search_keys)
+    found = np.zeros(len(search_keys), np.bool_)
+    inside = np.flatnonzero(positions < len(sorted_keys))
+    found[inside] = _equal(sorted_keys.take(positions[inside]), search_keys.take(inside))
+    return positions, found
 
 
-class Keys:
+class KeyArrays:
     """The key columns of some rows.
 
     Args:
@@ -87,11 +95,11 @@ class Keys:
         self.columns = columns
 
     @staticmethod
-    def of(table: pa.Table, key: Sequence[str]) -> Keys:
-        arrays = tuple(_one(table.column(name)) for name in key)
-        if len(arrays) == 1 and (whole := _as_numbers(arrays[0])) is not None:
-            return Keys(whole, ())
-        return Keys(None, arrays)
+    def from_table(table: pa.Table, key_columns: Sequence[str]) -> KeyArrays:
+        arrays = tuple(_to_single_array(table.column(name)) for name in key_columns)
+        if len(arrays) == 1 and (whole := _as_integers(arrays[0])) is not None:
+            return KeyArrays(whole, ())
+        return KeyArrays(None, arrays)
 
     def __len__(self) -> int:
         return len(self.columns[0] if self.numbers is None else self.numbers)
@@ -102,14 +110,14 @@ class Keys:
             return True
         if self.numbers is not None:
             return bool((self.numbers[1:] >= self.numbers[:-1]).all())
-        here = Keys(None, tuple(c[1:] for c in self.columns))
-        return not bool(_less(here, Keys(None, tuple(c[:-1] for c in self.columns))).any())
+        here = KeyArrays(None, tuple(c[1:] for c in self.columns))
+        return not bool(_less_than(here, KeyArrays(None, tuple(c[:-1] for c in self.columns))).any())
 
-    def at(self, places: Places) -> Keys:
+    def take(self, row_indices: RowIndices) -> KeyArrays:
         if self.numbers is not None:
-            return Keys(self.numbers[places], ())
-        wanted = pa.array(places)
-        return Keys(None, tuple(c.take(wanted) for c in self.columns))
+            return KeyArrays(self.numbers[row_indices], ())
+        wanted = pa.array(row_indices)
+        return KeyArrays(None, tuple(c.take(wanted) for c in self.columns))
 
 
 def one_chunk(table: pa.Table) -> pa.Table:
@@ -117,53 +125,53 @@ def one_chunk(table: pa.Table) -> pa.Table:
 
     Of so much text that it needs longer offsets, with those.
     """
-    if table.nbytes >= _LARGE:
-        table = table.cast(pa.schema([_large(f) for f in table.schema]))
+    if table.nbytes >= _MAX_OFFSET_BYTES:
+        table = table.cast(pa.schema([_with_large_offsets(f) for f in table.schema]))
     return table if all(c.num_chunks == 1 for c in table.columns) else table.combine_chunks()
 
 
-_LARGE = 2**31 - 1
+_MAX_OFFSET_BYTES = 2**31 - 1
 
 
-def _large(field: pa.Field) -> pa.Field:
+def _with_large_offsets(field: pa.Field) -> pa.Field:
     if pa.types.is_string(field.type):
         return field.with_type(pa.large_string())
     return field.with_type(pa.large_binary()) if pa.types.is_binary(field.type) else field
 
 
-def bisected(known: Keys, asked: Keys) -> Places:
+def bisect_keys(sorted_keys: KeyArrays, search_keys: KeyArrays) -> RowIndices:
     """By halves, all wanted keys at once."""
-    low, high = np.zeros(len(asked), np.int64), np.full(len(asked), len(known), np.int64)
+    low, high = np.zeros(len(search_keys), np.int64), np.full(len(search_keys), len(sorted_keys), np.int64)
     while True:
         left = np.flatnonzero(low < high)
         if not len(left):
             return low
         middle = (low[left] + high[left]) // 2
-        before = _less(known.at(middle), asked.at(left))
+        before = _less_than(sorted_keys.take(middle), search_keys.take(left))
         low[left[before]] = middle[before] + 1
         high[left[~before]] = middle[~before]
 
 
-def _less(a: Keys, b: Keys) -> Mask:
-    if a.numbers is not None and b.numbers is not None:
-        return np.asarray(a.numbers < b.numbers)
-    found, same = np.zeros(len(a), np.bool_), np.ones(len(a), np.bool_)
-    for x, y in zip(a.columns, b.columns, strict=True):
-        found |= same & _mask(pc.less(x, y))
-        same &= _mask(pc.equal(x, y))
+def _less_than(left: KeyArrays, right: KeyArrays) -> Mask:
+    if left.numbers is not None and right.numbers is not None:
+        return np.asarray(left.numbers < right.numbers)
+    found, same = np.zeros(len(left), np.bool_), np.ones(len(left), np.bool_)
+    for x, y in zip(left.columns, right.columns, strict=True):
+        found |= same & _to_numpy_mask(pc.less(x, y))
+        same &= _to_numpy_mask(pc.equal(x, y))
     return found
 
 
-def _equal(a: Keys, b: Keys) -> Mask:
-    if a.numbers is not None and b.numbers is not None:
-        return np.asarray(a.numbers == b.numbers)
-    same = np.ones(len(a), np.bool_)
-    for x, y in zip(a.columns, b.columns, strict=True):
-        same &= _mask(pc.equal(x, y))
+def _equal(left: KeyArrays, right: KeyArrays) -> Mask:
+    if left.numbers is not None and right.numbers is not None:
+        return np.asarray(left.numbers == right.numbers)
+    same = np.ones(len(left), np.bool_)
+    for x, y in zip(left.columns, right.columns, strict=True):
+        same &= _to_numpy_mask(pc.equal(x, y))
     return same
 
 
-def order(keys: Keys) -> Places:
+def key_sort_indices(keys: KeyArrays) -> RowIndices:
     """The places of rows in the order of their keys; of one key, in the order in which they are."""
     if keys.numbers is not None:
         return np.argsort(keys.numbers, kind="stable").astype(np.int64)
@@ -171,18 +179,18 @@ def order(keys: Keys) -> Places:
         return np.arange(len(keys))
     by = pa.table(list(keys.columns), names=[f"k{n}" for n in range(len(keys.columns))])
     found = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
-    places: Places = found.to_numpy().astype(np.int64)
+    places: RowIndices = found.to_numpy().astype(np.int64)
     return places
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _to_single_array(column: pa.ChunkedArray) -> pa.Array:
     found = column.combine_chunks()
     if isinstance(found, pa.ChunkedArray):
         return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
     return found
 
 
-def _as_numbers(array: pa.Array) -> npt.NDArray[Any] | None:
+def _as_integers(array: pa.Array) -> npt.NDArray[Any] | None:
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
     elif pa.types.is_timestamp(array.type):
@@ -193,6 +201,6 @@ def _as_numbers(array: pa.Array) -> npt.NDArray[Any] | None:
     return numbers
 
 
-def _mask(values: Any) -> Mask:
+def _to_numpy_mask(values: Any) -> Mask:
     found: Mask = values.to_numpy(zero_copy_only=False)
     return found

@@ -12,110 +12,116 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.bucket_files import Written
+from nova_assets.engine.buckets.bucket_files import WrittenFile
 from nova_assets.engine.buckets.key_order import one_chunk
 from nova_assets.errors import PartitionError
-from nova_assets.formats.derived_partitions import with_derived
-from nova_assets.model.partitions import Dimension, within
-from nova_assets.model.schema import DataType, Schema, quoted
+from nova_assets.formats.derived_partitions import add_derived_partition_columns
+from nova_assets.model.partitions import Dimension, is_in_scope
+from nova_assets.model.schema import DataType, Schema, quote_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_PLACE = "__nova_place"
+_ROW_INDEX = "__nova_place"
 _HOUR = 3_600_000_000  # microseconds
 _DAY = 24 * _HOUR
 
 
-def value_of(dimension: Dimension, text: str | None, type_: DataType) -> Any:
+def parse_partition_value(dimension: Dimension, partition_text: str | None, column_type: DataType) -> Any:
     """What a partition's name says of one dimension, as a value of its column."""
-    if text is None or type_.name == "string":
-        return text
-    if type_.name == "boolean":
-        return text == "true"
-    if type_.name == "date":
-        return date.fromisoformat(text)
-    if type_.name in ("timestamp", "timestamp_ntz"):
-        moment = datetime.fromisoformat(text)
-        if type_.name == "timestamp_ntz":
+    if partition_text is None or column_type.name == "string":
+        return partition_text
+    if column_type.name == "boolean":
+        return partition_text == "true"
+    if column_type.name == "date":
+        return date.fromisoformat(partition_text)
+    if column_type.name in ("timestamp", "timestamp_ntz"):
+        moment = datetime.fromisoformat(partition_text)
+        if column_type.name == "timestamp_ntz":
             return moment.replace(tzinfo=None)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(dimension.tz or "UTC"))
-    return int(text)
+    return int(partition_text)
 
 
-def derived(frame: Any, dimensions: Sequence[Dimension], schema: Schema | None) -> Any:
+def add_derived_columns(frame: Any, dimensions: Sequence[Dimension], schema: Schema | None) -> Any:
     """A frame, or a table, with those partition columns that follow from others, where it lacks them.
 
     Raises:
         PartitionError: it lacks the column from which one follows, too, or that holds no moments.
     """
     if isinstance(frame, pa.Table):
-        return with_derived(frame, dimensions, schema)
+        return add_derived_partition_columns(frame, dimensions, schema)
     for d in dimensions:
         if d.of is not None and d.column not in frame.columns:
-            frame = _with_derived(frame, d, schema)
+            frame = _add_derived_column(frame, d, schema)
     return frame
 
 
-def _with_derived(frame: Any, d: Dimension, schema: Schema | None) -> Any:
+def _add_derived_column(frame: Any, dimension: Dimension, schema: Schema | None) -> Any:
     """Independent of the session's own zone, which a given session may have set to any."""
     from pyspark.sql import functions as F
 
-    from nova_assets.engine.rows.spark_types import to_spark
+    from nova_assets.engine.rows.spark_types import to_spark_type
 
     kinds = dict(frame.dtypes)
-    if kinds.get(d.of) not in ("timestamp", "timestamp_ntz", "date"):
-        raise d.cannot_derive([f"{n} {t}" for n, t in kinds.items()])
-    moment = F.col(quoted(str(d.of)))
-    if kinds[str(d.of)] != "timestamp":
+    if kinds.get(dimension.of) not in ("timestamp", "timestamp_ntz", "date"):
+        raise dimension.derivation_error([f"{n} {t}" for n, t in kinds.items()])
+    moment = F.col(quote_identifier(str(dimension.of)))
+    if kinds[str(dimension.of)] != "timestamp":
         value = F.to_date(moment)
     else:
-        if d.kind == "hourly":
-            value = _full_hour(_full_hour(moment, d), d)  # twice, for clocks that change by half an hour (model/clock)
+        if dimension.kind == "hourly":
+            value = _floor_to_local_hour(
+                _floor_to_local_hour(moment, dimension), dimension
+            )  # twice, for clocks that change by half an hour (model/clock)
         else:
-            value = F.date_from_unix_date(F.floor(_local_micros(moment, d) / _DAY).cast("int"))
-    return frame.withColumn(d.column, value.cast(to_spark(d.derived_type(schema))))
+            value = F.date_from_unix_date(F.floor(_local_micros(moment, dimension) / _DAY).cast("int"))
+    return frame.withColumn(dimension.column, value.cast(to_spark_type(dimension.derived_type(schema))))
 
 
-def _full_hour(moment: Column, d: Dimension) -> Column:
+def _floor_to_local_hour(moment: Column, dimension: Dimension) -> Column:
     from pyspark.sql import functions as F
 
-    return F.timestamp_micros(F.unix_micros(moment) - F.pmod(_local_micros(moment, d), F.lit(_HOUR)))
+    return F.timestamp_micros(F.unix_micros(moment) - F.pmod(_local_micros(moment, dimension), F.lit(_HOUR)))
 
 
-def _local_micros(moment: Column, d: Dimension) -> Column:
+def _local_micros(moment: Column, dimension: Dimension) -> Column:
     from pyspark.sql import functions as F
 
-    return F.unix_micros(F.from_utc_timestamp(moment, d.tz or "UTC"))
+    return F.unix_micros(F.from_utc_timestamp(moment, dimension.tz or "UTC"))
 
 
-def split(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
+def split_by_columns(table: pa.Table, columns: Sequence[str]) -> list[pa.Table]:
     """The rows of each partition, in their order."""
-    places = table.select(list(columns)).append_column(_PLACE, pa.array(np.arange(table.num_rows)))
-    groups = places.group_by(list(columns), use_threads=False).aggregate([(_PLACE, "list")]).column(f"{_PLACE}_list")
+    row_indices = table.select(list(columns)).append_column(_ROW_INDEX, pa.array(np.arange(table.num_rows)))
+    groups = (
+        row_indices.group_by(list(columns), use_threads=False)
+        .aggregate([(_ROW_INDEX, "list")])
+        .column(f"{_ROW_INDEX}_list")
+    )
     if len(groups) == 1:
         return [table]
     # Brought side by side at once, and then cut: to take rows out for each partition costs as much for each.
-    beside = one_chunk(table).take(pc.list_flatten(groups))
+    grouped_rows = one_chunk(table).take(pc.list_flatten(groups))
     lengths = pc.list_value_length(groups).to_pylist()
-    return [beside.slice(end - n, n) for n, end in zip(lengths, accumulate(lengths), strict=True)]
+    return [grouped_rows.slice(end - n, n) for n, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
-def partition_of_file(written: Written, scope: str, where: str) -> str:
+def single_partition_of_file(written_file: WrittenFile, scope: str, error_label: str) -> str:
     """The one partition that all rows of a file are in.
 
     Raises:
         PartitionError: a row is in no partition, or in one outside the scope.
     """
-    if written.refusal is not None:
-        raise PartitionError(**written.refusal)
-    outside = [p for p in written.partitions if not within(p, scope)]
+    if written_file.partition_error_args is not None:
+        raise PartitionError(**written_file.partition_error_args)
+    outside = [p for p in written_file.partitions if not is_in_scope(p, scope)]
     if outside:
         raise PartitionError(
-            f"{where} was given rows of another partition than {scope}",
+            f"{error_label} was given rows of another partition than {scope}",
             found=", ".join(outside[:3]) + ("" if len(outside) <= 3 else f" and {len(outside) - 3} more"),
             expected=f"rows of {scope} alone",
             next="leave the others out, or write without naming a partition",
         )
-    [partition] = written.partitions
+    [partition] = written_file.partitions
     return partition

@@ -13,45 +13,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nova_assets.engine.buckets.key_order import Keys, Places, bisected, one_chunk, search
-from nova_assets.engine.buckets.row_layout import numbers
+from nova_assets.engine.buckets.key_order import KeyArrays, RowIndices, bisect_keys, find_key_positions, one_chunk
+from nova_assets.engine.buckets.row_layout import bucket_numbers
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.model.arrow_types import spark_type
-from nova_assets.model.block_layout import Hashed, Key, Layout, Place
-from nova_assets.model.conversion import convert
-from nova_assets.plan.merge_units import Cell, Span, slice_of
+from nova_assets.model.block_layout import HashBuckets, KeyLayout, KeyPlacement, LayoutKey
+from nova_assets.model.conversion import convert_value
+from nova_assets.plan.merge_units import KeySpan, MergeUnit, bucket_slice
 
 
-def rows_of(
+def read_unit_rows(
     path: str,
-    place: Place,
-    cell: Cell,
-    layout: Layout,
+    place: KeyPlacement,
+    merge_unit: MergeUnit,
+    layout: KeyLayout,
     columns: Sequence[str],
-    wanted: pa.Table | None = None,
+    key_filter: pa.Table | None = None,
 ) -> pa.Table:
     """The rows of a cell in one file; a file has none of columns that are not in it.
 
     Args:
-        wanted: keys of the cell, sorted and each once: of their rows alone.
+        key_filter: keys of the cell, sorted and each once: of their rows alone.
     """
     file = open_block_file(path)
     have = set(file.schema_arrow.names)
     columns = [c for c in columns if c in have]
-    if wanted is not None:
-        return _of_keys(file, layout, columns, wanted)
-    if isinstance(cell, Span):
-        return _within(file, cell, layout, columns)
-    assert isinstance(place, Hashed)
-    start, end = slice_of(place, cell)
-    before = int(sum(place.rows[:start]))
-    rows = _rows(file, before, before + int(sum(place.rows[start:end])), columns)
-    if place.of < cell.of:
-        rows = rows.filter(pa.array(numbers(rows, layout.order, cell.of) == cell.number))
+    if key_filter is not None:
+        return _read_rows_of_keys(file, layout, columns, key_filter)
+    if isinstance(merge_unit, KeySpan):
+        return _read_key_range(file, merge_unit, layout, columns)
+    assert isinstance(place, HashBuckets)
+    start, end = bucket_slice(place, merge_unit)
+    before = int(sum(place.rows_per_bucket[:start]))
+    rows = _read_row_range(file, before, before + int(sum(place.rows_per_bucket[start:end])), columns)
+    if place.bucket_count < merge_unit.bucket_count:
+        rows = rows.filter(pa.array(bucket_numbers(rows, layout.order, merge_unit.bucket_count) == merge_unit.number))
     return rows
 
 
-def _rows(file: pq.ParquetFile, start: int, end: int, columns: list[str]) -> pa.Table:
+def _read_row_range(file: pq.ParquetFile, start: int, end: int, columns: list[str]) -> pa.Table:
     """Some rows, of the row groups alone that have them."""
     groups: list[int] = []
     first = done = 0
@@ -65,25 +65,25 @@ def _rows(file: pq.ParquetFile, start: int, end: int, columns: list[str]) -> pa.
     return one_chunk(file.read_row_groups(groups, columns)).slice(start - first, end - start)
 
 
-def _of_keys(file: pq.ParquetFile, layout: Layout, columns: list[str], wanted: pa.Table) -> pa.Table:
+def _read_rows_of_keys(file: pq.ParquetFile, layout: KeyLayout, columns: list[str], key_filter: pa.Table) -> pa.Table:
     """The rows of some keys: first the key's own columns are read, and the others where a key was found."""
     order = list(layout.order)
-    wanted = wanted.cast(pa.schema([file.schema_arrow.field(name) for name in order]))
+    key_filter = key_filter.cast(pa.schema([file.schema_arrow.field(name) for name in order]))
     found = [file.schema_arrow.empty_table().select(columns)]
-    for group in _with_keys(file, order[0], wanted):
+    for group in _row_groups_with_keys(file, order[0], key_filter):
         keys = one_chunk(file.read_row_group(group, order).select(order))
-        places = _places(keys, wanted, order)
+        places = _matching_row_indices(keys, key_filter, order)
         if len(places):
             rows = keys if set(columns) <= set(order) else one_chunk(file.read_row_group(group, columns))
             found.append(rows.select(columns).take(pa.array(places)))
     return pa.concat_tables(found)
 
 
-def _with_keys(file: pq.ParquetFile, name: str, wanted: pa.Table) -> list[int]:
+def _row_groups_with_keys(file: pq.ParquetFile, column: str, key_filter: pa.Table) -> list[int]:
     """The row groups that may have some of the keys, by the first column of their order."""
-    groups = list(range(file.metadata.num_row_groups if wanted.num_rows else 0))
+    groups = list(range(file.metadata.num_row_groups if key_filter.num_rows else 0))
     try:
-        values = wanted.column(name).to_pylist()
+        values = key_filter.column(column).to_pylist()
     except (ValueError, OverflowError):  # dates that Python does not have
         return groups
 
@@ -91,12 +91,12 @@ def _with_keys(file: pq.ParquetFile, name: str, wanted: pa.Table) -> list[int]:
         first = bisect_left(values, low)
         return first < len(values) and bool(values[first] <= high)
 
-    return [n for n in groups if (found := _bounds(file, n, name)) is None or may_have(*found)]
+    return [n for n in groups if (found := _row_group_bounds(file, n, column)) is None or may_have(*found)]
 
 
-def _bounds(file: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | None:
+def _row_group_bounds(file: pq.ParquetFile, row_group: int, column: str) -> tuple[Any, Any] | None:
     """The least and the greatest value of a column in a row group; None where they are not known."""
-    statistics = _statistics(file, group, name)
+    statistics = _column_statistics(file, row_group, column)
     try:
         if statistics is None or not statistics.has_min_max or statistics.max < statistics.min:
             return None  # a bound that is too long is left out, by older versions of Arrow without a word
@@ -105,68 +105,77 @@ def _bounds(file: pq.ParquetFile, group: int, name: str) -> tuple[Any, Any] | No
         return None
 
 
-def _places(keys: pa.Table, wanted: pa.Table, order: list[str]) -> Places:
+def _matching_row_indices(keys: pa.Table, key_filter: pa.Table, key_columns: list[str]) -> RowIndices:
     """Where rows of wanted keys are."""
-    there, asked = Keys.of(keys, order), Keys.of(wanted, order)
-    if there.numbers is not None and asked.numbers is not None and there.are_sorted():
-        starts, ends = (np.searchsorted(there.numbers, asked.numbers, side) for side in ("left", "right"))
+    row_keys, filter_keys = KeyArrays.from_table(keys, key_columns), KeyArrays.from_table(key_filter, key_columns)
+    if row_keys.numbers is not None and filter_keys.numbers is not None and row_keys.are_sorted():
+        starts, ends = (np.searchsorted(row_keys.numbers, filter_keys.numbers, side) for side in ("left", "right"))
         lengths = ends - starts
         done = np.cumsum(lengths) - lengths
-        inside: Places = np.repeat(starts - done, lengths) + np.arange(int(lengths.sum()))
+        inside: RowIndices = np.repeat(starts - done, lengths) + np.arange(int(lengths.sum()))
         return inside
-    if len(order) == 1:
-        [name] = order
-        among = wanted.column(name).combine_chunks()
+    if len(key_columns) == 1:
+        [name] = key_columns
+        among = key_filter.column(name).combine_chunks()
         return np.flatnonzero(pc.is_in(keys.column(name), value_set=among).to_numpy())
-    return np.flatnonzero(search(wanted, keys, order)[1])
+    return np.flatnonzero(find_key_positions(key_filter, keys, key_columns)[1])
 
 
-def _within(file: pq.ParquetFile, span: Span, layout: Layout, columns: list[str]) -> pa.Table:
+def _read_key_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLayout, columns: list[str]) -> pa.Table:
     """The rows from one key up to another: of sorted rows, some that are side by side."""
-    return inside(one_chunk(file.read_row_groups(_reaching(file, span, layout), columns)), span, layout)
+    return slice_key_range(
+        one_chunk(file.read_row_groups(_row_groups_in_range(file, key_range, layout), columns)), key_range, layout
+    )
 
 
-def inside(rows: pa.Table, span: Span, layout: Layout) -> pa.Table:
+def slice_key_range(sorted_rows: pa.Table, key_range: KeySpan, layout: KeyLayout) -> pa.Table:
     """Of sorted rows those of a span."""
-    start = 0 if span.least is None else _first_from(rows, span.least, layout)
-    end = rows.num_rows if span.below is None else _first_from(rows, span.below, layout)
-    return rows.slice(start, end - start)
+    start = 0 if key_range.least is None else _lower_bound(sorted_rows, key_range.least, layout)
+    end = sorted_rows.num_rows if key_range.below is None else _lower_bound(sorted_rows, key_range.below, layout)
+    return sorted_rows.slice(start, end - start)
 
 
-def _reaching(file: pq.ParquetFile, span: Span, layout: Layout) -> list[int]:
+def _row_groups_in_range(file: pq.ParquetFile, key_range: KeySpan, layout: KeyLayout) -> list[int]:
     """The row groups that may have keys of a span, by the first column of its order."""
     name = layout.order[0]
-    meant = spark_type(file.schema_arrow.field(name).type, name)
-    least, below = (None if key is None else convert(key[0], meant) for key in (span.least, span.below))
+    key_type = spark_type(file.schema_arrow.field(name).type, name)
+    least, below = (
+        None if key is None else convert_value(key[0], key_type) for key in (key_range.least, key_range.below)
+    )
 
     def outside(low: Any, high: Any) -> bool:
         return (least is not None and high < least) or (below is not None and low > below)
 
     groups = range(file.metadata.num_row_groups)
-    return [n for n in groups if (found := _bounds(file, n, name)) is None or not outside(*found)]
+    return [n for n in groups if (found := _row_group_bounds(file, n, name)) is None or not outside(*found)]
 
 
-def _statistics(file: pq.ParquetFile, group: int, name: str) -> Any:
+def _column_statistics(file: pq.ParquetFile, row_group: int, column: str) -> Any:
     """Of a column of the rows; a field of a struct may be called alike."""
-    place = 0
+    leaf_index = 0
     for field in file.schema_arrow:
-        if field.name == name:
-            return file.metadata.row_group(group).column(place).statistics
-        place += _leaves(field.type)
+        if field.name == column:
+            return file.metadata.row_group(row_group).column(leaf_index).statistics
+        leaf_index += _leaf_column_count(field.type)
     return None
 
 
-def _leaves(type_: pa.DataType) -> int:
+def _leaf_column_count(type_: pa.DataType) -> int:
     """How many columns a file has for one of a type."""
     if not pa.types.is_nested(type_):
         return 1
-    return sum(_leaves(type_.field(n).type) for n in range(type_.num_fields))
+    return sum(_leaf_column_count(type_.field(n).type) for n in range(type_.num_fields))
 
 
-def _first_from(rows: pa.Table, key: Key, layout: Layout) -> int:
+def _lower_bound(sorted_rows: pa.Table, key: LayoutKey, layout: KeyLayout) -> int:
     """The place of the first row whose key is no less."""
-    types = {name: rows.schema.field(name).type for name in layout.order}
+    types = {name: sorted_rows.schema.field(name).type for name in layout.order}
     wanted = {
-        name: pa.array([convert(v, spark_type(t, name))], t) for v, (name, t) in zip(key, types.items(), strict=True)
+        name: pa.array([convert_value(v, spark_type(t, name))], t)
+        for v, (name, t) in zip(key, types.items(), strict=True)
     }
-    return int(bisected(Keys.of(rows, layout.order), Keys.of(pa.table(wanted), layout.order))[0])
+    return int(
+        bisect_keys(
+            KeyArrays.from_table(sorted_rows, layout.order), KeyArrays.from_table(pa.table(wanted), layout.order)
+        )[0]
+    )

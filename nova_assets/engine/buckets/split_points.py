@@ -8,37 +8,39 @@ from contextlib import suppress
 import pyarrow as pa
 
 from nova_assets.engine.storage.integrity import open_block_file
-from nova_assets.engine.storage.parquet_footers import plain
-from nova_assets.model.block_layout import Key
-from nova_assets.plan.merge_units import Span
+from nova_assets.engine.storage.parquet_footers import to_json_value
+from nova_assets.model.block_layout import LayoutKey
+from nova_assets.plan.merge_units import KeySpan
 
-_SAMPLED = 64
+_SAMPLES_PER_PIECE = 64
 """Of all files together, so many keys for each range that is wanted."""
 
 
-def cuts(files: Sequence[str], order: Sequence[str], pieces: int) -> list[Key]:
+def sample_split_points(paths: Sequence[str], key_columns: Sequence[str], piece_count: int) -> list[LayoutKey]:
     """At most ``pieces - 1`` keys, in order.
 
     Args:
-        files: their paths.
-        order: the columns of the key.
+        paths: their paths.
+        key_columns: the columns of the key.
     """
-    opened, names = [open_block_file(path) for path in files], list(order)
-    step = max(1, sum(f.metadata.num_rows for f in opened) // (_SAMPLED * pieces))
-    found: set[Key] = set()
+    opened, names = [open_block_file(path) for path in paths], list(key_columns)
+    step = max(1, sum(f.metadata.num_rows for f in opened) // (_SAMPLES_PER_PIECE * piece_count))
+    found: set[LayoutKey] = set()
     for file in opened:
         keys = file.read(names).select(names)
         some = keys.take(pa.array(range(step // 2, keys.num_rows, step), pa.int64()))
         with suppress(ValueError, OverflowError):  # dates that Python does not have
-            found |= {tuple(plain(row[name]) for name in names) for row in some.to_pylist()}
-    known = sorted(k for k in found if None not in k)
-    places = sorted({len(known) * n // pieces for n in range(1, pieces)})
-    return [known[n] for n in places if 0 < n < len(known)]
+            found |= {tuple(to_json_value(row[name]) for name in names) for row in some.to_pylist()}
+    sampled_keys = sorted(k for k in found if None not in k)
+    places = sorted({len(sampled_keys) * n // piece_count for n in range(1, piece_count)})
+    return [sampled_keys[n] for n in places if 0 < n < len(sampled_keys)]
 
 
-def spans(within: Span, keys: Sequence[Key]) -> list[Span]:
+def split_key_range(key_range: KeySpan, split_points: Sequence[LayoutKey]) -> list[KeySpan]:
     """A span, cut at those of the keys that lie within it."""
     inside = [
-        k for k in keys if (within.least is None or k > within.least) and (within.below is None or k < within.below)
+        k
+        for k in split_points
+        if (key_range.least is None or k > key_range.least) and (key_range.below is None or k < key_range.below)
     ]
-    return [Span(a, b) for a, b in zip([within.least, *inside], [*inside, within.below], strict=True)]
+    return [KeySpan(a, b) for a, b in zip([key_range.least, *inside], [*inside, key_range.below], strict=True)]

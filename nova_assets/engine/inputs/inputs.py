@@ -14,59 +14,66 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.engine.inputs.large_parquet import LargeParquet
-from nova_assets.engine.inputs.typed_rows import check_columns, given_table, joined, named
+from nova_assets.engine.inputs.typed_rows import (
+    check_has_columns,
+    concat_file_tables,
+    convert_user_table,
+    name_file_in_errors,
+)
 from nova_assets.errors import BadRecord, EmptyInput, NovaError, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
-from nova_assets.formats.conversion import convert_values, inferred_values
-from nova_assets.formats.input_file import File, bad, empty
-from nova_assets.model.conversion import DICTS, PANDAS, TYPED, plain_value
+from nova_assets.formats.conversion import convert_to_inferred_type, convert_values
+from nova_assets.formats.input_file import File, bad_record_error, empty_file_error
+from nova_assets.model.conversion import DICTS, PANDAS, TYPED, python_value
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, DataType, Schema
 
 LARGE = 512 * 1024 * 1024
 """Parquet files of more bytes than this together are read by tasks of Spark."""
 
-_TAKEN = [suffix for suffix, format_ in readers.SUFFIXES.items() if format_ != "text"]
-_KINDS = (
+_SUPPORTED_SUFFIXES = [suffix for suffix, format_ in readers.FORMAT_BY_SUFFIX.items() if format_ != "text"]
+_SUPPORTED_INPUTS = (
     "an Arrow table, a pandas or Spark DataFrame, a list of dicts, or paths of Parquet, ORC, Avro, CSV or JSON files"
 )
 
 
-def is_spark(frame: Any) -> bool:
+def is_spark_frame(data: Any) -> bool:
     """Whether something is a Spark DataFrame, classic or Connect. Loads no Spark to find out."""
     return "pyspark" in sys.modules and any(
-        c.__name__ == "DataFrame" and c.__module__.startswith("pyspark.sql") for c in type(frame).__mro__
+        c.__name__ == "DataFrame" and c.__module__.startswith("pyspark.sql") for c in type(data).__mro__
     )
 
 
-def take(data: Any, schema: Schema | None, *, evolves: bool = False) -> Any:
+def convert_insert_data(data: Any, schema: Schema | None, *, allow_widening: bool = False) -> Any:
     """A Spark DataFrame as it is; anything else as an Arrow table, converted to the declared types.
 
     Args:
-        evolves: the channel takes wider types than it has.
+        allow_widening: the channel takes wider types than it has.
 
     Raises:
         EmptyInput: nothing was given, or a file without a record. (A table without rows is a legal, empty block.)
         BadRecord: a file that is missing, cut short, or not what its name says.
         SchemaMismatch: a value or type that cannot be a channel's.
     """
-    if is_spark(data):
+    if is_spark_frame(data):
         if not data.columns:
-            check_columns(data.count(), 0)
+            check_has_columns(data.count(), 0)
         return data
-    if _are_paths(data):
-        return _from_paths([Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema, evolves)
+    if _is_path_input(data):
+        return _read_paths(
+            [Path(p) for p in ([data] if isinstance(data, str | PathLike) else data)], schema, allow_widening
+        )
     if data is None or (isinstance(data, Sequence) and not data):
-        raise EmptyInput("nothing was given to insert", found=repr(data), expected=_KINDS)
+        raise EmptyInput("nothing was given to insert", found=repr(data), expected=_SUPPORTED_INPUTS)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        _check_dicts(data)
-        return given_table(_from_rows(data, schema), schema, DICTS, evolves=evolves)
-    if _is_frame_of("pandas", data):
-        return given_table(_from_pandas(data, schema), schema, PANDAS, evolves=evolves)
-    return given_table(_from_arrow(data), schema, TYPED, evolves=evolves)
+        _check_rows_are_dicts(data)
+        return convert_user_table(_dicts_to_table(data, schema), schema, DICTS, allow_widening=allow_widening)
+    if _is_dataframe_of("pandas", data):
+        return convert_user_table(_pandas_to_table(data, schema), schema, PANDAS, allow_widening=allow_widening)
+    return convert_user_table(_arrow_like_to_table(data), schema, TYPED, allow_widening=allow_widening)
 
 
-def _check_dicts(rows: Sequence[Any]) -> None:
+def _check_rows_are_dicts(rows: Sequence[Any]) -> None:
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise SchemaMismatch(
@@ -74,7 +81,7 @@ def _check_dicts(rows: Sequence[Any]) -> None:
             )
 
 
-def _is_frame_of(library: str, data: Any) -> bool:
+def _is_dataframe_of(library: str, data: Any) -> bool:
     """Whether something is a DataFrame of a library. Does not import the library to find out.
 
     Another thread can be importing it just now. Then its module is there without the class, and no frame of it is.
@@ -86,21 +93,21 @@ def _is_frame_of(library: str, data: Any) -> bool:
 # tables
 
 
-def _from_arrow(data: Any) -> pa.Table:
+def _arrow_like_to_table(data: Any) -> pa.Table:
     _check_no_polars_objects(data)
     try:
-        return _as_table(data)
+        return _export_arrow_table(data)
     except NovaError:
         raise
     except Exception as error:  # of whatever library exports it, or of the rows that a reader computes
         raise SchemaMismatch(
             "the data cannot be read as Arrow data",
             found=f"{type(data).__name__}: {error}"[:500],
-            expected=_KINDS,
+            expected=_SUPPORTED_INPUTS,
         ) from error
 
 
-def _as_table(data: Any) -> pa.Table:
+def _export_arrow_table(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -111,12 +118,14 @@ def _as_table(data: Any) -> pa.Table:
         return pa.table(data)
     if hasattr(data, "to_table"):  # pyarrow's datasets and scanners
         return data.to_table()
-    raise SchemaMismatch("this is no kind of data that can be inserted", found=type(data).__name__, expected=_KINDS)
+    raise SchemaMismatch(
+        "this is no kind of data that can be inserted", found=type(data).__name__, expected=_SUPPORTED_INPUTS
+    )
 
 
 def _check_no_polars_objects(data: Any) -> None:
     """polars exports a column of Python objects as their addresses in memory. Raises SchemaMismatch."""
-    if not _is_frame_of("polars", data):
+    if not _is_dataframe_of("polars", data):
         return
     objects = [name for name, type_ in data.schema.items() if "Object" in str(type_)]
     if objects:
@@ -128,7 +137,7 @@ def _check_no_polars_objects(data: Any) -> None:
         )
 
 
-def _from_pandas(data: Any, schema: Schema | None) -> pa.Table:
+def _pandas_to_table(data: Any, schema: Schema | None) -> pa.Table:
     """A DataFrame; its columns of Python objects value by value, as those of dicts."""
     if not all(isinstance(c, str) and _is_unicode(c) for c in data.columns):
         raise SchemaMismatch(
@@ -136,19 +145,19 @@ def _from_pandas(data: Any, schema: Schema | None) -> pa.Table:
             found=", ".join(ascii(c) for c in data.columns)[:500],
             next="data.columns = data.columns.astype(str)",
         )
-    check_columns(len(data), len(data.columns))
-    columns = [_column_of_pandas(name, data.iloc[:, n], schema) for n, name in enumerate(data.columns)]
+    check_has_columns(len(data), len(data.columns))
+    columns = [_pandas_column_to_arrow(name, data.iloc[:, n], schema) for n, name in enumerate(data.columns)]
     return pa.Table.from_arrays(columns, names=list(data.columns))
 
 
-def _column_of_pandas(name: str, series: Any, schema: Schema | None) -> pa.ChunkedArray:
+def _pandas_column_to_arrow(name: str, series: Any, schema: Schema | None) -> pa.ChunkedArray:
     if series.dtype == object:
-        declared = _declared(schema).get(name)
+        declared = _declared_types_by_column(schema).get(name)
         if declared is not None:
             return convert_values(series, declared, name, PANDAS)
     try:
-        column = _inferred(series) if series.dtype == object else pa.Array.from_pandas(series)
-    except _NO_COLUMN as error:
+        column = _infer_arrow_array(series) if series.dtype == object else pa.Array.from_pandas(series)
+    except _CONVERSION_ERRORS as error:
         raise SchemaMismatch(
             f"column {name!r} of the pandas DataFrame holds values of different types",
             found=" ".join(str(a) for a in error.args),
@@ -156,123 +165,123 @@ def _column_of_pandas(name: str, series: Any, schema: Schema | None) -> pa.Chunk
             column=name,
         ) from error
     if series.dtype == object:
-        return inferred_values(series, column, name, PANDAS)
+        return convert_to_inferred_type(series, column, name, PANDAS)
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
-def _from_rows(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.Table:
+def _dicts_to_table(rows: Sequence[Mapping[str, Any]], schema: Schema | None) -> pa.Table:
     """Dicts; one that lacks a name that others have is null there."""
     names = dict.fromkeys(n for row in rows for n in row)
-    strange = [n for n in names if not isinstance(n, str) or not _is_unicode(n)]
-    if strange:
+    invalid_names = [n for n in names if not isinstance(n, str) or not _is_unicode(n)]
+    if invalid_names:
         raise SchemaMismatch(
             "a row has names of columns that are no text",
-            found=", ".join(ascii(n) for n in strange[:5]),
+            found=", ".join(ascii(n) for n in invalid_names[:5]),
             expected='rows as {"column": value, ...}',
         )
-    check_columns(len(rows), len(names))
-    declared = _declared(schema)
-    return pa.table({n: _column_of_rows(n, [row.get(n) for row in rows], declared.get(n)) for n in names})
+    check_has_columns(len(rows), len(names))
+    declared = _declared_types_by_column(schema)
+    return pa.table({n: _values_to_column(n, [row.get(n) for row in rows], declared.get(n)) for n in names})
 
 
 def _is_unicode(name: str) -> bool:
     return name.encode("utf-8", "replace").decode() == name
 
 
-def _declared(schema: Schema | None) -> dict[str, DataType]:
+def _declared_types_by_column(schema: Schema | None) -> dict[str, DataType]:
     fields = {f.name: f.type for f in schema.fields} if schema is not None else {}
     return {**fields, DELETED: DataType("boolean")}
 
 
-def _column_of_rows(name: str, values: list[Any], type_: DataType | None) -> pa.ChunkedArray:
-    if type_ is not None:
-        return convert_values(values, type_, name, DICTS)
+def _values_to_column(name: str, values: list[Any], declared_type: DataType | None) -> pa.ChunkedArray:
+    if declared_type is not None:
+        return convert_values(values, declared_type, name, DICTS)
     try:
-        inferred = _inferred(values)
-    except _NO_COLUMN as error:
+        inferred = _infer_arrow_array(values)
+    except _CONVERSION_ERRORS as error:
         raise SchemaMismatch(
             f"column {name!r} has values of different types, or of a type of no channel",
             found=str(error),
             next="declare the column in the channel's schema",
             column=name,
         ) from error
-    return inferred_values(values, inferred, name, DICTS)
+    return convert_to_inferred_type(values, inferred, name, DICTS)
 
 
-def _inferred(values: Iterable[Any]) -> pa.Array:
+def _infer_arrow_array(values: Iterable[Any]) -> pa.Array:
     """What Arrow makes of values. It sees none of NumPy's own: some of them together end the process."""
-    _check_depth(values, _DEEPEST)
-    return pa.array([_without_numpy(v) for v in values], from_pandas=True)
+    _check_nesting_depth(values, _MAX_DEPTH)
+    return pa.array([_numpy_to_python(v) for v in values], from_pandas=True)
 
 
-def _without_numpy(value: Any) -> Any:
+def _numpy_to_python(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {k: _without_numpy(v) for k, v in value.items()}
+        return {k: _numpy_to_python(v) for k, v in value.items()}
     is_array = type(value).__module__ == "numpy" and hasattr(value, "tolist") and value.ndim > 0
     if is_array or isinstance(value, list | tuple):
-        return [_without_numpy(v) for v in value]
-    plain = plain_value(value)
+        return [_numpy_to_python(v) for v in value]
+    plain = python_value(value)
     is_too_fine = type(plain).__module__ == "numpy" and plain.dtype.kind == "M"
     return plain.astype("datetime64[us]").item() if is_too_fine else plain
 
 
-def _check_depth(values: Iterable[Any], left: int) -> None:
+def _check_nesting_depth(values: Iterable[Any], remaining_depth: int) -> None:
     """pyarrow follows values into their depth until the process ends. Raises ValueError."""
     for value in values:
         if isinstance(value, list | tuple | Mapping):
-            if not left:
-                raise ValueError(f"values within values, more than {_DEEPEST} deep")
-            _check_depth(value.values() if isinstance(value, Mapping) else value, left - 1)
+            if not remaining_depth:
+                raise ValueError(f"values within values, more than {_MAX_DEPTH} deep")
+            _check_nesting_depth(value.values() if isinstance(value, Mapping) else value, remaining_depth - 1)
 
 
-_DEEPEST = 64
-_NO_COLUMN = (pa.ArrowException, OverflowError, ValueError, TypeError, AttributeError)
+_MAX_DEPTH = 64
+_CONVERSION_ERRORS = (pa.ArrowException, OverflowError, ValueError, TypeError, AttributeError)
 """What pyarrow raises of values of which it cannot make a column."""
 
 
 # files
 
 
-def _are_paths(data: Any) -> bool:
+def _is_path_input(data: Any) -> bool:
     if isinstance(data, str | PathLike):
         return True
     return isinstance(data, list | tuple) and bool(data) and all(isinstance(p, str | PathLike) for p in data)
 
 
-def _from_paths(paths: list[Path], schema: Schema | None, evolves: bool) -> Any:
-    formats = [_format(p) for p in paths]
+def _read_paths(paths: list[Path], schema: Schema | None, allow_widening: bool) -> Any:
+    formats = [_format_from_suffix(p) for p in paths]
     for path in paths:
-        _check_there(path)
+        _check_file_readable(path)
     if set(formats) == {"parquet"} and sum(p.stat().st_size for p in paths) > LARGE:
         for path in paths:
             isolated_reader.check_parquet_footer(File(path))
-        return LargeParquet(paths, schema, evolves)
-    tables = [_from_file(File(p), f, schema, evolves) for p, f in zip(paths, formats, strict=True)]
-    return joined(tables, [str(p) for p in paths])
+        return LargeParquet(paths, schema, allow_widening)
+    tables = [_read_file(File(p), f, schema, allow_widening) for p, f in zip(paths, formats, strict=True)]
+    return concat_file_tables(tables, [str(p) for p in paths])
 
 
-def _from_file(file: File, format_: Format, schema: Schema | None, evolves: bool) -> pa.Table:
-    table = isolated_reader.read(file, format_, schema)
-    with named(file.said):
-        return given_table(table.replace_schema_metadata(None), schema, TYPED, evolves=evolves)
+def _read_file(file: File, file_format: Format, schema: Schema | None, allow_widening: bool) -> pa.Table:
+    table = isolated_reader.read(file, file_format, schema)
+    with name_file_in_errors(file.display_name):
+        return convert_user_table(table.replace_schema_metadata(None), schema, TYPED, allow_widening=allow_widening)
 
 
-def _format(path: Path) -> Format:
-    found = readers.format_of(path.name)
+def _format_from_suffix(path: Path) -> Format:
+    found = readers.format_from_file_name(path.name)
     if found is None or found == "text":
         raise BadRecord(
             f"{path}: the file's name does not say what it holds",
             found=path.name,
-            expected=f"a name that ends in {', '.join(_TAKEN)} (JSON and CSV also with .gz or .zst)",
+            expected=f"a name that ends in {', '.join(_SUPPORTED_SUFFIXES)} (JSON and CSV also with .gz or .zst)",
             file=str(path),
         )
     return found
 
 
-def _check_there(path: Path) -> None:
+def _check_file_readable(path: Path) -> None:
     if path.is_dir():
-        raise bad(File(path), "this is a folder", expected="files", next=f"name them: {path}/*")
+        raise bad_record_error(File(path), "this is a folder", expected="files", next=f"name them: {path}/*")
     if not path.is_file():
-        raise bad(File(path), "there is no such file", next="check the path")
+        raise bad_record_error(File(path), "there is no such file", next="check the path")
     if path.stat().st_size == 0:
-        raise empty(File(path))
+        raise empty_file_error(File(path))

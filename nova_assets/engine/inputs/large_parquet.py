@@ -15,26 +15,38 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine.inputs.typed_rows import given_table, joined, named, with_columns_of
-from nova_assets.engine.session.worker_errors import carried
-from nova_assets.engine.storage.parquet_footers import unpacked_bytes
+from nova_assets.engine.inputs.typed_rows import (
+    add_missing_columns,
+    concat_file_tables,
+    convert_user_table,
+    name_file_in_errors,
+)
+from nova_assets.engine.session.worker_errors import to_task_error
+from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.errors import NovaError, SchemaMismatch
 from nova_assets.formats.input_file import File
-from nova_assets.formats.parquet_and_orc import columnar, open_parquet
-from nova_assets.formats.schema_fit import fit, schema_of
+from nova_assets.formats.parquet_and_orc import open_parquet, read_columnar_file
+from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.model.conversion import TYPED
-from nova_assets.model.schema import DELETED, UNKNOWN, Schema
-from nova_assets.plan.batch_size import ARROW_BYTES, SPLIT_BYTES, Width, rows_within, widest, width
+from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, Schema
+from nova_assets.plan.batch_size import (
+    ARROW_BATCH_BYTES,
+    SPLIT_BYTES,
+    RowWidth,
+    row_width,
+    rows_per_batch,
+    widest_row_width,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MOST_ROWS = 1 << 16
+_MAX_BATCH_ROWS = 1 << 16
 """In a batch that is handed to Spark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ParquetPart:
     """Row groups of one file that one task reads.
 
     Args:
@@ -43,7 +55,7 @@ class Part:
     """
 
     path: Path
-    groups: tuple[int, ...]
+    row_groups: tuple[int, ...]
     first_row: int
     batch_rows: int
 
@@ -57,27 +69,29 @@ class LargeParquet:
         evolves: the channel takes wider types than it has.
     """
 
-    def __init__(self, paths: Sequence[Path], schema: Schema | None, evolves: bool) -> None:
+    def __init__(self, paths: Sequence[Path], schema: Schema | None, allow_widening: bool) -> None:
         self.paths = tuple(paths)
         self._schema = schema
-        self._evolves = evolves
-        self._footers = [columnar(File(p), pq.read_metadata, "Parquet") for p in paths]
+        self._allow_widening = allow_widening
+        self._footers = [read_columnar_file(File(p), pq.read_metadata, "Parquet") for p in paths]
 
     @property
-    def width(self) -> Width:
+    def row_width(self) -> RowWidth:
         """Of the widest rows."""
         sizes = (p.stat().st_size for p in self.paths)
-        return widest(width(f.num_rows, size, unpacked_bytes(f)) for f, size in zip(self._footers, sizes, strict=True))
+        return widest_row_width(
+            row_width(f.num_rows, size, uncompressed_bytes(f)) for f, size in zip(self._footers, sizes, strict=True)
+        )
 
-    def columns(self) -> Schema:
+    def row_schema(self) -> Schema:
         """Of the rows, in the types in which the channel takes them.
 
         Raises:
             SchemaMismatch: two files have one column in different types, or no file says which type a column has.
         """
-        empty = [self._empty(p, f) for p, f in zip(self.paths, self._footers, strict=True)]
-        found = schema_of(joined(empty, [str(p) for p in self.paths]))
-        unknown = [f.name for f in found.fields if f.type == UNKNOWN]
+        empty = [self._empty_table(p, f) for p, f in zip(self.paths, self._footers, strict=True)]
+        found = schema_of(concat_file_tables(empty, [str(p) for p in self.paths]))
+        unknown = [f.name for f in found.fields if f.type == UNKNOWN_TYPE]
         if unknown:
             raise SchemaMismatch(
                 f"column {unknown[0]!r} has no type: it holds nothing but nulls",
@@ -87,57 +101,60 @@ class LargeParquet:
             )
         return found
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ParquetPart]:
         """What each task reads: about as many bytes, unpacked, as suit one."""
         for path, footer in zip(self.paths, self._footers, strict=True):
-            row = unpacked_bytes(footer) // max(1, footer.num_rows)
-            batch_rows, first = rows_within(ARROW_BYTES, row, _MOST_ROWS), 1
-            for groups in _groups(footer):
-                yield Part(path, groups, first, batch_rows)
+            row = uncompressed_bytes(footer) // max(1, footer.num_rows)
+            batch_rows, first = rows_per_batch(ARROW_BATCH_BYTES, row, _MAX_BATCH_ROWS), 1
+            for groups in _row_groups_per_task(footer):
+                yield ParquetPart(path, groups, first, batch_rows)
                 first += sum(footer.row_group(n).num_rows for n in groups)
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def to_frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a frame. What ``read_part`` raises ends its evaluation, and is carried (``carried_by``)."""
         from nova_assets.engine.rows.spark_types import to_struct
 
-        columns, parts = self.columns(), list(self.parts())
-        job = _reading(parts, self._schema, self._evolves, columns)
+        columns, parts = self.row_schema(), list(self.parts())
+        job = _read_parts_job(parts, self._schema, self._allow_widening, columns)
         return spark.range(0, len(parts), 1, max(1, len(parts))).mapInArrow(job, to_struct(columns))
 
-    def _empty(self, path: Path, footer: pq.FileMetaData) -> pa.Table:
+    def _empty_table(self, path: Path, footer: pq.FileMetaData) -> pa.Table:
         """A table without rows that has the columns of a file."""
-        with named(str(path)):
+        with name_file_in_errors(str(path)):
             schema = open_parquet(path).schema_arrow.remove_metadata()
-            table = given_table(schema.empty_table(), self._schema, TYPED, evolves=self._evolves)
-        return with_columns_of(table, self._schema) if _all_deleted(footer) else table
+            table = convert_user_table(schema.empty_table(), self._schema, TYPED, allow_widening=self._allow_widening)
+        return add_missing_columns(table, self._schema) if _has_only_deletions(footer) else table
 
 
-def read_part(part: Part, schema: Schema | None, evolves: bool, columns: Schema) -> Iterator[pa.Table]:
+def read_part(part: ParquetPart, schema: Schema | None, allow_widening: bool, row_schema: Schema) -> Iterator[pa.Table]:
     """The rows of a part, in pieces.
 
     Args:
-        schema, evolves: as for ``LargeParquet``.
-        columns: of all files.
+        schema, allow_widening: as for ``LargeParquet``.
+        row_schema: of all files.
 
     Raises:
         SchemaMismatch: a value that cannot be the channel's, with file, row and column.
         BadRecord: the file is damaged.
     """
     row = part.first_row
-    for table in _pieces(part):
-        with named(str(part.path)):
-            yield fit(given_table(table, schema, TYPED, evolves=evolves, first_row=row), columns)
+    for table in _read_batches(part):
+        with name_file_in_errors(str(part.path)):
+            yield fit_to_schema(
+                convert_user_table(table, schema, TYPED, allow_widening=allow_widening, first_row_number=row),
+                row_schema,
+            )
         row += table.num_rows
 
 
-def _pieces(part: Part) -> Iterator[pa.Table]:
-    with columnar(File(part.path), open_parquet, "Parquet") as opened:
-        batches = opened.iter_batches(part.batch_rows, list(part.groups))
-        while (batch := columnar(File(part.path), lambda _: next(batches, None), "Parquet")) is not None:
+def _read_batches(part: ParquetPart) -> Iterator[pa.Table]:
+    with read_columnar_file(File(part.path), open_parquet, "Parquet") as opened:
+        batches = opened.iter_batches(part.batch_rows, list(part.row_groups))
+        while (batch := read_columnar_file(File(part.path), lambda _: next(batches, None), "Parquet")) is not None:
             yield pa.Table.from_batches([batch]).replace_schema_metadata(None)
 
 
-def _groups(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:
+def _row_groups_per_task(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:
     groups: list[int] = []
     size = 0
     for n in range(footer.num_row_groups):
@@ -150,7 +167,7 @@ def _groups(footer: pq.FileMetaData) -> Iterator[tuple[int, ...]]:
         yield tuple(groups)
 
 
-def _all_deleted(footer: pq.FileMetaData) -> bool:
+def _has_only_deletions(footer: pq.FileMetaData) -> bool:
     """Whether it is known that all rows of a file are deletions."""
     names = [footer.schema.column(n).path for n in range(footer.num_columns)]
     if DELETED not in names or not footer.num_rows:
@@ -159,8 +176,8 @@ def _all_deleted(footer: pq.FileMetaData) -> bool:
     return all(s is not None and s.has_min_max and s.min is True and s.null_count == 0 for s in found)
 
 
-def _reading(
-    parts: Sequence[Part], schema: Schema | None, evolves: bool, columns: Schema
+def _read_parts_job(
+    parts: Sequence[ParquetPart], schema: Schema | None, allow_widening: bool, row_schema: Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Spark's task: numbers of parts in, their rows out."""
 
@@ -168,9 +185,9 @@ def _reading(
         try:
             for batch in batches:
                 for n in batch.column(0).to_pylist():
-                    for table in read_part(parts[n], schema, evolves, columns):
+                    for table in read_part(parts[n], schema, allow_widening, row_schema):
                         yield from table.to_batches()
         except NovaError as error:
-            raise carried(error) from None
+            raise to_task_error(error) from None
 
     return read

@@ -15,8 +15,13 @@ from nova_assets.model.conversion import InputKind
 from nova_assets.model.schema import DELETED, Schema
 
 
-def given_table(
-    table: pa.Table, schema: Schema | None, kind: InputKind, *, evolves: bool = False, first_row: int = 1
+def convert_user_table(
+    table: pa.Table,
+    schema: Schema | None,
+    input_kind: InputKind,
+    *,
+    allow_widening: bool = False,
+    first_row_number: int = 1,
 ) -> pa.Table:
     """A user's table with the columns of a schema in their declared types.
 
@@ -24,40 +29,42 @@ def given_table(
 
     Args:
         schema: the channel's; None leaves the types as they are.
-        evolves: the channel takes wider types than it has.
-        first_row: what the first row is called in an error.
+        allow_widening: the channel takes wider types than it has.
+        first_row_number: what the first row is called in an error.
 
     Raises:
         EmptyInput: it has rows, and no column.
         SchemaMismatch: a value or type that cannot be a channel's.
     """
-    check_columns(table.num_rows, table.num_columns)
-    table = convert_table(table, schema, kind, evolves=evolves, first_row=first_row)
+    check_has_columns(table.num_rows, table.num_columns)
+    table = convert_table(
+        table, schema, input_kind, allow_wider_types=allow_widening, first_row_number=first_row_number
+    )
     schema_of(table)  # refuses twin names and types that Spark lacks
-    return _with_deletions(table, schema)
+    return _null_fill_delete_only_table(table, schema)
 
 
-def check_columns(rows: int, columns: int) -> None:
+def check_has_columns(row_count: int, column_count: int) -> None:
     """An Arrow table without a column forgets how many rows it has. Raises EmptyInput."""
-    if rows and not columns:
+    if row_count and not column_count:
         raise EmptyInput(
             "rows without a column were given to insert",
-            found=f"{rows} rows",
+            found=f"{row_count} rows",
             expected="at least one column",
             next="name a column of the channel, and give None where a row has no value",
         )
 
 
-def _with_deletions(table: pa.Table, schema: Schema | None) -> pa.Table:
+def _null_fill_delete_only_table(table: pa.Table, schema: Schema | None) -> pa.Table:
     if DELETED not in table.column_names or not table.num_rows:
         return table
     marks = table.column(DELETED)
     if marks.null_count or marks.to_pylist().count(True) < table.num_rows:
         return table
-    return with_columns_of(table, schema)
+    return add_missing_columns(table, schema)
 
 
-def with_columns_of(table: pa.Table, schema: Schema | None) -> pa.Table:
+def add_missing_columns(table: pa.Table, schema: Schema | None) -> pa.Table:
     """A table with all columns of a schema: those that it lacks are null."""
     for field in schema.fields if schema is not None else ():
         if field.name not in table.column_names:
@@ -65,23 +72,23 @@ def with_columns_of(table: pa.Table, schema: Schema | None) -> pa.Table:
     return table
 
 
-def joined(tables: Sequence[pa.Table], files: Sequence[str]) -> pa.Table:
+def concat_file_tables(tables: Sequence[pa.Table], file_names: Sequence[str]) -> pa.Table:
     """The rows of all files; one that lacks a column that others have is null there.
 
     Args:
         tables: of each file.
-        files: what they are called.
+        file_names: what they are called.
 
     Raises:
         SchemaMismatch: a column is of one type here, and of another there.
     """
     rows = tables[0]
-    for table, file in zip(tables[1:], files[1:], strict=True):
+    for table, file in zip(tables[1:], file_names[1:], strict=True):
         try:
             rows = pa.concat_tables([rows, table], promote_options="default")
         except pa.ArrowException as error:
             raise SchemaMismatch(
-                f"{file} does not have the types of {files[0]}",
+                f"{file} does not have the types of {file_names[0]}",
                 found=str(schema_of(table)),
                 expected=str(schema_of(rows)),
                 next="insert the files one by one, or declare the channel's schema",
@@ -91,15 +98,15 @@ def joined(tables: Sequence[pa.Table], files: Sequence[str]) -> pa.Table:
 
 
 @contextmanager
-def named(file: str) -> Iterator[None]:
+def name_file_in_errors(file_name: str) -> Iterator[None]:
     """A block in which a file is read: its errors name the file."""
     try:
         yield
     except NovaError as error:
         raise type(error)(
-            f"{file}: {error.what}",
+            f"{file_name}: {error.what}",
             found=error.found,
             expected=error.expected,
             next=error.next,
-            **{**error.fields, "file": file},
+            **{**error.fields, "file": file_name},
         ) from error

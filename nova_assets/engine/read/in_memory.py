@@ -13,25 +13,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets import merge
-from nova_assets.engine.buckets.diff import diff
+from nova_assets.engine.buckets.diff import diff_tables
 from nova_assets.engine.buckets.key_order import one_chunk
-from nova_assets.engine.buckets.row_layout import arranged
-from nova_assets.engine.read.renamed_columns import names_in
+from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.engine.read.renamed_columns import stored_column_names
 from nova_assets.engine.storage.integrity import open_block_file
-from nova_assets.engine.storage.parquet_footers import unpacked_bytes
+from nova_assets.engine.storage.parquet_footers import uncompressed_bytes
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import Block
-from nova_assets.model.block_layout import Layout
-from nova_assets.model.reads import Chain, Diff, Snapshot, Source, sources
+from nova_assets.model.block_layout import KeyLayout
+from nova_assets.model.reads import BlockSource, Chain, Diff, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
-from nova_assets.plan.block_layout import laid
+from nova_assets.plan.block_layout import common_layout
 from nova_assets.plan.read_strategy import MEMORY_BYTES
 
-_Opened = list[tuple[Block, list[pq.ParquetFile]]]
+_OpenedBlocks = list[tuple[Block, list[pq.ParquetFile]]]
 
 
-def compute(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | None:
+def compute_in_memory(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | None:
     """The rows of a snapshot, of a chain as one delta, or of a diff, for which ``plan/way`` has chosen memory; None
     where they are larger than they look.
 
@@ -39,56 +39,63 @@ def compute(read: Snapshot | Chain | Diff, warehouse: Warehouse) -> pa.Table | N
         FileMissing: a file is gone, or was changed.
     """
     if isinstance(read, Diff):
-        return _diff(read, warehouse)
-    blocks = [b for b in sources(read) if isinstance(b, Block)]
+        return _diff_in_memory(read, warehouse)
+    blocks = [b for b in source_blocks(read) if isinstance(b, Block)]
     model, schema = read.merge, read.schema
     if schema is None:
         return None
-    warehouse.paths([f for b in blocks for f in b.manifest.files], here=True)  # side by side
-    opened = {b.id: [open_block_file(warehouse.path(f)) for f in b.manifest.files] for b in blocks}
-    if sum(unpacked_bytes(f.metadata) for some in opened.values() for f in some) > MEMORY_BYTES:
+    warehouse.verified_addresses([f for b in blocks for f in b.manifest.files], prefetch=True)  # side by side
+    opened = {b.id: [open_block_file(warehouse.file_address(f)) for f in b.manifest.files] for b in blocks}
+    if sum(uncompressed_bytes(f.metadata) for some in opened.values() for f in some) > MEMORY_BYTES:
         return None
 
-    def rows(some: Sequence[Source], columns: Schema) -> list[pa.Table]:
-        return [_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
+    def rows(some: Sequence[BlockSource], columns: Schema) -> list[pa.Table]:
+        return [_read_block_rows(b, opened[b.id], columns) for b in some if isinstance(b, Block)]
 
     if not model.keyed:
-        return _all(rows(sources(read), schema), schema)
-    marked, layout = schema.with_deleted(), Layout(model.key)
-    each = [arranged(one_chunk(t), layout)[0] for t in rows(read.deltas, marked)]
-    changes = merge.fold(each, model, model.key) if each else _all([], marked)
+        return _concat_or_empty(rows(source_blocks(read), schema), schema)
+    marked, layout = schema.with_deleted(), KeyLayout(model.key)
+    sorted_deltas = [sort_into_buckets(one_chunk(t), layout)[0] for t in rows(read.deltas, marked)]
+    changes = merge.compose_deltas(sorted_deltas, model, model.key) if sorted_deltas else _concat_or_empty([], marked)
     if isinstance(read, Chain):
         return changes
-    base = arranged(one_chunk(_all(rows(read.bases, schema), schema)), layout)[0]
-    return merge.merge(base, changes, model, model.key)
+    base = sort_into_buckets(one_chunk(_concat_or_empty(rows(read.bases, schema), schema)), layout)[0]
+    return merge.merge_changes(base, changes, model, model.key)
 
 
-def _diff(read: Diff, warehouse: Warehouse) -> pa.Table | None:
-    how = laid(read)
-    if how is None:
+def _diff_in_memory(read: Diff, warehouse: Warehouse) -> pa.Table | None:
+    shared_layout = common_layout(read)
+    if shared_layout is None:
         return None
-    sides = [compute(replace(s, schema=how.schema, merge=how.model), warehouse) for s in (read.old, read.new)]
-    old, new = (None if s is None else arranged(one_chunk(s), how.layout)[0] for s in sides)
-    return None if old is None or new is None else diff(old, new, how.model, how.layout)
+    sides = [
+        compute_in_memory(replace(s, schema=shared_layout.schema, merge=shared_layout.model), warehouse)
+        for s in (read.old, read.new)
+    ]
+    old, new = (None if s is None else sort_into_buckets(one_chunk(s), shared_layout.layout)[0] for s in sides)
+    return None if old is None or new is None else diff_tables(old, new, shared_layout.model, shared_layout.layout)
 
 
-def _rows(block: Block, files: Sequence[pq.ParquetFile], schema: Schema) -> pa.Table:
+def _read_block_rows(block: Block, files: Sequence[pq.ParquetFile], schema: Schema) -> pa.Table:
     """The rows of a block in the columns of a schema, whatever it calls them."""
-    relaxed = schema.relaxed()  # a file may be older than a column that may not be null
-    return _all([fitted(block, f, f.read, relaxed) for f in files], schema)
+    relaxed = schema.with_all_nullable()  # a file may be older than a column that may not be null
+    return _concat_or_empty([read_fitted_rows(block, f, f.read, relaxed) for f in files], schema)
 
 
-def fitted(block: Block, file: pq.ParquetFile, read: Callable[[list[str]], pa.Table], schema: Schema) -> pa.Table:
+def read_fitted_rows(
+    block: Block, file: pq.ParquetFile, read_columns: Callable[[list[str]], pa.Table], schema: Schema
+) -> pa.Table:
     """Rows of a file of a block, in the columns of a schema, whatever it calls them.
 
     Args:
-        read: gives some columns of them.
+        read_columns: gives some columns of them.
         schema: relaxed, where the file may be older than a column that may not be null.
     """
-    found = {own: name for name, own in zip(schema.names, names_in(block, schema), strict=True) if own is not None}
-    rows = read([c for c in file.schema_arrow.names if c in found])
-    return schema_fit.fit(rows.rename_columns([found[c] for c in rows.column_names]), schema)
+    column_by_stored_name = {
+        own: name for name, own in zip(schema.names, stored_column_names(block, schema), strict=True) if own is not None
+    }
+    rows = read_columns([c for c in file.schema_arrow.names if c in column_by_stored_name])
+    return schema_fit.fit_to_schema(rows.rename_columns([column_by_stored_name[c] for c in rows.column_names]), schema)
 
 
-def _all(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
-    return pa.concat_tables(tables) if tables else schema_fit.fit(pa.table({}), schema.relaxed())
+def _concat_or_empty(tables: Sequence[pa.Table], schema: Schema) -> pa.Table:
+    return pa.concat_tables(tables) if tables else schema_fit.fit_to_schema(pa.table({}), schema.with_all_nullable())

@@ -9,32 +9,36 @@ import pyarrow as pa
 _ROW = "__nova_row"
 
 
-def matched(rows: pa.Table, keys: pa.Table, on: Sequence[str]) -> pa.Table | None:
-    """The rows whose ``on`` columns occur in ``keys``, in their order; None where Spark alone knows what equals what.
+def filter_rows_by_keys(rows: pa.Table, keys: pa.Table, key_columns: Sequence[str]) -> pa.Table | None:
+    """The rows whose ``key_columns`` columns occur in ``keys``, in their order; None where Spark alone knows what
+    equals what.
 
     As in SQL, a null equals nothing.
     """
     if not rows.num_rows:
         return rows
-    types = {column: rows.schema.field(column).type for column in on}
-    if not all(_is_plain(types[c]) and _is_like(keys.schema.field(c).type, types[c]) for c in on):
+    types = {column: rows.schema.field(column).type for column in key_columns}
+    if not all(
+        _has_bytewise_equality(types[c]) and _are_comparable_types(keys.schema.field(c).type, types[c])
+        for c in key_columns
+    ):
         return None
     try:
-        wanted = pa.table({c: keys.column(c).cast(type_) for c, type_ in types.items()})
+        wanted_keys = pa.table({c: keys.column(c).cast(type_) for c, type_ in types.items()})
     except pa.ArrowInvalid:  # a number that no row can have
         return None
-    numbered = pa.table({**{c: rows.column(c) for c in on}, _ROW: pa.array(range(rows.num_rows), pa.int64())})
-    found = numbered.join(wanted, list(on), join_type="left semi").column(_ROW)
+    numbered = pa.table({**{c: rows.column(c) for c in key_columns}, _ROW: pa.array(range(rows.num_rows), pa.int64())})
+    found = numbered.join(wanted_keys, list(key_columns), join_type="left semi").column(_ROW)
     return rows.take(found.combine_chunks().sort())
 
 
-def _is_plain(type_: pa.DataType) -> bool:
+def _has_bytewise_equality(type_: pa.DataType) -> bool:
     """Whether two values are equal where their bytes are."""
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean, pa.types.is_timestamp)
     return any(kind(type_) for kind in kinds)
 
 
-def _is_like(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _are_comparable_types(key_type: pa.DataType, row_type: pa.DataType) -> bool:
     texts = (pa.types.is_string, pa.types.is_large_string)
-    both_texts = all(any(is_text(t) for is_text in texts) for t in (given, wanted))
-    return given == wanted or both_texts or (pa.types.is_integer(given) and pa.types.is_integer(wanted))
+    both_texts = all(any(is_text(t) for is_text in texts) for t in (key_type, row_type))
+    return key_type == row_type or both_texts or (pa.types.is_integer(key_type) and pa.types.is_integer(row_type))

@@ -6,16 +6,18 @@ from nova_assets.model.block import Block
 from nova_assets.model.schema import DELETED, DataType, Schema
 
 
-def names_in(block: Block, schema: Schema) -> tuple[str | None, ...]:
+def stored_column_names(block: Block, schema: Schema) -> tuple[str | None, ...]:
     """What a block calls the columns; None for those that it lacks, though it may have another of that name."""
-    own = block.manifest.schema
+    stored_schema = block.manifest.schema
     return tuple(
-        f.name if f.name == DELETED or ((found := own.named_in(f)) is None and f.name not in own) else found
+        f.name
+        if f.name == DELETED or ((found := stored_schema.name_of_field(f)) is None and f.name not in stored_schema)
+        else found
         for f in schema.fields
     )
 
 
-def types_in(block: Block, names: tuple[str | None, ...]) -> tuple[DataType | None, ...]:
+def stored_column_types(block: Block, stored_names: tuple[str | None, ...]) -> tuple[DataType | None, ...]:
     """Of which types those columns are there; None where the block does not say."""
-    own = block.manifest.schema
-    return tuple(own.field(n).type if n is not None and n in own else None for n in names)
+    stored_schema = block.manifest.schema
+    return tuple(stored_schema.field(n).type if n is not None and n in stored_schema else None for n in stored_names)

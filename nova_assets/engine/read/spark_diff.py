@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nova_assets.engine.rows.columns import col, comparable, struct
+from nova_assets.engine.rows.columns import col, maps_to_sorted_arrays, struct_of_columns
 from nova_assets.errors import UnrepresentableChange
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
@@ -13,20 +13,20 @@ from nova_assets.model.schema import DELETED
 _OLD, _NEW, _COUNT, _ROW = "__nova_old", "__nova_new", "__nova_count", "__nova_row"
 
 
-def diff(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
+def diff_snapshots(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
     """What turns one snapshot of a keyed channel into another, ``_deleted`` last; deletions carry the old row.
 
     Args:
         old, new: snapshots with the same columns, one row per key.
     """
     on, columns = list(model.key), new.columns
-    before = old.select(*map(col, on), struct(columns).alias(_OLD))
-    after = new.select(*map(col, on), struct(columns).alias(_NEW))
+    before = old.select(*map(col, on), struct_of_columns(columns).alias(_OLD))
+    after = new.select(*map(col, on), struct_of_columns(columns).alias(_NEW))
     both = before.join(after, on, "full_outer")
     kind = new.schema
-    changed = both.filter(~comparable(col(_OLD), kind).eqNullSafe(comparable(col(_NEW), kind)))
+    changed = both.filter(~maps_to_sorted_arrays(col(_OLD), kind).eqNullSafe(maps_to_sorted_arrays(col(_NEW), kind)))
     live = col(_NEW).isNotNull()
-    gone = col(_OLD).isNotNull() & (~live | _has_to_go_first(model))
+    gone = col(_OLD).isNotNull() & (~live | _needs_explicit_delete(model))
 
     def row(side: str, deleted: bool) -> Column:
         return F.struct(*(col(side).getField(c).alias(c) for c in columns), F.lit(deleted).alias(DELETED))
@@ -37,60 +37,60 @@ def diff(old: DataFrame, new: DataFrame, model: MergeModel) -> DataFrame:
     return each.select(*(col(_ROW).getField(c).alias(c) for c in columns), mark.alias(DELETED))
 
 
-def bag_difference(old: DataFrame, new: DataFrame, channel: str, *, keeps_all: bool) -> DataFrame:
+def added_rows_or_raise(old: DataFrame, new: DataFrame, channel_name: str, *, assume_none_removed: bool) -> DataFrame:
     """The rows that came to an Append channel, each as often as it came.
 
     Args:
-        keeps_all: it is known that no row has gone.
+        assume_none_removed: it is known that no row has gone.
 
     Raises:
         UnrepresentableChange: rows have gone (R10). Found out here and now, by a job.
     """
-    counted = _counted(old, new)
-    gone = 0 if keeps_all else _gone(counted)
-    if gone:
+    counted = _row_count_changes(old, new)
+    removed_rows = 0 if assume_none_removed else _count_removals(counted)
+    if removed_rows:
         raise UnrepresentableChange(
-            f"channel {channel!r} is append-only, and a base dropped {gone} of its rows (R10)",
-            found=f"{gone} rows of the older snapshot are not in the newer one",
+            f"channel {channel_name!r} is append-only, and a base dropped {removed_rows} of its rows (R10)",
+            found=f"{removed_rows} rows of the older snapshot are not in the newer one",
             expected="a base that keeps every row",
             next="declare the channel with merge=nova.Upsert(key=...), or read it as all",
-            channel=channel,
-            dropped=gone,
+            channel=channel_name,
+            dropped=removed_rows,
         )
-    came = counted.filter(col(_COUNT) > 0)
-    each = came.select(col(_ROW), F.explode(F.sequence(F.lit(1), col(_COUNT))).alias(_COUNT))
+    added = counted.filter(col(_COUNT) > 0)
+    each = added.select(col(_ROW), F.explode(F.sequence(F.lit(1), col(_COUNT))).alias(_COUNT))
     return each.select(*(col(_ROW).getField(c).alias(c) for c in new.columns))
 
 
-def dropped(old: DataFrame, new: DataFrame) -> int:
+def count_removed_rows(old: DataFrame, new: DataFrame) -> int:
     """How many rows of ``old`` are not in ``new``, counted as bags."""
-    return _gone(_counted(old, new))
+    return _count_removals(_row_count_changes(old, new))
 
 
-def _has_to_go_first(model: MergeModel) -> Column:
+def _needs_explicit_delete(model: MergeModel) -> Column:
     """Whether a key's new row would not simply displace its old one. Combined columns cannot say every change, so a
     changed row is deleted and given anew (R11); by ``order_by`` a lesser row would lose."""
     if isinstance(model, Keyed):
         return F.lit(True)
     if not model.order_by:
         return F.lit(False)
-    return _rank(_NEW, model) < _rank(_OLD, model)
+    return _order_by_rank(_NEW, model) < _order_by_rank(_OLD, model)
 
 
-def _rank(side: str, model: MergeModel) -> Column:
+def _order_by_rank(side: str, model: MergeModel) -> Column:
     """Where a row stands by ``order_by``; nulls are least."""
     values = [col(side).getField(c) for c in model.order_by]
     return F.struct(*(p.alias(f"p{n}") for n, p in enumerate(x for v in values for x in (v.isNotNull(), v))))
 
 
-def _counted(old: DataFrame, new: DataFrame) -> DataFrame:
+def _row_count_changes(old: DataFrame, new: DataFrame) -> DataFrame:
     """Each different row with how much oftener it is in ``new`` than in ``old``."""
     columns = new.columns
-    sides = [f.select(struct(columns).alias(_ROW), F.lit(n).alias(_COUNT)) for f, n in ((new, 1), (old, -1))]
-    by = comparable(col(_ROW), new.schema).alias("by")
+    sides = [f.select(struct_of_columns(columns).alias(_ROW), F.lit(n).alias(_COUNT)) for f, n in ((new, 1), (old, -1))]
+    by = maps_to_sorted_arrays(col(_ROW), new.schema).alias("by")
     return sides[0].union(sides[1]).groupBy(by).agg(F.sum(_COUNT).alias(_COUNT), F.first(_ROW).alias(_ROW))
 
 
-def _gone(counted: DataFrame) -> int:
-    found = counted.filter(col(_COUNT) < 0).agg(F.sum(-col(_COUNT))).first()
+def _count_removals(count_changes: DataFrame) -> int:
+    found = count_changes.filter(col(_COUNT) < 0).agg(F.sum(-col(_COUNT))).first()
     return int(found[0] or 0) if found is not None else 0

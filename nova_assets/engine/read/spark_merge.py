@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from nova_assets.engine.rows.columns import col, comparable, struct
+from nova_assets.engine.rows.columns import col, maps_to_sorted_arrays, struct_of_columns
 from nova_assets.model.function_reference import FunctionRef
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.schema import DELETED
@@ -28,12 +28,12 @@ SEQ = "__nova_seq"
 """Which delta a row is of, in order from 0; base rows are before all of them."""
 
 _BASE = -1
-ROWS = "__nova_rows"
+ROW_COUNT = "__nova_rows"
 _DIFFERENT = "__nova_different"
-_CUT = "__nova_cut"
+_LAST_DELETE = "__nova_cut"
 _RANK = "__nova_rank"
 _KEY = "__nova_key"
-_LATER = "__nova_later"
+_LATER_SEQ = "__nova_later"
 _OVERALL = (Window.unboundedPreceding, Window.unboundedFollowing)
 
 _COMBINE: Mapping[str, Callable[[Column], Column]] = {
@@ -45,33 +45,35 @@ _COMBINE: Mapping[str, Callable[[Column], Column]] = {
 }
 
 
-def merge(base: DataFrame, deltas: DataFrame, model: MergeModel, *, several: bool, small: bool) -> DataFrame:
+def merge_deltas(
+    base: DataFrame, deltas: DataFrame, model: MergeModel, *, is_multi_delta: bool, broadcast_keys: bool
+) -> DataFrame:
     """A base and the deltas on top of it, as a base of a keyed channel.
 
     Args:
         deltas: the base's columns, ``_deleted`` and, of several, ``SEQ``.
-        several: whether the rows are of more than one delta.
-        small: whether the deltas' keys may be sent to every worker.
+        is_multi_delta: whether the rows are of more than one delta.
+        broadcast_keys: whether the deltas' keys may be sent to every worker.
     """
     columns, on = base.columns, list(model.key)
     keys = deltas.select(*map(col, on))
-    keys = F.broadcast(keys) if small else keys.hint("shuffle_hash")
+    keys = F.broadcast(keys) if broadcast_keys else keys.hint("shuffle_hash")
     changes = deltas
     if model.combines:
-        if not several:
+        if not is_multi_delta:
             deltas = deltas.withColumn(SEQ, F.lit(0))
         touched = base.join(keys, on, "left_semi").select(
             *map(col, columns), F.lit(False).alias(DELETED), F.lit(_BASE).alias(SEQ)
         )
-        changes = fold(touched.union(deltas), model)
-    elif several:
-        changes = fold(deltas, model)
+        changes = compose_changes(touched.union(deltas), model)
+    elif is_multi_delta:
+        changes = compose_changes(deltas, model)
     untouched = base.join(keys, on, "left_anti").select(*map(col, columns))
-    return untouched.union(live(changes, columns))
+    return untouched.union(drop_deletions(changes, columns))
 
 
-def newest(
-    rows: DataFrame, changed: DataFrame, model: MergeModel, columns: Sequence[str], among: Column | None
+def filter_superseded_rows(
+    rows: DataFrame, changed_keys: DataFrame, model: MergeModel, columns: Sequence[str], may_be_changed: Column | None
 ) -> DataFrame:
     """``merge`` where the last change of a key decides and nothing is combined: of the rows of a base and of its
     deltas, in one frame, those that no later delta changes.
@@ -81,23 +83,23 @@ def newest(
 
     Args:
         rows: the columns, and ``SEQ``: of a live row of a delta its place, and less of any other.
-        changed: the keys of all rows of the deltas, with their ``SEQ``; few enough to be sent to every worker.
-        among: false of rows that have none of these keys, as far as can be told without looking them up.
+        changed_keys: the keys of all rows of the deltas, with their ``SEQ``; few enough to be sent to every worker.
+        may_be_changed: false of rows that have none of these keys, as far as can be told without looking them up.
     """
     keys = {k: f"{_KEY} {k}" for k in model.key}
-    later = changed.select(*(col(k).alias(n) for k, n in keys.items()), col(SEQ).alias(_LATER))
+    later = changed_keys.select(*(col(k).alias(n) for k, n in keys.items()), col(SEQ).alias(_LATER_SEQ))
     # A key that is null is not looked up.
-    sought = {k: col(k) if among is None else F.when(among, col(k)) for k in keys}
+    sought = {k: col(k) if may_be_changed is None else F.when(may_be_changed, col(k)) for k in keys}
     same = reduce(Column.__and__, (sought[k] == col(n) for k, n in keys.items()))
-    return rows.join(F.broadcast(later), same & (col(SEQ) < col(_LATER)), "left_anti").select(*map(col, columns))
+    return rows.join(F.broadcast(later), same & (col(SEQ) < col(_LATER_SEQ)), "left_anti").select(*map(col, columns))
 
 
-def live(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+def drop_deletions(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     """What a change leaves of nothing: its live rows."""
     return changes.filter(~col(DELETED)).select(*map(col, columns))
 
 
-def fold(rows: DataFrame, model: MergeModel) -> DataFrame:
+def compose_changes(rows: DataFrame, model: MergeModel) -> DataFrame:
     """All changes of each key, composed: at most one deletion and one live row per key, ``_deleted`` last (R11).
 
     Where both the earlier and the later change of a key delete it, the first deletion's row stays: it is the one that
@@ -112,33 +114,35 @@ def fold(rows: DataFrame, model: MergeModel) -> DataFrame:
         last = rows.withColumn(_RANK, F.row_number().over(latest_first)).filter(col(_RANK) == 1)
         return last.select(*map(col, columns), col(DELETED))
     deleted, seq = col(DELETED), col(SEQ)
-    cut = F.max(F.when(deleted, seq)).over(Window.partitionBy(*map(col, model.key)))
-    kept = rows.withColumn(_CUT, cut).filter(deleted | col(_CUT).isNull() | (seq >= col(_CUT)))
+    last_delete = F.max(F.when(deleted, seq)).over(Window.partitionBy(*map(col, model.key)))
+    kept = rows.withColumn(_LAST_DELETE, last_delete).filter(
+        deleted | col(_LAST_DELETE).isNull() | (seq >= col(_LAST_DELETE))
+    )
     side = Window.partitionBy(*map(col, model.key), deleted)
     winner = side.orderBy(
         *(F.when(~deleted, col(c)).desc_nulls_last() for c in model.order_by),
         F.when(deleted, seq).otherwise(-seq),  # the first deletion, the last live row
     )
     kept = kept.withColumn(_RANK, F.row_number().over(winner))
-    for name, value in _combined(rows.schema, model, side).items():
+    for name, value in _combined_live_columns(rows.schema, model, side).items():
         kept = kept.withColumn(name, value)
-    return kept.filter(col(_RANK) == 1).select(*(_value(c, model) for c in columns), deleted)
+    return kept.filter(col(_RANK) == 1).select(*(_output_column(c, model) for c in columns), deleted)
 
 
-def resolve(rows: DataFrame, model: MergeModel) -> DataFrame:
+def resolve_repeated_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
     """The rows of one delta, reduced to what a delta may hold: ``fold``, with ``order_by`` as the order of arrival.
 
     Args:
         rows: columns and ``_deleted``.
     """
     if not model.order_by:
-        return fold(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(1)), model)
+        return compose_changes(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(1)), model)
     order = [col(c).asc_nulls_first() for c in model.order_by]
     place = F.row_number().over(Window.partitionBy(*map(col, model.key), col(DELETED)).orderBy(*order))
-    return fold(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(place)), model)
+    return compose_changes(rows.withColumn(SEQ, F.when(col(DELETED), 0).otherwise(place)), model)
 
 
-def undecided(rows: DataFrame, model: MergeModel) -> DataFrame:
+def find_undecided_keys(rows: DataFrame, model: MergeModel) -> DataFrame:
     """The keys of which several live rows are the greatest by ``order_by`` and yet differ in what it has to decide,
     with how many rows those are (``ROWS``).
 
@@ -147,50 +151,53 @@ def undecided(rows: DataFrame, model: MergeModel) -> DataFrame:
     functions = dict(model.combine) if isinstance(model, Keyed) else {}
     alive = rows.filter(~col(DELETED))
     key, order = [col(k) for k in model.key], [col(c) for c in model.order_by]
-    chosen = struct(c for c in rows.columns if c not in functions)
+    chosen = struct_of_columns(c for c in rows.columns if c not in functions)
     greatest = Window.partitionBy(*key).orderBy(*(c.desc_nulls_last() for c in order))
     top = alive.withColumn(_RANK, F.rank().over(greatest)).filter(col(_RANK) == 1).drop(_RANK)
-    found = _differing(top, key, key, chosen)
+    found = _groups_with_differing_values(top, key, key, chosen)
     by_function = [c for c, f in functions.items() if f not in _COMBINE]
     if by_function:
-        found = found.union(_differing(alive, [*key, *order], key, struct(by_function)))
-    return found.groupBy(*key).agg(F.max(ROWS).alias(ROWS))
+        found = found.union(_groups_with_differing_values(alive, [*key, *order], key, struct_of_columns(by_function)))
+    return found.groupBy(*key).agg(F.max(ROW_COUNT).alias(ROW_COUNT))
 
 
-def _differing(rows: DataFrame, group: Sequence[Column], key: Sequence[Column], value: Column) -> DataFrame:
-    kind = rows.select(value.alias("v")).schema["v"].dataType
-    counted = rows.groupBy(*group).agg(
-        F.count_distinct(comparable(value, kind)).alias(_DIFFERENT), F.count(F.lit(1)).alias(ROWS)
+def _groups_with_differing_values(
+    rows: DataFrame, group_columns: Sequence[Column], key_columns: Sequence[Column], compared_value: Column
+) -> DataFrame:
+    kind = rows.select(compared_value.alias("v")).schema["v"].dataType
+    counted = rows.groupBy(*group_columns).agg(
+        F.count_distinct(maps_to_sorted_arrays(compared_value, kind)).alias(_DIFFERENT),
+        F.count(F.lit(1)).alias(ROW_COUNT),
     )
-    return counted.filter(col(_DIFFERENT) > 1).select(*key, col(ROWS))
+    return counted.filter(col(_DIFFERENT) > 1).select(*key_columns, col(ROW_COUNT))
 
 
-def _combined(schema: t.StructType, model: MergeModel, side: WindowSpec) -> dict[str, Column]:
+def _combined_live_columns(schema: t.StructType, model: MergeModel, key_window: WindowSpec) -> dict[str, Column]:
     """Helper columns with the live rows of a key combined, in their own columns' types; nulls are passed over."""
     found = {}
     for column, function in model.combine if isinstance(model, Keyed) else ():
         value, type_ = F.when(~col(DELETED), col(column)), schema[column].dataType
         if function in _COMBINE:
-            found[_helper(column)] = _COMBINE[function](value).over(side).cast(type_)
+            found[_combined_column_name(column)] = _COMBINE[function](value).over(key_window).cast(type_)
         else:
-            in_order = F.collect_list(value).over(side.orderBy(col(SEQ)).rowsBetween(*_OVERALL))
-            found[_helper(column)] = _folded(in_order, FunctionRef.parse(function).load(), type_)
+            in_order = F.collect_list(value).over(key_window.orderBy(col(SEQ)).rowsBetween(*_OVERALL))
+            found[_combined_column_name(column)] = _reduce_array(in_order, FunctionRef.parse(function).load(), type_)
     return found
 
 
-def _folded(values: Column, function: Callable[[Column, Column], Column], type_: t.DataType) -> Column:
+def _reduce_array(values: Column, combine: Callable[[Column, Column], Column], result_type: t.DataType) -> Column:
     def step(earlier: Column, later: Column) -> Column:
-        return function(earlier, later).cast(type_)
+        return combine(earlier, later).cast(result_type)
 
     rest: Any = F.slice(values, 2, F.size(values))
     return F.when(F.size(values) > 0, F.aggregate(rest, F.get(values, F.lit(0)), step))
 
 
-def _value(column: str, model: MergeModel) -> Column:
+def _output_column(column: str, model: MergeModel) -> Column:
     if isinstance(model, Keyed) and column in dict(model.combine):
-        return F.when(col(DELETED), col(column)).otherwise(col(_helper(column))).alias(column)
+        return F.when(col(DELETED), col(column)).otherwise(col(_combined_column_name(column))).alias(column)
     return col(column)
 
 
-def _helper(column: str) -> str:
+def _combined_column_name(column: str) -> str:
     return f"__nova_combined {column}"

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from nova_assets.engine.read.by_merge_unit import Cellwise, Pieces
-from nova_assets.engine.read.in_memory import compute
+from nova_assets.engine.read.by_merge_unit import MergeUnitReader, MergeUnitReadPlan
+from nova_assets.engine.read.in_memory import compute_in_memory
 from nova_assets.engine.session import shared_settings
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
 from nova_assets.masking import get_logger
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block
-from nova_assets.model.read_strategy import Way
-from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together, is_empty, sources
+from nova_assets.model.read_strategy import ReadStrategy
+from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together, is_certainly_empty, source_blocks
 from nova_assets.model.schema import DELETED
-from nova_assets.plan.batch_size import width_of_read
-from nova_assets.plan.block_layout import laid
-from nova_assets.plan.partial_reads import columns_of
-from nova_assets.plan.read_strategy import chosen
+from nova_assets.plan.batch_size import row_width_of_read
+from nova_assets.plan.block_layout import common_layout
+from nova_assets.plan.partial_reads import columns_of_read
+from nova_assets.plan.read_strategy import choose_strategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,105 +34,107 @@ log = get_logger("nova_assets.engine")
 SCANNED_BYTES = 32 * 2**20
 """Snapshots of fewer bytes are joined with the keys that are looked for: to evaluate those first costs more."""
 
-KEYS = 1_000_000
+MAX_LOOKUP_KEYS = 1_000_000
 """At most so many keys are looked up; for more, everything is looked through."""
 
 HERE_BYTES = 64 * 2**20
 """What is looked up in so many bytes of files is looked up in this process."""
 
 
-class Ways:
+class ReadExecutor:
     """Carries out reads.
 
     Args:
         forced: the way to take wherever it leads there; None for the cheapest.
     """
 
-    def __init__(self, session: Session, warehouse: Warehouse, forced: Way | None = None) -> None:
+    def __init__(
+        self, session: LazySparkSession, warehouse: Warehouse, forced_strategy: ReadStrategy | None = None
+    ) -> None:
         self.session = session
         self.warehouse = warehouse
-        self.forced = forced
-        self.cellwise = Cellwise(session, warehouse)
-        self.handed_out = shared_settings.Scope()
+        self.forced = forced_strategy
+        self.merge_unit_reader = MergeUnitReader(session, warehouse)
+        self.frame_scope = shared_settings.BatchLimitScope()
 
-    def frame(self, read: Read) -> DataFrame:
+    def read_frame(self, read: Read) -> DataFrame:
         """The rows as Spark's frame."""
-        from nova_assets.engine.read.spark_read import Reader
+        from nova_assets.engine.read.spark_read import SparkReader
 
         if isinstance(read, Together):
-            parts = [self.frame(p) for p in read.parts]
+            parts = [self.read_frame(p) for p in read.parts]
             return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
-        shared_settings.current(self.handed_out).fit(self.session.get, width_of_read(read))
+        shared_settings.current_scope(self.frame_scope).limit_batches(self.session.get, row_width_of_read(read))
         if isinstance(read, Snapshot | Chain | Diff):
-            cells = chosen(read, "frame", self.forced) == "cells" and self.session.has_workers
-            if cells and (pieces := self.cellwise.of(read)) is not None:
-                return self.cellwise.frame(pieces)
-        return Reader(self.session, self.warehouse).read(read)
+            cells = choose_strategy(read, "frame", self.forced) == "cells" and self.session.can_use_workers
+            if cells and (pieces := self.merge_unit_reader.plan_unit_reads(read)) is not None:
+                return self.merge_unit_reader.read_frame(pieces)
+        return SparkReader(self.session, self.warehouse).read(read)
 
-    def here(self, read: Read) -> pa.Table | None:
+    def read_without_spark(self, read: Read) -> pa.Table | None:
         """The rows as a table, where that takes no Spark."""
-        if is_empty(read) and (columns := columns_of(read)) is not None:
-            return to_arrow(columns.relaxed()).empty_table()
+        if is_certainly_empty(read) and (columns := columns_of_read(read)) is not None:
+            return to_arrow_schema(columns.with_all_nullable()).empty_table()
         if isinstance(read, Inserts):
-            rows = self.here(read.snapshot)
-            return rows if rows is None or not read.snapshot.merge.keyed else as_inserts(rows)
+            rows = self.read_without_spark(read.snapshot)
+            return rows if rows is None or not read.snapshot.merge.keyed else mark_as_inserts(rows)
         if isinstance(read, Together):
-            parts = [self.here(p) for p in read.parts]
+            parts = [self.read_without_spark(p) for p in read.parts]
             known = [p for p in parts if p is not None]
             return pa.concat_tables(known, promote_options="default") if len(known) == len(parts) else None
-        if not isinstance(read, Snapshot | Chain | Diff) or chosen(read, "here", self.forced) != "memory":
+        if not isinstance(read, Snapshot | Chain | Diff) or choose_strategy(read, "here", self.forced) != "memory":
             return None
-        return self._computed(read)
+        return self._try_compute_in_memory(read)
 
-    def found(self, read: Read, keys: Any, *, here: bool) -> Any | None:
+    def look_up_keys(self, read: Read, keys: Any, *, as_table: bool) -> Any | None:
         """The rows of a snapshot that have certain keys, of whose buckets and row groups alone files are opened.
 
         None where everything has to be looked through.
 
         Args:
             keys: a table or frame with the columns of the key.
-            here: a table is wanted, not a frame.
+            as_table: a table is wanted, not a frame.
         """
-        if not isinstance(read, Snapshot) or self.forced == "frame" or (how := laid(read)) is None:
+        if not isinstance(read, Snapshot) or self.forced == "frame" or (shared_layout := common_layout(read)) is None:
             return None
-        order = list(how.layout.order)
+        order = list(shared_layout.layout.order)
         if set(order) != set(read.merge.key):  # of another model (R18)
             return None
         if not isinstance(keys, pa.Table):
-            size = sum(b.bytes for b in sources(read) if isinstance(b, Block))
-            keys = self._collected(keys, order) if size >= SCANNED_BYTES else None
-        if keys is None or keys.num_rows > KEYS:
+            size = sum(b.bytes for b in source_blocks(read) if isinstance(b, Block))
+            keys = self._collect_distinct_keys(keys, order) if size >= SCANNED_BYTES else None
+        if keys is None or keys.num_rows > MAX_LOOKUP_KEYS:
             return None
         try:
-            pieces = self.cellwise.of(read, keys)
+            pieces = self.merge_unit_reader.plan_unit_reads(read, keys)
         except pa.ArrowException:  # keys of another type: Spark knows what it makes of them
             return None
         try:
-            return None if pieces is None else self._looked_up(pieces, here=here)
+            return None if pieces is None else self._read_planned_units(pieces, as_table=as_table)
         except OverflowError:  # of a combined value: Spark says it as it does elsewhere
             return None
 
-    def _looked_up(self, pieces: Pieces, *, here: bool) -> Any:
-        if not here and pieces.bytes > HERE_BYTES and self.session.has_workers:
-            return self.cellwise.frame(pieces)
-        table = self.cellwise.table(pieces)
-        return table if here else self.session.frame_of(table)
+    def _read_planned_units(self, plan: MergeUnitReadPlan, *, as_table: bool) -> Any:
+        if not as_table and plan.opened_bytes > HERE_BYTES and self.session.can_use_workers:
+            return self.merge_unit_reader.read_frame(plan)
+        table = self.merge_unit_reader.read_table(plan)
+        return table if as_table else self.session.to_frame(table)
 
-    def _collected(self, keys: DataFrame, order: list[str]) -> pa.Table | None:
+    def _collect_distinct_keys(self, keys: DataFrame, key_columns: list[str]) -> pa.Table | None:
         from nova_assets.engine.rows.columns import col
 
-        wanted = keys.select(*map(col, order)).distinct().limit(KEYS + 1)
-        return self.session.table_of(wanted)
+        wanted = keys.select(*map(col, key_columns)).distinct().limit(MAX_LOOKUP_KEYS + 1)
+        return self.session.to_table(wanted)
 
-    def _computed(self, read: Snapshot | Chain | Diff) -> pa.Table | None:
+    def _try_compute_in_memory(self, read: Snapshot | Chain | Diff) -> pa.Table | None:
         try:
-            rows = compute(read, self.warehouse)
+            rows = compute_in_memory(read, self.warehouse)
         except OverflowError as error:  # of a combined value: Spark says it as it does elsewhere
             log.info("computed by Spark: %s", error)
             return None
         return None if rows is None else rows.cast(pa.schema([f.with_nullable(True) for f in rows.schema]))
 
 
-def as_inserts(rows: pa.Table) -> pa.Table:
+def mark_as_inserts(rows: pa.Table) -> pa.Table:
     """Rows as a change that brings all of them."""
     return rows.append_column(DELETED, pa.repeat(pa.scalar(False), rows.num_rows))

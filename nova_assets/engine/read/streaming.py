@@ -14,16 +14,16 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.engine.buckets.merge_unit import content
-from nova_assets.engine.read.by_merge_unit import Pieces
-from nova_assets.engine.read.in_memory import fitted
-from nova_assets.engine.read.strategies import Ways, as_inserts
+from nova_assets.engine.buckets.merge_unit import read_merge_unit
+from nova_assets.engine.read.by_merge_unit import MergeUnitReadPlan
+from nova_assets.engine.read.in_memory import read_fitted_rows
+from nova_assets.engine.read.strategies import ReadExecutor, mark_as_inserts
 from nova_assets.engine.storage import external_files
-from nova_assets.engine.storage.external_rows import foreign
+from nova_assets.engine.storage.external_rows import open_external_file
 from nova_assets.engine.storage.integrity import footer_of_block_file, open_block_file
 from nova_assets.errors import FileMissing
 from nova_assets.formats import record_batches
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.engine import Engine
 from nova_assets.model.reads import (
@@ -35,115 +35,131 @@ from nova_assets.model.reads import (
     Read,
     Snapshot,
     Together,
-    is_empty,
-    model_of,
-    sources,
+    is_certainly_empty,
+    merge_model_of,
+    source_blocks,
 )
 from nova_assets.model.schema import DELETED, Schema
-from nova_assets.plan.block_layout import apart
-from nova_assets.plan.partial_reads import PORTION_BYTES, columns_of, merges_nothing, narrowed, portions
+from nova_assets.plan.block_layout import split_off_untouched_files
+from nova_assets.plan.partial_reads import (
+    MAX_PORTION_BYTES,
+    columns_of_read,
+    is_plain_file_scan,
+    narrow_columns,
+    split_into_portions,
+)
 
 Tables = Iterator[pa.Table]
 
 
-class Streaming:
+class StreamingReader:
     """Carries out reads a piece at a time.
 
     Args:
         engine: carries out what can only be had at once.
     """
 
-    def __init__(self, engine: Engine, ways: Ways) -> None:
+    def __init__(self, engine: Engine, read_executor: ReadExecutor) -> None:
         self.engine = engine
-        self.ways = ways
-        self.warehouse = ways.warehouse
+        self.read_executor = read_executor
+        self.warehouse = read_executor.warehouse
 
-    def reader(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    def open_reader(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """The rows of a read, in some of its columns.
 
         Raises:
             FileMissing: a file is gone, or was changed; by the reader, too, where one goes while it is used.
             SchemaMismatch: there is no such column.
         """
-        known = columns_of(read)
+        known = columns_of_read(read)
         if known is None:
-            return self._unknown(read, columns)
-        schema = to_arrow(known.relaxed())
+            return self._open_reader_of_frame(read, columns)
+        schema = to_arrow_schema(known.with_all_nullable())
         wanted = schema if columns is None else self.engine.select(schema.empty_table(), columns).schema
-        tables = self._tables(read, known.select(n for n in known.names if n in wanted.names))
-        return record_batches.reader(wanted, _while_there(tables))
+        tables = self._read_tables(read, known.select_columns(n for n in known.names if n in wanted.names))
+        return record_batches.stream_tables(wanted, _explain_missing_file(tables))
 
-    def _unknown(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    def _open_reader_of_frame(self, read: Read, columns: Sequence[str] | None) -> pa.RecordBatchReader:
         """Of a read whose columns only its frame tells."""
         frame = self.engine.fetch(read)
         frame = frame if columns is None else self.engine.select(frame, columns)
-        schema = frame.schema if isinstance(frame, pa.Table) else to_arrow(self.engine.schema_of(frame))
-        return record_batches.reader(schema, map(self.engine.to_arrow, iter([frame])))
+        schema = frame.schema if isinstance(frame, pa.Table) else to_arrow_schema(self.engine.schema_of(frame))
+        return record_batches.stream_tables(schema, map(self.engine.to_arrow, iter([frame])))
 
-    def _tables(self, read: Read, columns: Schema) -> Tables:
+    def _read_tables(self, read: Read, columns: Schema) -> Tables:
         """The rows of a read, with the columns that are asked for and maybe others. Files are seen to be there now,
         before the first row is given; Spark sees to its own."""
         if isinstance(read, Empty | Port):
             return iter(())
         if isinstance(read, Inserts):
-            rows = self._tables(read.snapshot, columns.without(DELETED))
-            return map(as_inserts, rows) if DELETED in columns else rows
+            rows = self._read_tables(read.snapshot, columns.without_columns(DELETED))
+            return map(mark_as_inserts, rows) if DELETED in columns else rows
         if isinstance(read, Together):
-            return chain.from_iterable([self._tables(p, columns) for p in read.parts])
-        if self.ways.forced == "frame":
+            return chain.from_iterable([self._read_tables(p, columns) for p in read.parts])
+        if self.read_executor.forced == "frame":
             return self._at_once([read])
-        if merges_nothing(read):
+        if is_plain_file_scan(read):
             assert not isinstance(read, Diff)
-            return self._as_it_is(read, columns)
-        return self._put_together(narrowed(read, columns.names), columns)
+            return self._read_unmerged(read, columns)
+        return self._read_merged(narrow_columns(read, columns.names), columns)
 
-    def _put_together(self, read: Snapshot | Chain | Diff, columns: Schema) -> Tables:
+    def _read_merged(self, read: Snapshot | Chain | Diff, columns: Schema) -> Tables:
         """Cell by cell; files of a base that nothing changes are read as they are."""
-        bare, rest = apart(read) if isinstance(read, Snapshot) else (None, read)
-        found = iter(()) if bare is None else self._as_it_is(bare, columns)
-        if is_empty(rest):
+        unchanged_base, rest = split_off_untouched_files(read) if isinstance(read, Snapshot) else (None, read)
+        found = iter(()) if unchanged_base is None else self._read_unmerged(unchanged_base, columns)
+        if is_certainly_empty(rest):
             return found
-        pieces = self.ways.cellwise.of(rest)
-        return chain(found, self._at_once(portions(rest)) if pieces is None else _in_cells(pieces))
+        pieces = self.read_executor.merge_unit_reader.plan_unit_reads(rest)
+        return chain(found, self._at_once(split_into_portions(rest)) if pieces is None else _read_merge_units(pieces))
 
-    def _as_it_is(self, read: Snapshot | Chain, columns: Schema) -> Tables:
+    def _read_unmerged(self, read: Snapshot | Chain, columns: Schema) -> Tables:
         """File by file: nothing is put together."""
-        ours, theirs, others = list[Block](), list[Block](), list[Block]()
-        for block in sources(read):
+        own_blocks, external_blocks, other_format_blocks = list[Block](), list[Block](), list[Block]()
+        for block in source_blocks(read):
             assert isinstance(block, Block), "a read is resolved before it is carried out"
-            of = others if block.manifest.format != "parquet" else ours if block.manifest.outside is None else theirs
+            of = (
+                other_format_blocks
+                if block.manifest.format != "parquet"
+                else own_blocks
+                if block.manifest.external_folder is None
+                else external_blocks
+            )
             of.append(block)
-        listed = [(b, f) for b in ours for f in b.manifest.files]
-        paths = self.warehouse.paths([f for _, f in listed], here=True)
-        there = [(b, f, p) for b in theirs for f, p in _outside(b)]
+        listed = [(b, f) for b in own_blocks for f in b.manifest.files]
+        paths = self.warehouse.verified_addresses([f for _, f in listed], prefetch=True)
+        external_files_with_paths = [(b, f, p) for b in external_blocks for f, p in _external_file_paths(b)]
         return chain(
-            _groups([(b, p) for (b, _), p in zip(listed, paths, strict=True)], columns.relaxed()),
-            self._foreign(there, read, columns),
-            self._at_once(portions(_rows(others, read, columns))) if others else (),
+            _read_row_groups([(b, p) for (b, _), p in zip(listed, paths, strict=True)], columns.with_all_nullable()),
+            self._read_external_files(external_files_with_paths, read, columns),
+            self._at_once(split_into_portions(_snapshot_of_blocks(other_format_blocks, read, columns)))
+            if other_format_blocks
+            else (),
         )
 
-    def _foreign(self, files: Sequence[tuple[Block, DataFile, str]], read: Snapshot | Chain, columns: Schema) -> Tables:
+    def _read_external_files(
+        self, files: Sequence[tuple[Block, DataFile, str]], read: Snapshot | Chain, columns: Schema
+    ) -> Tables:
         """Files that other systems keep. Those of which only Spark knows what it reads there are left to it, many
         together."""
-        strange: list[Block] = []
+        blocks_for_spark: list[Block] = []
         for block, file, path in files:
-            found = foreign(block, path, columns)
+            found = open_external_file(block, path, columns)
             if found is not None:
-                yield from found.groups()
+                yield from found.read_row_groups()
                 continue
-            strange.append(replace(block, manifest=replace(block.manifest, files=(file,))))
-            if sum(b.bytes for b in strange) >= PORTION_BYTES:
-                yield from self._at_once([_rows(strange, read, columns)])
-                strange = []
-        if strange:
-            yield from self._at_once([_rows(strange, read, columns)])
+            blocks_for_spark.append(replace(block, manifest=replace(block.manifest, files=(file,))))
+            if sum(b.bytes for b in blocks_for_spark) >= MAX_PORTION_BYTES:
+                yield from self._at_once([_snapshot_of_blocks(blocks_for_spark, read, columns)])
+                blocks_for_spark = []
+        if blocks_for_spark:
+            yield from self._at_once([_snapshot_of_blocks(blocks_for_spark, read, columns)])
 
     def _at_once(self, reads: Sequence[Read]) -> Tables:
         """By whichever way the engine takes, one after the other."""
         return (self.engine.to_arrow(self.engine.fetch(r)) for r in reads)
 
 
-def _while_there(tables: Tables) -> Tables:
+def _explain_missing_file(tables: Tables) -> Tables:
     try:
         yield from tables
     except FileNotFoundError as error:
@@ -155,28 +171,28 @@ def _while_there(tables: Tables) -> Tables:
         ) from error
 
 
-def _in_cells(pieces: Pieces) -> Tables:
-    return (content(p, pieces.schema, pieces.model, pieces.layout) for p in pieces.pieces)
+def _read_merge_units(plan: MergeUnitReadPlan) -> Tables:
+    return (read_merge_unit(p, plan.schema, plan.model, plan.layout) for p in plan.unit_reads)
 
 
-def _groups(files: Sequence[tuple[Block, str]], schema: Schema) -> Tables:
+def _read_row_groups(files: Sequence[tuple[Block, str]], schema: Schema) -> Tables:
     """The rows of some files, a row group at a time."""
     for block, path in files:
         footer = footer_of_block_file(path)
         for n in range(footer.num_row_groups):
-            yield _group(block, path, footer, n, schema)
+            yield _read_row_group(block, path, footer, n, schema)
 
 
-def _group(block: Block, path: str, footer: pq.FileMetaData, n: int, schema: Schema) -> pa.Table:
+def _read_row_group(block: Block, path: str, footer: pq.FileMetaData, row_group: int, schema: Schema) -> pa.Table:
     with open_block_file(path, footer) as file:
-        return fitted(block, file, partial(file.read_row_group, n), schema)
+        return read_fitted_rows(block, file, partial(file.read_row_group, row_group), schema)
 
 
-def _outside(block: Block) -> Iterator[tuple[DataFile, str]]:
-    return zip(block.manifest.files, external_files.paths_of(block.manifest, block.channel), strict=True)
+def _external_file_paths(block: Block) -> Iterator[tuple[DataFile, str]]:
+    return zip(block.manifest.files, external_files.verified_paths(block.manifest, block.channel), strict=True)
 
 
-def _rows(blocks: Sequence[Block], read: Snapshot | Chain, columns: Schema) -> Snapshot:
+def _snapshot_of_blocks(blocks: Sequence[Block], read: Snapshot | Chain, columns: Schema) -> Snapshot:
     """Some blocks of a read that merges nothing."""
     at = read.at if isinstance(read, Snapshot) else read.hi
-    return Snapshot(read.channel, at, tuple(blocks), (), columns, model_of(read))
+    return Snapshot(read.channel, at, tuple(blocks), (), columns, merge_model_of(read))

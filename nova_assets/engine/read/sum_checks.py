@@ -9,88 +9,88 @@ from typing import Any
 import pyarrow as pa
 
 from nova_assets.model.block import Block
-from nova_assets.model.equality import canonical
+from nova_assets.model.equality import canonical_value
 from nova_assets.model.reads import Chain, Read, Snapshot
 from nova_assets.model.schema import DELETED, DataType, Schema
-from nova_assets.model.sum_bounds import fits, overflow
+from nova_assets.model.sum_bounds import is_in_type_range, sum_overflow_error
 
 Rows = list[dict[str, Any]]
 
 
 def check_sums(
-    where: str,
-    staged: Block,
-    older: Sequence[Block],
-    types: Mapping[str, DataType],
-    rows_of: Callable[[Read, pa.Table | None], pa.Table],
+    error_label: str,
+    staged_delta: Block,
+    older_blocks: Sequence[Block],
+    sum_types: Mapping[str, DataType],
+    read_rows: Callable[[Read, pa.Table | None], pa.Table],
 ) -> None:
     """Refuse a delta with which a sum leaves its column's type: in all, or over the deltas after some version.
 
     Args:
-        staged: the delta.
-        older: the deltas that it comes on top of, the latest first, and the base below them, if there is one.
-        types: of the summed columns.
-        rows_of: the rows of a read, of some keys alone.
+        staged_delta: the delta.
+        older_blocks: the deltas that it comes on top of, the latest first, and the base below them, if there is one.
+        sum_types: of the summed columns.
+        read_rows: the rows of a read, of some keys alone.
 
     Raises:
         SumOverflow: with key, column and value.
     """
-    key = list(staged.merge.key)
-    columns = [*key, *types, DELETED]
-    schema = staged.manifest.schema
-    own = rows_of(_alone(staged, schema), None).select(columns)
+    key = list(staged_delta.merge.key)
+    columns = [*key, *sum_types, DELETED]
+    schema = staged_delta.manifest.schema
+    own = read_rows(_read_of_block(staged_delta, schema), None).select(columns)
     totals: dict[str, dict[str, Fraction]] = {}
     keys: dict[str, dict[str, Any]] = {}
-    open_ = _added(own.to_pylist(), key, types, totals, keys, None)
-    for block in older:
-        _check(where, totals, keys, types)
-        if not open_:
+    undeleted_keys = _add_to_totals(own.to_pylist(), key, sum_types, totals, keys, None)
+    for block in older_blocks:
+        _check_totals_fit(error_label, totals, keys, sum_types)
+        if not undeleted_keys:
             return
-        rows = rows_of(_alone(block, schema), own.select(key)).to_pylist()
-        open_ = _added(rows, key, types, totals, keys, open_)
-    _check(where, totals, keys, types)
+        rows = read_rows(_read_of_block(block, schema), own.select(key)).to_pylist()
+        undeleted_keys = _add_to_totals(rows, key, sum_types, totals, keys, undeleted_keys)
+    _check_totals_fit(error_label, totals, keys, sum_types)
 
 
-def _added(
+def _add_to_totals(
     rows: Rows,
-    key: Sequence[str],
-    types: Mapping[str, DataType],
-    totals: dict[str, dict[str, Fraction]],
-    keys: dict[str, dict[str, Any]],
-    among: set[str] | None,
+    key_columns: Sequence[str],
+    sum_types: Mapping[str, DataType],
+    totals_by_key: dict[str, dict[str, Fraction]],
+    key_values: dict[str, dict[str, Any]],
+    candidate_keys: set[str] | None,
 ) -> set[str]:
     """Add the live rows of some keys to their sums. Gives the keys that no deletion has cut off from what is older."""
     deleted = set()
-    here = set()
+    keys_in_rows = set()
     for row in rows:
-        name = repr(canonical([row[k] for k in key]))
-        here.add(name)
-        if among is not None and name not in among:
+        canonical_key = repr(canonical_value([row[k] for k in key_columns]))
+        keys_in_rows.add(canonical_key)
+        if candidate_keys is not None and canonical_key not in candidate_keys:
             continue
         if row.get(DELETED):
-            deleted.add(name)
+            deleted.add(canonical_key)
             continue
-        keys.setdefault(name, {k: row[k] for k in key})
-        sums = totals.setdefault(name, dict.fromkeys(types, Fraction(0)))
-        for column in types:
+        key_values.setdefault(canonical_key, {k: row[k] for k in key_columns})
+        sums = totals_by_key.setdefault(canonical_key, dict.fromkeys(sum_types, Fraction(0)))
+        for column in sum_types:
             if row[column] is not None:
                 sums[column] += Fraction(row[column])
-    return (here if among is None else among) - deleted
+    return (keys_in_rows if candidate_keys is None else candidate_keys) - deleted
 
 
-def _check(
-    where: str,
-    totals: Mapping[str, Mapping[str, Fraction]],
-    keys: Mapping[str, Mapping[str, Any]],
-    types: Mapping[str, DataType],
+def _check_totals_fit(
+    error_label: str,
+    totals_by_key: Mapping[str, Mapping[str, Fraction]],
+    key_values: Mapping[str, Mapping[str, Any]],
+    sum_types: Mapping[str, DataType],
 ) -> None:
-    for name, sums in totals.items():
+    for name, sums in totals_by_key.items():
         for column, value in sums.items():
-            if not fits(value, types[column]):
-                raise overflow(where, column, types[column], keys[name], value)
+            if not is_in_type_range(value, sum_types[column]):
+                raise sum_overflow_error(error_label, column, sum_types[column], key_values[name], value)
 
 
-def _alone(block: Block, schema: Schema) -> Read:
+def _read_of_block(block: Block, schema: Schema) -> Read:
     if block.kind == "base":
         return Snapshot(block.channel, block.hi, (block,), (), schema, block.merge)
     return Chain(block.channel, block.lo, block.hi, (block,), schema, block.merge)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.model.equality import has_several_forms
+from nova_assets.model.equality import has_unequal_representations
 from nova_assets.model.schema import DataType, Schema
 
 if TYPE_CHECKING:
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
 
 def canonical_columns(schema: Schema, names: Sequence[str]) -> tuple[str, ...]:
     """Those of some columns whose values are brought into canonical form before they are written."""
-    return tuple(n for n in names if n in schema and has_several_forms(schema.field(n).type))
+    return tuple(n for n in names if n in schema and has_unequal_representations(schema.field(n).type))
 
 
-def canonical_table(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def canonicalize_columns(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """A table with canonical values in some columns."""
     for name in columns:
         index = table.schema.get_field_index(name)
-        chunks = [canonical_array(chunk) for chunk in table.column(index).chunks]
+        chunks = [canonicalize_array(chunk) for chunk in table.column(index).chunks]
         table = table.set_column(index, table.schema.field(index), pa.chunked_array(chunks, table.column(index).type))
     return table
 
 
-def canonical_array(array: pa.Array) -> pa.Array:
+def canonicalize_array(array: pa.Array) -> pa.Array:
     type_ = array.type
     if pa.types.is_floating(type_):
         positive = pc.add(array, pa.scalar(0.0, type_))  # -0.0 + 0.0 = 0.0
         return pc.if_else(pc.is_nan(positive), pa.scalar(float("nan"), type_), positive)
     if pa.types.is_struct(type_):
-        fields = [canonical_array(field) for field in array.flatten()]
+        fields = [canonicalize_array(field) for field in array.flatten()]
         return pa.StructArray.from_arrays(fields, fields=list(type_), mask=array.is_null())
     if pa.types.is_list(type_):
         offsets = pa.array(np.array(array.offsets), pa.int32())
-        return pa.ListArray.from_arrays(offsets, canonical_array(array.values), type=type_, mask=array.is_null())
+        return pa.ListArray.from_arrays(offsets, canonicalize_array(array.values), type=type_, mask=array.is_null())
     return array
 
 
-def canonical_column(value: Column, type_: DataType) -> Column:
+def canonicalize_spark_column(value: Column, type_: DataType) -> Column:
     """A column of a frame with canonical values."""
     from pyspark.sql import functions as F
 
-    from nova_assets.engine.rows.spark_types import to_spark
+    from nova_assets.engine.rows.spark_types import to_spark_type
 
-    if not has_several_forms(type_):
+    if not has_unequal_representations(type_):
         return value
     if type_.name == "array":
-        return F.transform(value, lambda e: canonical_column(e, type_.fields[0].type))
+        return F.transform(value, lambda e: canonicalize_spark_column(e, type_.fields[0].type))
     if type_.name == "struct":
-        fields = [canonical_column(value.getField(f.name), f.type).alias(f.name) for f in type_.fields]
+        fields = [canonicalize_spark_column(value.getField(f.name), f.type).alias(f.name) for f in type_.fields]
         return F.when(value.isNotNull(), F.struct(*fields))
-    kind = to_spark(type_)
+    kind = to_spark_type(type_)
     nan, zero = F.lit(float("nan")).cast(kind), F.lit(0.0).cast(kind)
     return F.when(F.isnan(value), nan).when(value == zero, zero).otherwise(value)

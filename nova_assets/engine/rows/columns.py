@@ -14,32 +14,33 @@ def col(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def struct(names: Iterable[str]) -> Column:
+def struct_of_columns(names: Iterable[str]) -> Column:
     """Some columns as one."""
     return F.struct(*(col(n).alias(n) for n in names))
 
 
-def comparable(value: Column, type_: t.DataType) -> Column:
+def maps_to_sorted_arrays(value: Column, type_: t.DataType) -> Column:
     """A value that is equal when and only when the given one is; Spark compares no maps, so they become sorted
     lists."""
-    if not _has_map(type_):
+    if not _contains_map(type_):
         return value
     if isinstance(type_, t.MapType):
         entries = F.map_entries(value)
         parts = F.transform(
-            entries, lambda e: F.struct(e["key"].alias("k"), comparable(e["value"], type_.valueType).alias("v"))
+            entries,
+            lambda e: F.struct(e["key"].alias("k"), maps_to_sorted_arrays(e["value"], type_.valueType).alias("v")),
         )
         return F.array_sort(parts)
     if isinstance(type_, t.ArrayType):
-        return F.transform(value, lambda e: comparable(e, type_.elementType))
+        return F.transform(value, lambda e: maps_to_sorted_arrays(e, type_.elementType))
     assert isinstance(type_, t.StructType)
-    fields = [comparable(value.getField(f.name), f.dataType).alias(f.name) for f in type_.fields]
+    fields = [maps_to_sorted_arrays(value.getField(f.name), f.dataType).alias(f.name) for f in type_.fields]
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
-def _has_map(type_: t.DataType) -> bool:
+def _contains_map(type_: t.DataType) -> bool:
     if isinstance(type_, t.ArrayType):
-        return _has_map(type_.elementType)
+        return _contains_map(type_.elementType)
     if isinstance(type_, t.StructType):
-        return any(_has_map(f.dataType) for f in type_.fields)
+        return any(_contains_map(f.dataType) for f in type_.fields)
     return isinstance(type_, t.MapType)

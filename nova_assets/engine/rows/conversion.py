@@ -8,18 +8,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nova_assets.engine.rows.columns import col
-from nova_assets.engine.rows.spark_types import from_struct, to_spark
+from nova_assets.engine.rows.spark_types import from_struct, to_spark_type
 from nova_assets.engine.rows.spark_versions import try_cast
 from nova_assets.errors import SchemaMismatch
-from nova_assets.formats.conversion import may_convert
+from nova_assets.formats.conversion import is_convertible
 from nova_assets.model.arrow_types import arrow_type
-from nova_assets.model.schema import DataType, Schema, widens
+from nova_assets.model.schema import DataType, Schema, can_widen
 
-_MARK = "nova-conversion"
-_REFUSAL = re.compile(rf"{_MARK}\[(.*?)\]\[(.*?)\]\[(.*?)\]{_MARK}", re.DOTALL)
+_ERROR_MARK = "nova-conversion"
+_ERROR_PATTERN = re.compile(rf"{_ERROR_MARK}\[(.*?)\]\[(.*?)\]\[(.*?)\]{_ERROR_MARK}", re.DOTALL)
 
 
-def convert_frame(frame: DataFrame, schema: Schema | None, *, evolves: bool) -> DataFrame:
+def convert_frame(frame: DataFrame, schema: Schema | None, *, allow_widening: bool) -> DataFrame:
     """A user's frame with the columns of a schema in their declared types. Evaluates nothing.
 
     A column that no rule converts is left as it is: ``model.evolution.reconcile`` names all such columns at once. The
@@ -27,7 +27,7 @@ def convert_frame(frame: DataFrame, schema: Schema | None, *, evolves: bool) -> 
 
     Args:
         schema: the channel's; None leaves the types as they are.
-        evolves: the channel takes wider types: a column of a wider type is left as it is.
+        allow_widening: the channel takes wider types: a column of a wider type is left as it is.
     """
     if schema is None:
         return frame
@@ -35,20 +35,20 @@ def convert_frame(frame: DataFrame, schema: Schema | None, *, evolves: bool) -> 
         if field.name not in schema:
             continue
         declared = schema.field(field.name).type
-        stays = widens(field.type, declared) or (evolves and widens(declared, field.type))
-        if not stays and may_convert(arrow_type(field.type), declared):
-            frame = frame.withColumn(field.name, _converted(col(field.name), field.type, declared, field.name))
+        stays = can_widen(field.type, declared) or (allow_widening and can_widen(declared, field.type))
+        if not stays and is_convertible(arrow_type(field.type), declared):
+            frame = frame.withColumn(field.name, _convert_column(col(field.name), field.type, declared, field.name))
     return frame
 
 
-def refusal_of(error: BaseException, where: str) -> SchemaMismatch | None:
+def parse_conversion_error(error: BaseException, error_label: str) -> SchemaMismatch | None:
     """The refusal that ended an evaluation; None where something else did."""
-    match = _REFUSAL.search(str(error))
+    match = _ERROR_PATTERN.search(str(error))
     if match is None:
         return None
     name, value, type_ = match.groups()
     return SchemaMismatch(
-        f"{where}: column {name!r} has a value of another type",
+        f"{error_label}: column {name!r} has a value of another type",
         found=f"{value} is no {type_}",
         expected=f"{type_}: see the conversion table in the reference",
         next="convert the value, or leave the row out",
@@ -56,48 +56,53 @@ def refusal_of(error: BaseException, where: str) -> SchemaMismatch | None:
     )
 
 
-def _converted(value: Column, source: DataType, declared: DataType, name: str) -> Column:
-    if str(source) == str(declared):
+def _convert_column(value: Column, source_type: DataType, declared_type: DataType, column: str) -> Column:
+    if str(source_type) == str(declared_type):
         return value
-    if declared.name == "array":
-        element, inner = source.fields[0].type, declared.fields[0].type
-        return F.transform(value, lambda v: _converted(v, element, inner, name))
-    if declared.name == "map":
-        keys, items = (f.type for f in source.fields)
-        key, item = (f.type for f in declared.fields)
-        with_keys = F.transform_keys(value, lambda k, _: _converted(k, keys, key, name))
-        return F.transform_values(with_keys, lambda _, v: _converted(v, items, item, name))
-    if declared.name == "struct":
-        types = {f.name: f.type for f in source.fields}
+    if declared_type.name == "array":
+        element, inner = source_type.fields[0].type, declared_type.fields[0].type
+        return F.transform(value, lambda v: _convert_column(v, element, inner, column))
+    if declared_type.name == "map":
+        keys, items = (f.type for f in source_type.fields)
+        key, item = (f.type for f in declared_type.fields)
+        with_keys = F.transform_keys(value, lambda k, _: _convert_column(k, keys, key, column))
+        return F.transform_values(with_keys, lambda _, v: _convert_column(v, items, item, column))
+    if declared_type.name == "struct":
+        types = {f.name: f.type for f in source_type.fields}
         parts = [
-            _converted(value[f.name], types[f.name], f.type, name) if f.name in types else F.lit(None)
-            for f in declared.fields
+            _convert_column(value[f.name], types[f.name], f.type, column) if f.name in types else F.lit(None)
+            for f in declared_type.fields
         ]
-        cast = [p.cast(to_spark(f.type)).alias(f.name) for p, f in zip(parts, declared.fields, strict=True)]
+        cast = [p.cast(to_spark_type(f.type)).alias(f.name) for p, f in zip(parts, declared_type.fields, strict=True)]
         return F.when(value.isNotNull(), F.struct(*cast))
-    result = _cast(value, source, declared)
-    parts = [F.lit(f"{_MARK}[{name}]["), value.cast("string"), F.lit(f"][{declared}]{_MARK}")]
-    refused = F.raise_error(F.concat(*parts)).cast(to_spark(declared))
-    return F.when(value.isNull() | _is_exact(value, result, source, declared), result).otherwise(refused)
+    result = _cast_column(value, source_type, declared_type)
+    parts = [F.lit(f"{_ERROR_MARK}[{column}]["), value.cast("string"), F.lit(f"][{declared_type}]{_ERROR_MARK}")]
+    refused = F.raise_error(F.concat(*parts)).cast(to_spark_type(declared_type))
+    return F.when(value.isNull() | _is_conversion_exact(value, result, source_type, declared_type), result).otherwise(
+        refused
+    )
 
 
-def _cast(value: Column, source: DataType, declared: DataType) -> Column:
-    if (source.name, declared.name) == ("timestamp_ntz", "timestamp"):  # UTC, whatever the zone of the session is
+def _cast_column(value: Column, source_type: DataType, declared_type: DataType) -> Column:
+    if (source_type.name, declared_type.name) == (
+        "timestamp_ntz",
+        "timestamp",
+    ):  # UTC, whatever the zone of the session is
         return F.concat(value.cast("string"), F.lit("Z")).cast("timestamp")
-    return try_cast(value, to_spark(declared))
+    return try_cast(value, to_spark_type(declared_type))
 
 
-def _is_exact(value: Column, result: Column, source: DataType, declared: DataType) -> Column:
+def _is_conversion_exact(value: Column, converted: Column, source_type: DataType, declared_type: DataType) -> Column:
     """Whether a value is still what it was: cast back, it is the same; floats are the nearest."""
-    if declared.name == "timestamp":
-        return result.isNotNull()
-    if declared.name not in ("float", "double") or source.name not in ("float", "double", "decimal"):
-        return F.coalesce(try_cast(result, to_spark(source)) == value, F.lit(False))
-    number, nearest = value.cast("double"), result.cast("double")
-    if source.name == "decimal":
-        back = try_cast(result.cast("string"), to_spark(DataType("decimal", (38, source.args[1]))))
+    if declared_type.name == "timestamp":
+        return converted.isNotNull()
+    if declared_type.name not in ("float", "double") or source_type.name not in ("float", "double", "decimal"):
+        return F.coalesce(try_cast(converted, to_spark_type(source_type)) == value, F.lit(False))
+    number, nearest = value.cast("double"), converted.cast("double")
+    if source_type.name == "decimal":
+        back = try_cast(converted.cast("string"), to_spark_type(DataType("decimal", (38, source_type.args[1]))))
         return F.coalesce(F.abs(back - value) < F.lit(0.5), F.lit(False))
     near = (F.abs(nearest - number) < F.lit(0.5)) & ((nearest != 0) | (number == 0))
-    alike = (F.abs(number) >= F.lit(1e16)) & (result.cast("string") == value.cast("string"))
+    alike = (F.abs(number) >= F.lit(1e16)) & (converted.cast("string") == value.cast("string"))
     infinite = F.abs(number) == F.lit(float("inf"))
     return F.isnan(number) | near | ((F.abs(nearest) != F.lit(float("inf"))) & alike) | infinite

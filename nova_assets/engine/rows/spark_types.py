@@ -26,18 +26,18 @@ _NAMES = {type(kind): name for name, kind in _SIMPLE.items()} | {t.VarcharType: 
 
 def to_struct(schema: Schema) -> t.StructType:
     """The schema as Spark takes it, to read files with or to cast to."""
-    return t.StructType([t.StructField(f.name, to_spark(f.type), f.nullable) for f in schema.fields])
+    return t.StructType([t.StructField(f.name, to_spark_type(f.type), f.nullable) for f in schema.fields])
 
 
-def to_spark(type_: DataType) -> t.DataType:
+def to_spark_type(type_: DataType) -> t.DataType:
     if type_.name == "decimal":
         return t.DecimalType(*type_.args)
     if type_.name == "array":
-        return t.ArrayType(to_spark(type_.fields[0].type))
+        return t.ArrayType(to_spark_type(type_.fields[0].type))
     if type_.name == "map":
-        return t.MapType(to_spark(type_.fields[0].type), to_spark(type_.fields[1].type))
+        return t.MapType(to_spark_type(type_.fields[0].type), to_spark_type(type_.fields[1].type))
     if type_.name == "struct":
-        return t.StructType([t.StructField(f.name, to_spark(f.type), f.nullable) for f in type_.fields])
+        return t.StructType([t.StructField(f.name, to_spark_type(f.type), f.nullable) for f in type_.fields])
     return _SIMPLE[type_.name]
 
 
@@ -47,19 +47,19 @@ def from_struct(struct: t.StructType) -> Schema:
     Raises:
         SchemaMismatch: a column has a type that channels do not have.
     """
-    return Schema(tuple(Field(f.name, from_spark(f.dataType, f.name)) for f in struct.fields))
+    return Schema(tuple(Field(f.name, from_spark_type(f.dataType, f.name)) for f in struct.fields))
 
 
-def from_spark(type_: t.DataType, column: str) -> DataType:
+def from_spark_type(type_: t.DataType, column: str) -> DataType:
     if isinstance(type_, t.DecimalType):
         return DataType("decimal", (type_.precision, type_.scale))
     if isinstance(type_, t.ArrayType):
-        return DataType("array", fields=(Field("element", from_spark(type_.elementType, column)),))
+        return DataType("array", fields=(Field("element", from_spark_type(type_.elementType, column)),))
     if isinstance(type_, t.MapType):
-        key, value = from_spark(type_.keyType, column), from_spark(type_.valueType, column)
+        key, value = from_spark_type(type_.keyType, column), from_spark_type(type_.valueType, column)
         return DataType("map", fields=(Field("key", key, nullable=False), Field("value", value)))
     if isinstance(type_, t.StructType):
-        fields = tuple(Field(f.name, from_spark(f.dataType, column), f.nullable) for f in type_.fields)
+        fields = tuple(Field(f.name, from_spark_type(f.dataType, column), f.nullable) for f in type_.fields)
         return DataType("struct", fields=fields)
     if isinstance(type_, t.NullType):
         raise SchemaMismatch(

@@ -10,26 +10,26 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from nova_assets.engine.rows.spark_types import from_struct, to_struct
-from nova_assets.model.arrow_types import from_arrow, to_arrow
+from nova_assets.model.arrow_types import from_arrow_schema, to_arrow_schema
 
 SPARK_4 = not pyspark.__version__.startswith("3.")
 
-WIDENS = SPARK_4
+READER_WIDENS_TYPES = SPARK_4
 """Whether the reader of Parquet files widens what they hold to the types that it is asked for."""
 
 
-def collected(frame: DataFrame) -> pa.Table:
+def collect_to_arrow(frame: DataFrame) -> pa.Table:
     """All rows of a frame, here."""
     if SPARK_4:
         return frame.toArrow()
     classic: Any = frame
     batches = classic._collect_as_arrow()
-    return pa.Table.from_batches(batches) if batches else to_arrow(from_struct(frame.schema)).empty_table()
+    return pa.Table.from_batches(batches) if batches else to_arrow_schema(from_struct(frame.schema)).empty_table()
 
 
-def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+def frame_from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A table as a frame. Says the types: by itself, Spark makes ``timestamp`` of ``timestamp_ntz``."""
-    struct = to_struct(from_arrow(table.schema))
+    struct = to_struct(from_arrow_schema(table.schema))
     if SPARK_4:
         return spark.createDataFrame(table, struct)
     # Spark 3.5 takes pandas alone, which would make floats of whole numbers that may be null. This is how it goes on
@@ -50,7 +50,7 @@ def try_cast(value: Column, type_: DataType) -> Column:
     return value.try_cast(type_) if SPARK_4 else value.cast(type_)
 
 
-def metadata(frame: DataFrame) -> Column:
+def file_metadata_column(frame: DataFrame) -> Column:
     """What a row's file is, also where a user's column has that name."""
     if SPARK_4:
         return frame.metadataColumn("_metadata")
@@ -60,7 +60,7 @@ def metadata(frame: DataFrame) -> Column:
     return column
 
 
-def rebalanced(frame: DataFrame, column: str) -> DataFrame:
+def rebalance_by_column(frame: DataFrame, column: str) -> DataFrame:
     """A frame whose rows of one value of a column lie together, in files of a good size."""
     if SPARK_4:
         return frame.hint("rebalance", column)
@@ -68,7 +68,7 @@ def rebalanced(frame: DataFrame, column: str) -> DataFrame:
     return frame.sparkSession.sql(f"SELECT /*+ REBALANCE(`{column}`) */ * FROM {{frame}}", frame=frame)
 
 
-def datasets(spark: SparkSession) -> Any:
+def jvm_dataset_class(spark: SparkSession) -> Any:
     """The JVM's class of the frames of a classic session."""
     jvm: Any = spark._jvm
     sql = jvm.org.apache.spark.sql

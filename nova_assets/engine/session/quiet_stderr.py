@@ -37,9 +37,9 @@ def silence_loggers() -> None:
             PySparkLogger.getLogger(name).disabled = True
 
 
-def silence_threads(context: Any) -> None:
+def silence_threads(spark_context: Any) -> None:
     """Stop a Spark context from printing tracebacks of its own threads when its Java process is gone."""
-    server = getattr(context, "_accumulatorServer", None)
+    server = getattr(spark_context, "_accumulatorServer", None)
     if server is not None and "handle_error" not in vars(server):
         print_error = server.handle_error
         server.handle_error = lambda *of: None if isinstance(sys.exception(), EOFError | OSError) else print_error(*of)
@@ -64,7 +64,7 @@ def without_java_noise() -> Iterator[None]:
     source, sink = os.pipe()
     os.dup2(sink, 2)
     os.close(sink)
-    threading.Thread(target=_pass_on, args=(source, saved), name="nova-java-stderr", daemon=True).start()
+    threading.Thread(target=_forward_lines, args=(source, saved), name="nova-java-stderr", daemon=True).start()
     try:
         yield
     finally:
@@ -73,13 +73,13 @@ def without_java_noise() -> Iterator[None]:
         os.dup2(saved, 2)
 
 
-def _pass_on(source: int, saved: int) -> None:
+def _forward_lines(pipe_fd: int, stderr_fd: int) -> None:
     """Copy lines until every process has closed the pipe.
 
     They go to what file descriptor 2 was at the start: in the block, the descriptor is the pipe itself.
     """
-    with open(source, "rb") as lines:
+    with open(pipe_fd, "rb") as lines:
         for line in lines:
             if not _NOISE.match(line):
                 with suppress(OSError):
-                    os.write(saved, line)
+                    os.write(stderr_fd, line)

@@ -19,17 +19,17 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from nova_assets.engine.session.environment import environment
+from nova_assets.engine.session.environment import temporary_environment
 from nova_assets.engine.session.java import use_java
 from nova_assets.engine.session.quiet_stderr import silence_loggers, silence_threads, without_java_noise
-from nova_assets.engine.session.spark_config import _s3a_package, spark_config
-from nova_assets.engine.session.worker_errors import carried_by
-from nova_assets.engine.storage.integrity import altered_by
+from nova_assets.engine.session.spark_config import _s3a_package_setting, spark_config
+from nova_assets.engine.session.worker_errors import nova_error_from
+from nova_assets.engine.storage.integrity import altered_file_error_from
 from nova_assets.errors import EngineUnavailable, NovaError
 from nova_assets.masking import get_logger
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.settings import DEFAULT_HOME
-from nova_assets.user_code_errors import MORE_MEMORY, fault, is_lost_connection
+from nova_assets.user_code_errors import MORE_MEMORY_ADVICE, is_spark_connection_lost, summarize_user_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 log = get_logger("nova_assets.engine")
 
 
-class Session:
+class LazySparkSession:
     """A Spark session when it is first needed, and not before.
 
     Args:
         given: a session, a function of no arguments that gives one, or None to build one.
     """
 
-    def __init__(self, given: SparkSession | Callable[[], SparkSession] | None = None) -> None:
-        self._given = given
+    def __init__(self, session_source: SparkSession | Callable[[], SparkSession] | None = None) -> None:
+        self._session_source = session_source
         self._session: SparkSession | None = None
         self._lock = threading.Lock()
-        self._workers: tuple[int, bool] | None = None
+        self._worker_check: tuple[int, bool] | None = None
 
     @property
-    def started(self) -> bool:
+    def is_started(self) -> bool:
         return self._session is not None
 
     def get(self) -> SparkSession:
@@ -61,23 +61,23 @@ class Session:
             EngineUnavailable: there can be none; or a session that was given has ended.
         """
         with self._lock:
-            if self._session is not None and has_ended(self._session):
-                self._forget_ended(self._session)
+            if self._session is not None and has_session_ended(self._session):
+                self._drop_ended_session(self._session)
             if self._session is None:
-                if self._given is None:
+                if self._session_source is None:
                     self._session = build()
-                elif callable(self._given):
-                    self._session = self._given()
+                elif callable(self._session_source):
+                    self._session = self._session_source()
                 else:
-                    self._session = self._given
+                    self._session = self._session_source
                 silence_loggers()
-                _check(self._session)
+                _check_connect_supported(self._session)
             return self._session
 
-    def _forget_ended(self, spark: SparkSession) -> None:
+    def _drop_ended_session(self, spark: SparkSession) -> None:
         """Raises EngineUnavailable where the session is a user's, which nobody else can make again."""
-        own = self._given is None or callable(self._given)
-        if not own or (not is_connect(spark) and spark.sparkContext not in _ours):
+        own = self._session_source is None or callable(self._session_source)
+        if not own or (not is_connect_session(spark) and spark.sparkContext not in _own_contexts):
             raise EngineUnavailable(
                 "the Spark session that the store was given has ended",
                 found="its Java process, or its context, is gone, most often for want of memory; its log says why",
@@ -85,11 +85,11 @@ class Session:
                 next='open the store with another that has more memory (spark.driver.memory), or with spark="local"',
             )
         log.warning("Spark has ended, most often for want of memory; another session is started")
-        _clear(spark)
+        _clear_pyspark_singletons(spark)
         self._session = None
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def explain_spark_failure(self) -> Iterator[None]:
         """A block that uses the session. If Spark ends in it, that is said, and not what broke because of it.
 
         Raises:
@@ -102,68 +102,68 @@ class Session:
         except EngineUnavailable:
             raise
         except Exception as error:
-            if (of_task := carried_by(error)) is not None:
+            if (of_task := nova_error_from(error)) is not None:
                 raise of_task from error
             # A frame of the session that has ended fails, too, after another session has been started.
-            replaced = before is not None and before is not self._session and is_lost_connection(error)
+            replaced = before is not None and before is not self._session and is_spark_connection_lost(error)
             spark = before if replaced else self._session
-            if spark is None or not _ended_by(error, spark):
+            if spark is None or not _is_session_end_error(error, spark):
                 raise
-            told = error.what if isinstance(error, NovaError) else fault(error).said
+            reason = error.what if isinstance(error, NovaError) else summarize_user_error(error).message
             raise EngineUnavailable(
                 "Spark has ended while it was computing",
-                found=told[:500],
+                found=reason[:500],
                 expected="enough memory: most often the Java process had too little",
-                next=f"{MORE_MEMORY}; Spark's log says why",
+                next=f"{MORE_MEMORY_ADVICE}; Spark's log says why",
             ) from None
 
     @property
-    def has_workers(self) -> bool:
+    def can_use_workers(self) -> bool:
         """Whether functions of this package can be run by Spark's Python workers: they need it, and its version of
         Arrow, where they are. Found out once."""
         spark = self.get()
-        if self._workers is None or self._workers[0] != id(spark):
-            known = _know_us(spark)
+        if self._worker_check is None or self._worker_check[0] != id(spark):
+            known = _can_workers_import_nova(spark)
             if known is None:
                 return False
-            self._workers = id(spark), known
-        return self._workers[1]
+            self._worker_check = id(spark), known
+        return self._worker_check[1]
 
-    def frame_of(self, table: pa.Table) -> DataFrame:
+    def to_frame(self, table: pa.Table) -> DataFrame:
         """A table as a frame."""
-        from nova_assets.engine.rows.spark_versions import frame_of
+        from nova_assets.engine.rows.spark_versions import frame_from_arrow
 
-        return frame_of(self.get(), table)
+        return frame_from_arrow(self.get(), table)
 
-    def table_of(self, frame: DataFrame) -> pa.Table:
+    def to_table(self, frame: DataFrame) -> pa.Table:
         """All rows of a frame, in the types that files have: the session's own time zone is no part of the data."""
         from nova_assets.engine.rows.spark_types import from_struct
-        from nova_assets.engine.rows.spark_versions import collected
+        from nova_assets.engine.rows.spark_versions import collect_to_arrow
 
         try:
-            table = collected(frame)
+            table = collect_to_arrow(frame)
         except Exception as error:
-            if (altered := altered_by(error)) is not None:
+            if (altered := altered_file_error_from(error)) is not None:
                 raise altered from error
             raise
-        wanted = to_arrow(from_struct(frame.schema))
+        wanted = to_arrow_schema(from_struct(frame.schema))
         return table if table.schema.equals(wanted) else table.cast(wanted)
 
 
-def _know_us(spark: SparkSession) -> bool | None:
+def _can_workers_import_nova(spark: SparkSession) -> bool | None:
     """None where that could not be found out this time."""
-    from nova_assets.engine.buckets.spark_jobs import workers_answer
+    from nova_assets.engine.buckets.spark_jobs import can_workers_run_nova
 
     try:
-        return workers_answer(spark)
+        return can_workers_run_nova(spark)
     except Exception as error:
         lacking = any(word in str(error) for word in ("ModuleNotFoundError", "ImportError", "PythonException"))
         log.warning("Spark's Python workers cannot run nova_assets, so blocks are not laid out: %s", error)
         return False if lacking else None
 
 
-def _check(spark: SparkSession) -> None:
-    if is_connect(spark):
+def _check_connect_supported(spark: SparkSession) -> None:
+    if is_connect_session(spark):
         from nova_assets.engine.rows.spark_versions import SPARK_4
 
         if not SPARK_4:
@@ -175,43 +175,48 @@ def _check(spark: SparkSession) -> None:
             )
 
 
-def is_connect(spark: Any) -> bool:
+def is_connect_session(spark: Any) -> bool:
     """Whether a session is a client of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def made(
-    make: Callable[[Mapping[str, str]], SparkSession], where: str, home: Path | None, further: Mapping[str, str]
+def create_session(
+    make_session: Callable[[Mapping[str, str]], SparkSession],
+    spark_location: str,
+    home: Path | None,
+    extra_settings: Mapping[str, str],
 ) -> SparkSession:
     """A session, made of its settings, after what it takes from the environment is there.
 
     Args:
-        make: makes a session of settings, or gives the one that this process has.
-        where, home, further: as for ``build``.
+        make_session: makes a session of settings, or gives the one that this process has.
+        spark_location, home, extra_settings: as for ``build``.
     """
-    if where.startswith("sc://"):
-        return _without_master(make)({**further, "spark.remote": where})
-    further = {**_s3a_package(further), **further}
+    if spark_location.startswith("sc://"):
+        return _hide_master_variable(make_session)({**extra_settings, "spark.remote": spark_location})
+    extra_settings = {**_s3a_package_setting(extra_settings), **extra_settings}
     prepare_environment()
-    if where == "server":
-        from nova_assets.engine.session.connect_server import connected
+    if spark_location == "server":
+        from nova_assets.engine.session.connect_server import connect_session
 
-        return connected(_without_master(make), home or Path(DEFAULT_HOME), further)  # type: ignore[no-any-return]
+        return connect_session(_hide_master_variable(make_session), home or Path(DEFAULT_HOME), extra_settings)  # type: ignore[no-any-return]
     silence_loggers()
     with without_java_noise():
-        session = make({**spark_config(), **further})
-    if not is_connect(session):
-        _ours.add(session.sparkContext)
+        session = make_session({**spark_config(), **extra_settings})
+    if not is_connect_session(session):
+        _own_contexts.add(session.sparkContext)
         silence_threads(session.sparkContext)
     return session
 
 
-def _without_master(make: Callable[[Mapping[str, str]], SparkSession]) -> Callable[[Mapping[str, str]], SparkSession]:
+def _hide_master_variable(
+    make_session: Callable[[Mapping[str, str]], SparkSession],
+) -> Callable[[Mapping[str, str]], SparkSession]:
     """MASTER names that of the server which is started; PySpark would take it for that of its client."""
 
     def without(config: Mapping[str, str]) -> SparkSession:
-        with environment(MASTER=None):
-            return make(config)
+        with temporary_environment(MASTER=None):
+            return make_session(config)
 
     return without
 
@@ -222,13 +227,15 @@ def prepare_environment() -> None:
     use_java()
 
 
-def build(where: str = "local", home: Path | None = None, further: Mapping[str, str] | None = None) -> SparkSession:
+def build(
+    spark_location: str = "local", home: Path | None = None, extra_settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """A session: the one that is active in this process, or a new one.
 
     Args:
-        where: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``.
+        spark_location: ``local``, ``server`` or ``sc://host:port``, as in ``Settings.spark``.
         home: the folder in which the server of a deployment is recorded.
-        further: settings beside, or instead of, those of this package.
+        extra_settings: settings beside, or instead of, those of this package.
 
     Raises:
         EngineUnavailable: there can be none.
@@ -237,11 +244,11 @@ def build(where: str = "local", home: Path | None = None, further: Mapping[str, 
         from pyspark.sql import SparkSession
 
         running = SparkSession.getActiveSession()
-        if running is not None and not has_ended(running):
+        if running is not None and not has_session_ended(running):
             return running
-        if where == "local" and os.environ.get("SPARK_REMOTE"):
+        if spark_location == "local" and os.environ.get("SPARK_REMOTE"):
             return SparkSession.builder.getOrCreate()
-        return made(_get_or_create, where, home, further or {})
+        return create_session(_get_or_create, spark_location, home, extra_settings or {})
     except NovaError:
         raise
     except Exception as error:
@@ -263,16 +270,16 @@ def _get_or_create(config: Mapping[str, str]) -> SparkSession:
     return session
 
 
-_ours: WeakSet[Any] = WeakSet()
+_own_contexts: WeakSet[Any] = WeakSet()
 """Contexts of the classic sessions that this package has made."""
 
 
-def has_ended(spark: Any) -> bool:
+def has_session_ended(spark: Any) -> bool:
     """Whether a session can compute nothing any more: its server, its Java process or its context is gone."""
-    if is_connect(spark):
-        from nova_assets.engine.session.connect_server import is_gone
+    if is_connect_session(spark):
+        from nova_assets.engine.session.connect_server import is_server_gone
 
-        return is_gone(spark)
+        return is_server_gone(spark)
     context = spark.sparkContext
     if context._jsc is None or _java_has_ended(context):
         return True
@@ -287,20 +294,20 @@ def _java_has_ended(context: Any) -> bool:
     return process is not None and process.poll() is not None
 
 
-def _ended_by(error: BaseException, spark: Any) -> bool:
+def _is_session_end_error(error: BaseException, spark: Any) -> bool:
     """Whether a failure is due to Spark's end. Java closes its connections some moments before it is gone."""
-    patience = 5.0 if is_lost_connection(error) else 0.0
+    patience = 5.0 if is_spark_connection_lost(error) else 0.0
     until = time.monotonic() + patience
-    while not has_ended(spark):
+    while not has_session_ended(spark):
         if time.monotonic() >= until:
             return False
         time.sleep(0.1)
     return True
 
 
-def _clear(spark: Any) -> None:
+def _clear_pyspark_singletons(spark: Any) -> None:
     """Have PySpark forget a session that has ended: it would give it out again, and ask a process that is gone."""
-    if is_connect(spark):
+    if is_connect_session(spark):
         return
     from pyspark import SparkContext
     from pyspark.sql import SparkSession

@@ -15,153 +15,153 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nova_assets.plan.batch_size import Width, spark_limits
+from nova_assets.plan.batch_size import RowWidth, spark_batch_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass
-class _Holders:
+class _SettingHolders:
     """Who holds a setting.
 
     Args:
-        before: what was set before anybody held it, by a user; None where nothing was. Limits leave it alone.
-        values: holder -> value, in the order in which they came.
+        original_value: what was set before anybody held it, by a user; None where nothing was. Limits leave it alone.
+        value_by_holder: holder -> value, in the order in which they came.
     """
 
-    before: str | None
-    values: dict[int, str | int] = field(default_factory=dict)
+    original_value: str | None
+    value_by_holder: dict[int, str | int] = field(default_factory=dict)
 
 
-class _Held:
+class _SessionSettings:
     """The held settings of one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.lock = threading.Lock()
-        self.holders: dict[str, _Holders] = {}
+        self.holders_by_setting: dict[str, _SettingHolders] = {}
 
-    def take(self, holder: int, settings: Mapping[str, str | int]) -> None:
+    def acquire(self, holder: int, settings: Mapping[str, str | int]) -> None:
         with self.lock:
             for name, value in settings.items():
-                if name not in self.holders:
-                    self.holders[name] = _Holders(self.spark.conf.get(name, None))
-                self.holders[name].values[holder] = value
-                self._apply(name)
+                if name not in self.holders_by_setting:
+                    self.holders_by_setting[name] = _SettingHolders(self.spark.conf.get(name, None))
+                self.holders_by_setting[name].value_by_holder[holder] = value
+                self._apply_setting(name)
 
-    def give_back(self, holder: int) -> None:
+    def release(self, holder: int) -> None:
         with self.lock:
-            for name in [n for n, h in self.holders.items() if holder in h.values]:
-                del self.holders[name].values[holder]
-                self._apply(name)
-                if not self.holders[name].values:
-                    del self.holders[name]
+            for name in [n for n, h in self.holders_by_setting.items() if holder in h.value_by_holder]:
+                del self.holders_by_setting[name].value_by_holder[holder]
+                self._apply_setting(name)
+                if not self.holders_by_setting[name].value_by_holder:
+                    del self.holders_by_setting[name]
 
-    def _apply(self, name: str) -> None:
-        holders = self.holders[name]
-        limits = [v for v in holders.values.values() if isinstance(v, int)]
-        texts = [v for v in holders.values.values() if isinstance(v, str)]
-        wanted = texts[-1] if texts else holders.before
+    def _apply_setting(self, setting: str) -> None:
+        holders = self.holders_by_setting[setting]
+        limits = [v for v in holders.value_by_holder.values() if isinstance(v, int)]
+        texts = [v for v in holders.value_by_holder.values() if isinstance(v, str)]
+        wanted = texts[-1] if texts else holders.original_value
         if wanted is None and limits:
             wanted = str(min(limits))
         if wanted is None:
-            self.spark.conf.unset(name)
-        elif self.spark.conf.get(name, None) != wanted:
-            self.spark.conf.set(name, wanted)
+            self.spark.conf.unset(setting)
+        elif self.spark.conf.get(setting, None) != wanted:
+            self.spark.conf.set(setting, wanted)
 
 
-_sessions: dict[Any, _Held] = {}
+_sessions: dict[Any, _SessionSettings] = {}
 _sessions_lock = threading.Lock()
-_numbers = itertools.count()
+_holder_ids = itertools.count()
 
 
 @contextmanager
-def using(spark: SparkSession, settings: Mapping[str, str | int]) -> Iterator[None]:
+def temporary_settings(spark: SparkSession, settings: Mapping[str, str | int]) -> Iterator[None]:
     """Some settings of a session, for the time of a block.
 
     Args:
         settings: texts as they are to be; numbers as upper limits, which leave alone what a user has set.
     """
-    holder = hold(spark, settings)
+    holder = hold_settings(spark, settings)
     try:
         yield
     finally:
         with suppress(Exception):  # of a session that has ended meanwhile
-            _held(spark).give_back(holder)
+            _settings_of(spark).release(holder)
 
 
-def hold(spark: SparkSession, settings: Mapping[str, str | int]) -> int:
+def hold_settings(spark: SparkSession, settings: Mapping[str, str | int]) -> int:
     """Hold settings until they are given back; gives who holds them."""
-    holder = next(_numbers)
+    holder = next(_holder_ids)
     if settings:
-        _held(spark).take(holder, settings)
+        _settings_of(spark).acquire(holder, settings)
     return holder
 
 
 @dataclass
-class Scope:
+class BatchLimitScope:
     """The widest rows that are read within a block of work, and who holds the limits for them."""
 
-    width: Width = field(default_factory=Width)
+    widest_row_width: RowWidth = field(default_factory=RowWidth)
     holders: list[tuple[SparkSession, int]] = field(default_factory=list)
 
-    def fit(self, session: Callable[[], SparkSession], width: Width) -> None:
+    def limit_batches(self, get_session: Callable[[], SparkSession], row_width: RowWidth) -> None:
         """Have Spark's batches fit rows of this width, until the scope ends. Narrow rows need nothing.
 
         Args:
-            session: gives the session; not asked for where nothing has to be set.
+            get_session: gives the session; not asked for where nothing has to be set.
         """
-        if width.is_narrow or width.row <= self.width.row:
+        if row_width.is_narrow or row_width.row_bytes <= self.widest_row_width.row_bytes:
             return
-        spark = session()
-        self.width = width
-        self.holders.append((spark, hold(spark, spark_limits(width))))
+        spark = get_session()
+        self.widest_row_width = row_width
+        self.holders.append((spark, hold_settings(spark, spark_batch_settings(row_width))))
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Give back what is held."""
         for spark, holder in self.holders:
             with suppress(Exception):
-                _held(spark).give_back(holder)
+                _settings_of(spark).release(holder)
         self.holders.clear()
-        self.width = Width()
+        self.widest_row_width = RowWidth()
 
 
-_scope: ContextVar[Scope | None] = ContextVar("nova_scope", default=None)
+_current_scope: ContextVar[BatchLimitScope | None] = ContextVar("nova_scope", default=None)
 
 
 @contextmanager
-def scope() -> Iterator[Scope]:
+def batch_limit_scope() -> Iterator[BatchLimitScope]:
     """A block of work; one within another is part of it."""
-    outer = _scope.get()
+    outer = _current_scope.get()
     if outer is not None:
         yield outer
         return
-    made = Scope()
-    token = _scope.set(made)
+    made = BatchLimitScope()
+    token = _current_scope.set(made)
     try:
         yield made
     finally:
-        _scope.reset(token)
-        made.end()
+        _current_scope.reset(token)
+        made.release()
 
 
-def current(otherwise: Scope) -> Scope:
+def current_scope(default: BatchLimitScope) -> BatchLimitScope:
     """The scope of the work that is under way.
 
     Args:
-        otherwise: of frames that are handed out, and executed nobody knows when.
+        default: of frames that are handed out, and executed nobody knows when.
     """
-    return _scope.get() or otherwise
+    return _current_scope.get() or default
 
 
-def _held(spark: SparkSession) -> _Held:
+def _settings_of(spark: SparkSession) -> _SessionSettings:
     """Of a session; several Python objects may stand for one."""
     with _sessions_lock:
-        return _sessions.setdefault(_identity(spark), _Held(spark))
+        return _sessions.setdefault(_session_identity(spark), _SessionSettings(spark))
 
 
-def _identity(spark: Any) -> object:
+def _session_identity(spark: Any) -> object:
     known = getattr(spark, "_nova_identity", None)
     if known is None:
         classic = getattr(spark, "_jsparkSession", None)

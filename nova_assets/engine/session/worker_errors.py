@@ -9,21 +9,21 @@ import re
 
 from nova_assets.errors import NovaError, error_from_dict
 
-_MARK = "nova-error"
-_CARRIED = re.compile(rf"{_MARK}\[([A-Za-z0-9+/=]+)\]")
+_ERROR_MARK = "nova-error"
+_ERROR_PATTERN = re.compile(rf"{_ERROR_MARK}\[([A-Za-z0-9+/=]+)\]")
 
 
 class TaskError(Exception):
     """What a task raises in place of an error of this package."""
 
 
-def carried(error: NovaError) -> TaskError:
+def to_task_error(error: NovaError) -> TaskError:
     """What a task is to raise so that an error arrives."""
     told = base64.b64encode(json.dumps(error.as_dict()).encode()).decode()
-    return TaskError(f"{error.what} {_MARK}[{told}]")
+    return TaskError(f"{error.what} {_ERROR_MARK}[{told}]")
 
 
-def carried_by(error: BaseException) -> NovaError | None:
+def nova_error_from(error: BaseException) -> NovaError | None:
     """The error that ended a task; None where something else did."""
-    found = _CARRIED.search(str(error))
+    found = _ERROR_PATTERN.search(str(error))
     return None if found is None else error_from_dict(json.loads(base64.b64decode(found[1])))

@@ -14,22 +14,26 @@ from nova_assets.errors import BadRecord, FileMissing, NotSupported, SchemaMisma
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.block import DataFile, Manifest
 from nova_assets.model.channel import Channel
-from nova_assets.model.external_files import Seen
-from nova_assets.model.external_table import Described
+from nova_assets.model.external_files import ExternalFileInfo
+from nova_assets.model.external_table import ExternalFilesContent
 from nova_assets.model.schema import DataType, Field
 
-AT_ONCE = 16
+MAX_PARALLEL_READS = 16
 """Files that are looked into side by side: far away, each is a wait."""
 
-_TABLES: Mapping[str, str] = {"_delta_log": "Delta Lake", ".hoodie": "Hudi", "_spark_metadata": "Spark's streaming"}
+_TABLE_FORMAT_BY_FOLDER: Mapping[str, str] = {
+    "_delta_log": "Delta Lake",
+    ".hoodie": "Hudi",
+    "_spark_metadata": "Spark's streaming",
+}
 """Folders by which a table of another format is known, some of whose files may hold rows that are gone."""
 
 
-_Opened = tuple[int, pa.Schema]
+_RowsAndSchema = tuple[int, pa.Schema]
 """Rows, and columns."""
 
 
-def look(location: str) -> list[Seen]:
+def list_files(location: str) -> list[ExternalFileInfo]:
     """All files below a location.
 
     Raises:
@@ -37,7 +41,7 @@ def look(location: str) -> list[Seen]:
         NotSupported: it is a table of a format that says elsewhere which of its files count.
     """
     try:
-        files, path = file_io.filesystem(location)
+        files, path = file_io.filesystem_and_path(location)
         prefix = location.removesuffix(path)  # the scheme, which the store leaves out
         found = files.get_file_info(fs.FileSelector(path, recursive=True))
     except (OSError, ValueError, RuntimeError) as error:  # Arrow's own are among them
@@ -47,13 +51,13 @@ def look(location: str) -> list[Seen]:
             expected="a folder that is there, and that may be read",
             next="mend it; what was known of it is as it was",
         ) from error
-    _refuse_tables(location, [f.path.removeprefix(path) for f in found])
-    return [Seen(f"{prefix}{f.path}", int(f.size or 0), int(f.mtime_ns or 0)) for f in found if f.is_file]
+    _check_no_table_format(location, [f.path.removeprefix(path) for f in found])
+    return [ExternalFileInfo(f"{prefix}{f.path}", int(f.size or 0), int(f.mtime_ns or 0)) for f in found if f.is_file]
 
 
-def _refuse_tables(location: str, paths: Sequence[str]) -> None:
+def _check_no_table_format(location: str, paths: Sequence[str]) -> None:
     parts = {part for path in paths for part in path.split("/")}
-    kinds = [kind for name, kind in _TABLES.items() if name in parts]
+    kinds = [kind for name, kind in _TABLE_FORMAT_BY_FOLDER.items() if name in parts]
     kinds += ["Iceberg"] if any("/metadata/" in p and p.endswith(".metadata.json") for p in paths) else []
     if kinds:
         raise NotSupported(
@@ -64,7 +68,7 @@ def _refuse_tables(location: str, paths: Sequence[str]) -> None:
         )
 
 
-def described(channel: Channel, partition: str, files: Sequence[Seen]) -> Described:
+def describe_files(channel: Channel, partition: str, files: Sequence[ExternalFileInfo]) -> ExternalFilesContent:
     """What files hold, by their footers: rows, and whether their columns are the channel's.
 
     Raises:
@@ -73,51 +77,53 @@ def described(channel: Channel, partition: str, files: Sequence[Seen]) -> Descri
         SchemaMismatch: a column of one is of another type.
     """
     assert channel.external is not None and channel.schema is not None
-    read = _orc if channel.external.format == "orc" else _parquet
-    with ThreadPoolExecutor(AT_ONCE, "nova-footers") as pool:
-        opened = list(pool.map(lambda f: _opened(f, read, channel.name), files))
+    read_footer = _read_orc_footer if channel.external.format == "orc" else _read_parquet_footer
+    with ThreadPoolExecutor(MAX_PARALLEL_READS, "nova-footers") as pool:
+        opened = list(pool.map(lambda f: _read_rows_and_schema(f, read_footer, channel.name), files))
     columns: set[str] = set()
     found = []
     for file, (rows, schema) in zip(files, opened, strict=True):
         columns |= {name.lower() for name in schema.names}
-        _refuse_types(channel, file, schema)
+        _check_column_types(channel, file, schema)
         found.append(DataFile(file.path, rows, file.bytes, partition=partition))
-    return Described(tuple(found), frozenset(columns))
+    return ExternalFilesContent(tuple(found), frozenset(columns))
 
 
-def paths_of(manifest: Manifest, channel: str) -> list[str]:
+def verified_paths(manifest: Manifest, channel_name: str) -> list[str]:
     """Where the files of a block are that others keep, each seen to be there with the size that it had.
 
     Raises:
         FileMissing: one is gone, was changed, or is not where the block says.
     """
-    outside = manifest.outside
+    outside = manifest.external_folder
     assert outside is not None
     for file in manifest.files:
-        if not outside.holds(file.path):
+        if not outside.contains(file.path):
             raise FileMissing(f"{file.path!r} is not in {outside.location}", path=file.path)
     for file, size in zip(manifest.files, file_io.sizes_of([f.path for f in manifest.files]), strict=True):
         if size != file.bytes:
-            raise _moved(file, channel, "no such file" if size is None else f"{size} bytes")
+            raise _file_changed_error(file, channel_name, "no such file" if size is None else f"{size} bytes")
     return [f.path for f in manifest.files]
 
 
-def _moved(file: DataFile, channel: str, found: str) -> FileMissing:
+def _file_changed_error(file: DataFile, channel_name: str, actual: str) -> FileMissing:
     return FileMissing(
         f"{file.path} was changed, or removed, by whoever writes it",
-        found=found,
-        expected=f"{file.bytes} bytes, as when {channel!r} was looked at last",
-        next=f"nova refresh {channel}, and do it again",
+        found=actual,
+        expected=f"{file.bytes} bytes, as when {channel_name!r} was looked at last",
+        next=f"nova refresh {channel_name}, and do it again",
         path=file.path,
     )
 
 
-def _opened(file: Seen, read: Callable[[str], _Opened], channel: str) -> _Opened:
+def _read_rows_and_schema(
+    file: ExternalFileInfo, read_footer: Callable[[str], _RowsAndSchema], channel_name: str
+) -> _RowsAndSchema:
     try:
-        return read(file.path)
+        return read_footer(file.path)
     except FileNotFoundError as error:
         raise FileMissing(
-            f"{file.path} is gone since it was listed", next=f"nova refresh {channel}", path=file.path
+            f"{file.path} is gone since it was listed", next=f"nova refresh {channel_name}", path=file.path
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise BadRecord(
@@ -128,27 +134,27 @@ def _opened(file: Seen, read: Callable[[str], _Opened], channel: str) -> _Opened
         ) from error
 
 
-def _parquet(address: str) -> _Opened:
-    footer: pq.FileMetaData = file_io.footer_of(address)
+def _read_parquet_footer(address: str) -> _RowsAndSchema:
+    footer: pq.FileMetaData = file_io.read_parquet_metadata(address)
     return footer.num_rows, footer.schema.to_arrow_schema()
 
 
-def _orc(address: str) -> _Opened:
-    files, path = file_io.filesystem(address)
+def _read_orc_footer(address: str) -> _RowsAndSchema:
+    files, path = file_io.filesystem_and_path(address)
     with files.open_input_file(path) as opened:
         found = orc.ORCFile(opened)
         return found.nrows, found.schema
 
 
-def _refuse_types(channel: Channel, file: Seen, schema: pa.Schema) -> None:
+def _check_column_types(channel: Channel, file: ExternalFileInfo, file_schema: pa.Schema) -> None:
     assert channel.schema is not None
-    given = {name.lower(): schema.field(n).type for n, name in enumerate(schema.names)}
-    for field in _data(channel):
-        kind = given.get(field.name.lower())
+    file_types = {name.lower(): file_schema.field(n).type for n, name in enumerate(file_schema.names)}
+    for field in _non_partition_fields(channel):
+        kind = file_types.get(field.name.lower())
         if kind is None:
             continue
         found = spark_type(kind, field.name)
-        if not _fits(found, field.type):
+        if not _is_readable_as(found, field.type):
             raise SchemaMismatch(
                 f"column {field.name!r} of external channel {channel.name!r} is another in {file.path}",
                 found=str(found),
@@ -158,12 +164,14 @@ def _refuse_types(channel: Channel, file: Seen, schema: pa.Schema) -> None:
             )
 
 
-def _fits(found: DataType, declared: DataType) -> bool:
+def _is_readable_as(file_type: DataType, declared_type: DataType) -> bool:
     """Whether Spark reads the one as the other. Older files have moments without a zone, and mean them in UTC."""
-    return str(found) == str(declared) or (found.name == "timestamp_ntz" and declared.name == "timestamp")
+    return str(file_type) == str(declared_type) or (
+        file_type.name == "timestamp_ntz" and declared_type.name == "timestamp"
+    )
 
 
-def _data(channel: Channel) -> Iterator[Field]:
+def _non_partition_fields(channel: Channel) -> Iterator[Field]:
     assert channel.schema is not None
     partition = {c.lower() for c in channel.partition_columns}
     return (f for f in channel.schema.fields if f.name.lower() not in partition)

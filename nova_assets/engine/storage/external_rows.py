@@ -20,54 +20,58 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ExternalParquetFile:
     """One file.
 
     Args:
-        names: what it calls a column -> what the channel does; in other small and great letters, maybe.
-        told: the columns whose value its folder says, whatever is in the file.
+        column_by_stored_name: what it calls a column -> what the channel does; in other small and great letters, maybe.
+        partition_scalars: the columns whose value its folder says, whatever is in the file.
         schema: of the rows that are read.
     """
 
     path: str
     footer: pq.FileMetaData
-    names: Mapping[str, str]
-    told: Mapping[str, pa.Scalar]
+    column_by_stored_name: Mapping[str, str]
+    partition_scalars: Mapping[str, pa.Scalar]
     schema: Schema
 
-    def groups(self) -> Iterator[pa.Table]:
+    def read_row_groups(self) -> Iterator[pa.Table]:
         """Its rows, a row group at a time."""
-        return (self._group(n) for n in range(self.footer.num_row_groups))
+        return (self._read_row_group(n) for n in range(self.footer.num_row_groups))
 
-    def _group(self, n: int) -> pa.Table:
-        with file_io.opened(self.path, self.footer) as file:
-            rows = file.read_row_group(n, list(self.names))
-        rows = rows.rename_columns([self.names[c] for c in rows.column_names])
-        for column, value in self.told.items():
+    def _read_row_group(self, row_group: int) -> pa.Table:
+        with file_io.open_parquet_file(self.path, self.footer) as file:
+            rows = file.read_row_group(row_group, list(self.column_by_stored_name))
+        rows = rows.rename_columns([self.column_by_stored_name[c] for c in rows.column_names])
+        for column, value in self.partition_scalars.items():
             rows = rows.append_column(column, pa.repeat(value, rows.num_rows))
-        return schema_fit.fit(rows, self.schema)
+        return schema_fit.fit_to_schema(rows, self.schema)
 
 
-def foreign(block: Block, path: str, schema: Schema) -> Foreign | None:
+def open_external_file(block: Block, path: str, schema: Schema) -> ExternalParquetFile | None:
     """A file of a block; None where only Spark knows what it reads there.
 
     Args:
         schema: the columns that are wanted.
     """
-    relaxed = schema.relaxed()
-    told = _told(block, relaxed)
-    footer = file_io.footer_of(path)
-    there = footer.schema.to_arrow_schema()
-    given = {name.lower(): name for name in there.names}
-    if told is None or len(given) < len(there.names):
+    relaxed = schema.with_all_nullable()
+    partition_scalars = _partition_scalars(block, relaxed)
+    footer = file_io.read_parquet_metadata(path)
+    file_schema = footer.schema.to_arrow_schema()
+    stored_name_by_lower = {name.lower(): name for name in file_schema.names}
+    if partition_scalars is None or len(stored_name_by_lower) < len(file_schema.names):
         return None
-    found = {given[f.name.lower()]: f for f in relaxed.fields if f.name not in told and f.name.lower() in given}
-    if not all(_is_plain(there.field(name).type, field) for name, field in found.items()):
+    found = {
+        stored_name_by_lower[f.name.lower()]: f
+        for f in relaxed.fields
+        if f.name not in partition_scalars and f.name.lower() in stored_name_by_lower
+    }
+    if not all(_has_declared_type(file_schema.field(name).type, field) for name, field in found.items()):
         return None
-    return Foreign(path, footer, {name: f.name for name, f in found.items()}, told, relaxed)
+    return ExternalParquetFile(path, footer, {name: f.name for name, f in found.items()}, partition_scalars, relaxed)
 
 
-def _told(block: Block, schema: Schema) -> dict[str, pa.Scalar] | None:
+def _partition_scalars(block: Block, schema: Schema) -> dict[str, pa.Scalar] | None:
     """What a partition's name says of columns. It was written by what Spark reads in its folder (``plan/external``)."""
     found: dict[str, pa.Scalar] = {}
     for column, text in partition_values(block.partition).items():
@@ -76,19 +80,19 @@ def _told(block: Block, schema: Schema) -> dict[str, pa.Scalar] | None:
         type_ = schema.field(column).type
         if type_.name not in ("string", "boolean", "date", *_INTEGERS):
             return None
-        found[column] = pa.scalar(None if text is None else _value(text, type_), arrow_type(type_))
+        found[column] = pa.scalar(None if text is None else _parse_partition_value(text, type_), arrow_type(type_))
     return found
 
 
-def _value(text: str, type_: DataType) -> str | bool | date | int:
-    if type_.name == "boolean":
+def _parse_partition_value(text: str, column_type: DataType) -> str | bool | date | int:
+    if column_type.name == "boolean":
         return text == "true"
-    if type_.name == "date":
+    if column_type.name == "date":
         return date.fromisoformat(text)
-    return int(text) if type_.name in _INTEGERS else text
+    return int(text) if column_type.name in _INTEGERS else text
 
 
-def _is_plain(given: pa.DataType, field: Field) -> bool:
+def _has_declared_type(file_type: pa.DataType, field: Field) -> bool:
     """Whether a column is of the declared type. Moments without a zone, and those that are finer than a microsecond as
     those of old files are, Spark reads by rules of its own."""
-    return str(spark_type(given, field.name)) == str(field.type) and "timestamp[ns" not in str(given)
+    return str(spark_type(file_type, field.name)) == str(field.type) and "timestamp[ns" not in str(file_type)

@@ -21,80 +21,80 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_writer import digest_of, footer_in
+from nova_assets.engine.storage.parquet_writer import digest_bytes, extract_footer
 from nova_assets.errors import FileAltered, FileMissing, WarehouseUnavailable
 from nova_assets.model.block import DataFile
 
 T = TypeVar("T")
 
-AT_ONCE = 16
+MAX_PARALLEL_REQUESTS = 16
 """Requests under way at a time: far away, each is a wait."""
 
-_TAIL = 64 * 2**10
+_TAIL_BYTES = 64 * 2**10
 """Bytes that are read of a file's end at first: most footers are shorter."""
 
-_WHOLE = 2**20
+_FETCH_WHOLE_BYTES = 2**20
 """Files in a store that are no larger are fetched whole, with one request."""
 
-_HELD_BYTES = 64 * 2**20
-_REMEMBERED = 200_000
+_CACHE_BYTES = 64 * 2**20
+_MAX_VERIFIED_FILES = 200_000
 _CHUNK = 4 * 2**20
 
 _REPAIR = (
     "nova doctor --repair --dry-run, which says what it means for answers and how to get them back: from a backup, by "
     "nova restore to a version that does not need the file, or by running what wrote it again"
 )
-_IN_WAREHOUSE = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.parquet")
+_BLOCK_FILE_PATH = re.compile(r"blocks/[A-Za-z0-9_-]+/[^/\s'\"\\)]+?\.parquet")
 _CORRUPT = re.compile(r"checksum verification failed|not a Parquet file|ParquetDecodingException|NOVA-FILE-ALTERED")
-_OF_SPARK = ("CRC checksum verification failed", "could not verify", "FAILED_READ_FILE", "NOVA-FILE-ALTERED")
+_SPARK_FAILURE_TEXTS = ("CRC checksum verification failed", "could not verify", "FAILED_READ_FILE", "NOVA-FILE-ALTERED")
 
 
-class _Seen:
+class _VerifiedFileCache:
     """What was looked at in this process: files that were as they should be, and small files that are read next."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._verified: OrderedDict[str, Hashable] = OrderedDict()
-        self._held: OrderedDict[str, bytes] = OrderedDict()
-        self._size = 0
+        self._contents: OrderedDict[str, bytes] = OrderedDict()
+        self._cached_bytes = 0
 
-    def is_verified(self, address: str, state: Hashable) -> bool:
+    def is_verified(self, address: str, file_state: Hashable) -> bool:
         with self._lock:
-            return self._verified.get(address) == state
+            return self._verified.get(address) == file_state
 
-    def verified(self, address: str, state: Hashable) -> None:
+    def mark_verified(self, address: str, file_state: Hashable) -> None:
         with self._lock:
-            self._verified[address] = state
-            while len(self._verified) > _REMEMBERED:
+            self._verified[address] = file_state
+            while len(self._verified) > _MAX_VERIFIED_FILES:
                 self._verified.popitem(last=False)
 
-    def hold(self, address: str, data: bytes) -> None:
+    def cache_content(self, address: str, data: bytes) -> None:
         with self._lock:
-            self._size += len(data) - len(self._held.pop(address, b""))
-            self._held[address] = data
-            while self._size > _HELD_BYTES:
-                self._size -= len(self._held.popitem(last=False)[1])
+            self._cached_bytes += len(data) - len(self._contents.pop(address, b""))
+            self._contents[address] = data
+            while self._cached_bytes > _CACHE_BYTES:
+                self._cached_bytes -= len(self._contents.popitem(last=False)[1])
 
-    def take(self, address: str) -> bytes | None:
+    def pop_content(self, address: str) -> bytes | None:
         with self._lock:
-            found = self._held.pop(address, None)
-            self._size -= 0 if found is None else len(found)
+            found = self._contents.pop(address, None)
+            self._cached_bytes -= 0 if found is None else len(found)
             return found
 
 
-_seen = _Seen()
+_file_cache = _VerifiedFileCache()
 
 
 # before a read
 
 
-def check_files(files: Sequence[tuple[DataFile, str]], *, here: bool = False) -> None:
+def check_files_unaltered(files: Sequence[tuple[DataFile, str]], *, prefetch: bool = False) -> None:
     """See that listed files are there as they were written, by their sizes and footers. Files in a store are asked for
     side by side.
 
     Args:
         files: with their addresses.
-        here: they are read in this process next. Of small files in a store all bytes are fetched at once, and kept.
+        prefetch: they are read in this process next. Of small files in a store all bytes are fetched at once, and kept.
 
     Raises:
         FileMissing: one is gone, or was changed.
@@ -105,64 +105,66 @@ def check_files(files: Sequence[tuple[DataFile, str]], *, here: bool = False) ->
         return
     if not file_io.is_remote(files[0][1]):
         for file, address in files:
-            _check_here(file, address)
+            _check_local_file(file, address)
         return
-    hold = here and sum(f.bytes for f, _ in files) <= _HELD_BYTES
-    with ThreadPoolExecutor(min(AT_ONCE, len(files)), "nova-files") as pool:
-        list(pool.map(lambda item: _check_there(item[0], item[1], hold), files))
+    cache_contents = prefetch and sum(f.bytes for f, _ in files) <= _CACHE_BYTES
+    with ThreadPoolExecutor(min(MAX_PARALLEL_REQUESTS, len(files)), "nova-files") as pool:
+        list(pool.map(lambda item: _check_remote_file(item[0], item[1], cache_contents), files))
 
 
-def _check_here(file: DataFile, address: str) -> None:
+def _check_local_file(file: DataFile, address: str) -> None:
     try:
         found = os.stat(address)
         if found.st_size != file.bytes:
-            raise changed(file, address, found.st_size)
+            raise size_changed_error(file, address, found.st_size)
         state = (file.footer_digest, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-        if file.footer_digest and not _seen.is_verified(address, state):
+        if file.footer_digest and not _file_cache.is_verified(address, state):
             with pa.OSFile(address) as stream:
-                _check_footer(file, stream, _TAIL)
-            _seen.verified(address, state)
+                _check_footer(file, stream, _TAIL_BYTES)
+            _file_cache.mark_verified(address, state)
     except OSError as error:
-        raise _gone(file, address, error) from error
+        raise _file_access_error(file, address, error) from error
 
 
-def _check_there(file: DataFile, address: str, hold: bool) -> None:
+def _check_remote_file(file: DataFile, address: str, cache_content: bool) -> None:
     """With one request for the size, and one for the end of a file that was not looked at before, or for all of it."""
     try:
-        with file_io.stream(address) as stream:
+        with file_io.open_input_stream(address) as stream:
             if stream.size() != file.bytes:
-                raise changed(file, address, int(stream.size()))
+                raise size_changed_error(file, address, int(stream.size()))
             state = (file.footer_digest, file_io.etag_of(stream))
-            known = not file.footer_digest or (state[1] is not None and _seen.is_verified(address, state))
-            whole = hold and file.bytes <= _WHOLE
+            known = not file.footer_digest or (state[1] is not None and _file_cache.is_verified(address, state))
+            whole = cache_content and file.bytes <= _FETCH_WHOLE_BYTES
             if known and whole:
-                _seen.hold(address, stream.read_at(file.bytes, 0))
+                _file_cache.cache_content(address, stream.read_at(file.bytes, 0))
             elif not known:
-                data = _check_footer(file, stream, _WHOLE if whole else _TAIL)
-                _seen.verified(address, state)
-                if hold and len(data) == file.bytes:
-                    _seen.hold(address, data)
+                data = _check_footer(file, stream, _FETCH_WHOLE_BYTES if whole else _TAIL_BYTES)
+                _file_cache.mark_verified(address, state)
+                if cache_content and len(data) == file.bytes:
+                    _file_cache.cache_content(address, data)
     except OSError as error:
-        raise _gone(file, address, error) from error
+        raise _file_access_error(file, address, error) from error
 
 
-def _check_footer(file: DataFile, stream: Any, most: int) -> bytes:
+def _check_footer(file: DataFile, stream: Any, max_bytes: int) -> bytes:
     """Compare the footer. Gives the bytes of the file's end that were read for it."""
-    length = min(file.bytes, most)
+    length = min(file.bytes, max_bytes)
     tail: bytes = stream.read_at(length, file.bytes - length)
-    footer = footer_in(tail)
+    footer = extract_footer(tail)
     if footer is None and length >= 8:
         wanted = int.from_bytes(tail[-8:-4], "little") + 8
-        footer = footer_in(stream.read_at(wanted, file.bytes - wanted)) if wanted <= file.bytes else None
-    if footer is None or digest_of(footer) != file.footer_digest:
-        raise altered(file.path, "the footer of another file" if footer is not None else "no footer of a Parquet file")
+        footer = extract_footer(stream.read_at(wanted, file.bytes - wanted)) if wanted <= file.bytes else None
+    if footer is None or digest_bytes(footer) != file.footer_digest:
+        raise file_altered_error(
+            file.path, "the footer of another file" if footer is not None else "no footer of a Parquet file"
+        )
     return tail
 
 
-def _gone(file: DataFile, address: str, error: OSError) -> FileMissing | WarehouseUnavailable:
+def _file_access_error(file: DataFile, address: str, error: OSError) -> FileMissing | WarehouseUnavailable:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return missing(file, address, "no such object" if file_io.is_remote(address) else error.strerror)
-    return _unreadable(address, error)
+        return file_missing_error(file, address, "no such object" if file_io.is_remote(address) else error.strerror)
+    return _unreadable_error(address, error)
 
 
 # while it is read
@@ -174,13 +176,13 @@ class BlockFile(pq.ParquetFile):  # type: ignore[misc]
     address = ""
 
     def read(self, *args: Any, **options: Any) -> pa.Table:
-        return _reading(self.address, partial(super().read, *args, **options))
+        return _convert_read_errors(self.address, partial(super().read, *args, **options))
 
     def read_row_group(self, *args: Any, **options: Any) -> pa.Table:
-        return _reading(self.address, partial(super().read_row_group, *args, **options))
+        return _convert_read_errors(self.address, partial(super().read_row_group, *args, **options))
 
     def read_row_groups(self, *args: Any, **options: Any) -> pa.Table:
-        return _reading(self.address, partial(super().read_row_groups, *args, **options))
+        return _convert_read_errors(self.address, partial(super().read_row_groups, *args, **options))
 
 
 def open_block_file(address: str, footer: pq.FileMetaData | None = None) -> BlockFile:
@@ -194,7 +196,7 @@ def open_block_file(address: str, footer: pq.FileMetaData | None = None) -> Bloc
         FileAltered: it is no Parquet file.
         WarehouseUnavailable: it cannot be read.
     """
-    return _reading(address, partial(_open, address, footer))
+    return _convert_read_errors(address, partial(_open_parquet, address, footer))
 
 
 def footer_of_block_file(address: str) -> pq.FileMetaData:
@@ -202,25 +204,25 @@ def footer_of_block_file(address: str) -> pq.FileMetaData:
     return open_block_file(address).metadata
 
 
-def _open(address: str, footer: pq.FileMetaData | None) -> BlockFile:
-    held = _seen.take(address)
-    files, path = (None, pa.BufferReader(held)) if held is not None else file_io.located(address)
+def _open_parquet(address: str, footer: pq.FileMetaData | None) -> BlockFile:
+    held = _file_cache.pop_content(address)
+    files, path = (None, pa.BufferReader(held)) if held is not None else file_io.remote_filesystem_and_path(address)
     more = {} if files is None else {"filesystem": files}
     file = BlockFile(path, metadata=footer, coerce_int96_timestamp_unit="us", page_checksum_verification=True, **more)
     file.address = address
     return file
 
 
-def _reading(address: str, read: Callable[[], T]) -> T:
+def _convert_read_errors(address: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(address, error) from error
+        raise _unreadable_error(address, error) from error
 
 
-def _unreadable(address: str, error: Exception) -> FileMissing | WarehouseUnavailable:
+def _unreadable_error(address: str, error: Exception) -> FileMissing | WarehouseUnavailable:
     """The error for a file that cannot be read: it was altered, or the store does not give it."""
     text = str(error).split("\n")[0]
     if (isinstance(error, OSError) and error.errno is not None) or "AWS Error" in text or "HTTP" in text:
@@ -231,13 +233,13 @@ def _unreadable(address: str, error: Exception) -> FileMissing | WarehouseUnavai
             next="nova doctor",
             path=address,
         )
-    return altered(_IN_WAREHOUSE.search(address), text, address)
+    return file_altered_error(_BLOCK_FILE_PATH.search(address), text, address)
 
 
 # all of it
 
 
-def defect_of(file: DataFile, address: str, *, thorough: bool) -> str | None:
+def find_defect(file: DataFile, address: str, *, thorough: bool) -> str | None:
     """What is wrong with a file that is there with its size; None where nothing is.
 
     Args:
@@ -246,9 +248,9 @@ def defect_of(file: DataFile, address: str, *, thorough: bool) -> str | None:
     if file.footer_digest == "" and not thorough:
         return None
     try:
-        check_files([(file, address)])
+        check_files_unaltered([(file, address)])
         if thorough and file.digest:
-            return None if _digest(address) == file.digest else "has other bytes than were written"
+            return None if _file_digest(address) == file.digest else "has other bytes than were written"
         if thorough and address.endswith(file_io.PARQUET):
             opened = open_block_file(address)
             for n in range(opened.num_row_groups):
@@ -260,9 +262,9 @@ def defect_of(file: DataFile, address: str, *, thorough: bool) -> str | None:
     return None
 
 
-def _digest(address: str) -> str:
+def _file_digest(address: str) -> str:
     found = hashlib.blake2b(digest_size=16)
-    with file_io.stream(address) as stream:
+    with file_io.open_input_stream(address) as stream:
         size = int(stream.size())
         for start in range(0, size, _CHUNK):
             found.update(stream.read_at(min(_CHUNK, size - start), start))
@@ -272,43 +274,43 @@ def _digest(address: str) -> str:
 # errors
 
 
-def altered_by(error: BaseException) -> FileAltered | None:
+def altered_file_error_from(spark_error: BaseException) -> FileAltered | None:
     """The altered file that a failure of Spark's is about; None where it is about something else."""
-    text = str(error)
-    path = _IN_WAREHOUSE.search(text) if any(sign in text for sign in _OF_SPARK) else None
+    text = str(spark_error)
+    path = _BLOCK_FILE_PATH.search(text) if any(sign in text for sign in _SPARK_FAILURE_TEXTS) else None
     corrupt = _CORRUPT.search(text)
-    return None if path is None or corrupt is None else altered(path, corrupt[0])
+    return None if path is None or corrupt is None else file_altered_error(path, corrupt[0])
 
 
-def altered(path: re.Match[str] | str | None, found: str, address: str = "") -> FileAltered:
+def file_altered_error(path: re.Match[str] | str | None, reason: str, address: str = "") -> FileAltered:
     """The error for a file whose bytes are others than were written."""
     name = path[0] if isinstance(path, re.Match) else path or address
     return FileAltered(
         f"the file {name} was altered after it was committed",
-        found=found,
+        found=reason,
         expected="the bytes that were written",
         next=_REPAIR,
         path=name,
     )
 
 
-def missing(file: DataFile, path: str, found: object) -> FileMissing:
+def file_missing_error(file: DataFile, address: str, reason: object) -> FileMissing:
     """The error for a listed file that is not there."""
     return FileMissing(
         f"the file {file.path} is listed in the catalog and not in the warehouse",
-        found=found,
-        expected=f"{file.bytes} bytes at {path}",
+        found=reason,
+        expected=f"{file.bytes} bytes at {address}",
         next=_REPAIR,
         path=file.path,
     )
 
 
-def changed(file: DataFile, path: str, size: int) -> FileMissing:
+def size_changed_error(file: DataFile, address: str, actual_size: int) -> FileMissing:
     """The error for a listed file of another size."""
     return FileMissing(
         f"the file {file.path} was changed after it was committed",
-        found=f"{size} bytes",
-        expected=f"{file.bytes} bytes at {path}",
+        found=f"{actual_size} bytes",
+        expected=f"{file.bytes} bytes at {address}",
         next=_REPAIR,
         path=file.path,
     )

@@ -16,7 +16,7 @@ from nova_assets.engine.storage.integrity import footer_of_block_file, open_bloc
 from nova_assets.engine.storage.parquet_writer import FileReport
 from nova_assets.model.block import DataFile
 
-_LONGEST = 512
+_MAX_BOUND_LENGTH = 512
 """A bound that is longer than this many characters is left out: the catalog is no place for documents."""
 
 
@@ -40,13 +40,13 @@ class Footer:
     footer_digest: str = ""
     unpacked: int = 0
 
-    def as_file(self, folder: str) -> DataFile:
+    def to_data_file(self, block_folder: str) -> DataFile:
         """As a block lists it.
 
         Args:
-            folder: the block's, below the warehouse's root.
+            block_folder: the block's, below the warehouse's root.
         """
-        path = file_io.join(folder, file_io.name_of(self.path))
+        path = file_io.join(block_folder, file_io.name_of(self.path))
         return DataFile(
             path,
             self.rows,
@@ -54,7 +54,7 @@ class Footer:
             self.ranges,
             digest=self.digest,
             footer_digest=self.footer_digest,
-            unpacked=self.unpacked,
+            uncompressed_bytes=self.unpacked,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -65,45 +65,47 @@ class Footer:
         return Footer(**{**data, "ranges": {c: (low, high) for c, (low, high) in data["ranges"].items()}})
 
 
-def reported(report: FileReport, ranges_of: Sequence[str] = (), nulls_of: Sequence[str] = ()) -> Footer:
+def footer_from_report(
+    report: FileReport, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()
+) -> Footer:
     """The footer of a file that was just written, as its writer reports it. Nothing is read.
 
     Args:
-        ranges_of, nulls_of: as for ``read_footer``.
+        range_columns, null_count_columns: as for ``read_footer``.
     """
-    described = _described(report.metadata, ranges_of, nulls_of)
-    unpacked = unpacked_bytes(report.metadata)
+    described = _ranges_and_null_counts(report.metadata, range_columns, null_count_columns)
+    unpacked = uncompressed_bytes(report.metadata)
     return Footer(report.path, report.rows, report.bytes, *described, report.digest, report.footer_digest, unpacked)
 
 
-def read_footer(path: str, ranges_of: Sequence[str] = (), nulls_of: Sequence[str] = ()) -> Footer:
+def read_footer(path: str, range_columns: Sequence[str] = (), null_count_columns: Sequence[str] = ()) -> Footer:
     """Read one footer.
 
     Args:
         path: a Parquet file.
-        ranges_of: columns whose least and greatest values are wanted; those that have none are left out.
-        nulls_of: columns whose nulls are to be counted.
+        range_columns: columns whose least and greatest values are wanted; those that have none are left out.
+        null_count_columns: columns whose nulls are to be counted.
     """
     metadata = footer_of_block_file(path)
-    described = _described(metadata, ranges_of, nulls_of)
-    return Footer(path, metadata.num_rows, file_io.size_of(path), *described, unpacked=unpacked_bytes(metadata))
+    described = _ranges_and_null_counts(metadata, range_columns, null_count_columns)
+    return Footer(path, metadata.num_rows, file_io.size_of(path), *described, unpacked=uncompressed_bytes(metadata))
 
 
-def _described(
-    metadata: pq.FileMetaData, ranges_of: Sequence[str], nulls_of: Sequence[str]
+def _ranges_and_null_counts(
+    metadata: pq.FileMetaData, range_columns: Sequence[str], null_count_columns: Sequence[str]
 ) -> tuple[dict[str, tuple[Any, Any]], dict[str, int | None]]:
-    ranges = {c: r for c in ranges_of if (r := _range(_chunks(metadata, c))) is not None}
-    return ranges, {c: _nulls(_chunks(metadata, c)) for c in nulls_of}
+    ranges = {c: r for c in range_columns if (r := _value_range(_row_group_statistics(metadata, c))) is not None}
+    return ranges, {c: _total_null_count(_row_group_statistics(metadata, c)) for c in null_count_columns}
 
 
-def unpacked_bytes(metadata: pq.FileMetaData) -> int:
+def uncompressed_bytes(metadata: pq.FileMetaData) -> int:
     """Bytes of the rows of a file before they are compressed."""
     return sum(int(metadata.row_group(n).total_byte_size) for n in range(metadata.num_row_groups))
 
 
-def table_of(files: Sequence[str], columns: list[str] | None = None) -> pa.Table:
+def read_block_files(paths: Sequence[str], columns: list[str] | None = None) -> pa.Table:
     """The rows of some files of one block."""
-    return pa.concat_tables([open_block_file(f).read(columns) for f in files], promote_options="default")
+    return pa.concat_tables([open_block_file(f).read(columns) for f in paths], promote_options="default")
 
 
 def total_nulls(footers: Iterable[Footer], column: str) -> int | None:
@@ -112,7 +114,7 @@ def total_nulls(footers: Iterable[Footer], column: str) -> int | None:
     return None if None in counts else sum(c for c in counts if c is not None)
 
 
-def _chunks(metadata: pq.FileMetaData, column: str) -> list[Any] | None:
+def _row_group_statistics(metadata: pq.FileMetaData, column: str) -> list[Any] | None:
     """Statistics of a top-level column, by row group; None where it is nested, absent, or has none."""
     schema = metadata.schema
     leaves = (i for i in range(metadata.num_columns) if schema.column(i).path == column)
@@ -124,32 +126,32 @@ def _chunks(metadata: pq.FileMetaData, column: str) -> list[Any] | None:
     return None if any(s is None for s in found) else found
 
 
-def _nulls(chunks: list[Any] | None) -> int | None:
-    if chunks is None or not all(s.has_null_count for s in chunks):
+def _total_null_count(statistics: list[Any] | None) -> int | None:
+    if statistics is None or not all(s.has_null_count for s in statistics):
         return None
-    return sum(int(s.null_count) for s in chunks)
+    return sum(int(s.null_count) for s in statistics)
 
 
-def _range(chunks: list[Any] | None) -> tuple[Any, Any] | None:
-    if not chunks:
+def _value_range(statistics: list[Any] | None) -> tuple[Any, Any] | None:
+    if not statistics:
         return None
     try:
-        bounds = list(_bounds(chunks))
+        bounds = list(_row_group_bounds(statistics))
     except (ValueError, OverflowError):  # dates that Python does not have
         return None
     if not bounds:
         return None
     try:
-        low, high = plain(min(b[0] for b in bounds)), plain(max(b[1] for b in bounds))
+        low, high = to_json_value(min(b[0] for b in bounds)), to_json_value(max(b[1] for b in bounds))
     except TypeError:
         return None
     return None if low is None or high is None else (low, high)
 
 
-def _bounds(chunks: list[Any]) -> Iterator[tuple[Any, Any]]:
+def _row_group_bounds(statistics: list[Any]) -> Iterator[tuple[Any, Any]]:
     """Least and greatest of each row group; nothing at all if one that has values does not give them."""
     found = []
-    for chunk in chunks:
+    for chunk in statistics:
         if chunk.has_min_max:
             found.append((chunk.min, chunk.max))
         elif not (chunk.has_null_count and chunk.num_values == 0):
@@ -157,13 +159,13 @@ def _bounds(chunks: list[Any]) -> Iterator[tuple[Any, Any]]:
     yield from found
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON has it; None for what JSON cannot hold, what is too long to keep, and floats, whose bounds leave
     out any NaN."""
     if isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST else None
+        return value if len(value) <= _MAX_BOUND_LENGTH else None
     if isinstance(value, datetime | date):
         return value.isoformat()
     return str(value) if isinstance(value, Decimal) else None

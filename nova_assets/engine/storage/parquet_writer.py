@@ -22,27 +22,27 @@ FILE_NAME = b"nova.file"
 """Key of the footer's entry that names the file: two files never have the same footer."""
 
 _MAGIC = b"PAR1"
-_END = 8
+_TRAILER_BYTES = 8
 """Bytes after the footer: its length, and the magic number."""
 
 
-def digest_of(data: bytes | memoryview) -> str:
+def digest_bytes(data: bytes | memoryview) -> str:
     """Digest of some bytes, as manifests keep it."""
-    return str(_hash(data).hexdigest())
+    return str(_new_hasher(data).hexdigest())
 
 
-def _hash(data: bytes | memoryview = b"") -> Any:
+def _new_hasher(data: bytes | memoryview = b"") -> Any:
     return hashlib.blake2b(data, digest_size=16)
 
 
-def footer_in(tail: bytes) -> bytes | None:
+def extract_footer(tail: bytes) -> bytes | None:
     """Footer of a Parquet file with its length and magic number, out of the file's last bytes.
 
     None where these bytes are no end of a Parquet file, or too few.
     """
-    if len(tail) < _END or tail[-4:] != _MAGIC:
+    if len(tail) < _TRAILER_BYTES or tail[-4:] != _MAGIC:
         return None
-    length = int.from_bytes(tail[-_END:-4], "little") + _END
+    length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little") + _TRAILER_BYTES
     return tail[-length:] if length <= len(tail) else None
 
 
@@ -63,7 +63,7 @@ class FileReport:
     metadata: pq.FileMetaData
 
 
-class FileWriter:
+class ParquetFileWriter:
     """Writes one Parquet file, with Zstandard.
 
     Args:
@@ -74,21 +74,21 @@ class FileWriter:
     """
 
     def __init__(
-        self, path: str, schema: pa.Schema, dictionaries: Collection[str] | None = None, **options: Any
+        self, path: str, schema: pa.Schema, dictionary_columns: Collection[str] | None = None, **options: Any
     ) -> None:
         self.path = path
         self.rows = 0
-        self._collected: list[pq.FileMetaData] = []
-        self._sink = _Sink(path)
+        self._metadata_collector: list[pq.FileMetaData] = []
+        self._sink = _DigestingSink(path)
         try:
             self._writer = pq.ParquetWriter(
                 self._sink,
                 schema,
                 compression="zstd",
-                use_dictionary=_dictionary_leaves(schema, dictionaries) or False,
+                use_dictionary=_dictionary_leaf_paths(schema, dictionary_columns) or False,
                 store_schema=False,
                 write_page_checksum=True,
-                metadata_collector=self._collected,
+                metadata_collector=self._metadata_collector,
                 **options,
             )
         except BaseException:
@@ -113,11 +113,11 @@ class FileWriter:
             WarehouseUnavailable: the footer counts other rows than were handed over.
         """
         self._writer.add_key_value_metadata({FILE_NAME: file_io.name_of(self.path).encode()})
-        self._sink.remember_end()
+        self._sink.start_recording_tail()
         self._writer.close()
         self._sink.close()
-        [metadata] = self._collected
-        footer = footer_in(self._sink.end)
+        [metadata] = self._metadata_collector
+        footer = extract_footer(self._sink.recorded_tail)
         if metadata.num_rows != self.rows or footer is None:
             raise WarehouseUnavailable(
                 f"{self.path} was not written whole",
@@ -125,7 +125,7 @@ class FileWriter:
                 expected=f"the {self.rows} rows that were handed over",
                 next="do it again: nothing of it was kept",
             )
-        return FileReport(self.path, self.rows, self.bytes, self._sink.digest, digest_of(footer), metadata)
+        return FileReport(self.path, self.rows, self.bytes, self._sink.digest, digest_bytes(footer), metadata)
 
     def discard(self) -> None:
         """Let go of an unfinished file, which is removed with its folder. Raises nothing.
@@ -137,41 +137,41 @@ class FileWriter:
         self._sink.discard()
 
 
-def _dictionary_leaves(schema: pa.Schema, columns: Collection[str] | None) -> list[str]:
+def _dictionary_leaf_paths(schema: pa.Schema, columns: Collection[str] | None) -> list[str]:
     """Parquet paths of the leaves of some columns that are written with a dictionary.
 
     Spark's vectorized reader decodes a number in a list before it looks whether the number is null. It fails where the
     dictionary has no entry, because all numbers of the row group are null.
     """
     fields = [f for f in schema if columns is None or f.name in columns]
-    return [path for field in fields for path in _leaves(field.type, field.name)]
+    return [path for field in fields for path in _leaf_paths(field.type, field.name)]
 
 
-def _leaves(type_: pa.DataType, path: str, *, is_element: bool = False) -> Iterator[str]:
+def _leaf_paths(type_: pa.DataType, path: str, *, is_list_element: bool = False) -> Iterator[str]:
     if pa.types.is_struct(type_):
         for field in type_:
-            yield from _leaves(field.type, f"{path}.{field.name}")
+            yield from _leaf_paths(field.type, f"{path}.{field.name}")
     elif pa.types.is_map(type_):
-        yield from _leaves(type_.key_type, f"{path}.key_value.key", is_element=True)
-        yield from _leaves(type_.item_type, f"{path}.key_value.value", is_element=True)
+        yield from _leaf_paths(type_.key_type, f"{path}.key_value.key", is_list_element=True)
+        yield from _leaf_paths(type_.item_type, f"{path}.key_value.value", is_list_element=True)
     elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        yield from _leaves(type_.value_type, f"{path}.list.element", is_element=True)
-    elif not is_element or not pa.types.is_primitive(type_):
+        yield from _leaf_paths(type_.value_type, f"{path}.list.element", is_list_element=True)
+    elif not is_list_element or not pa.types.is_primitive(type_):
         yield path
 
 
-def _here(path: str) -> BinaryIO:
+def _open_local_file(path: str) -> BinaryIO:
     return Path(path).open("wb")
 
 
-class _Sink:
+class _DigestingSink:
     """The bytes of a file on their way. Speaks what Arrow asks of a Python file."""
 
     def __init__(self, path: str) -> None:
-        files, name = file_io.located(path)
-        self._stream: Any = _here(name) if files is None else files.open_output_stream(name)
-        self._hash = _hash()
-        self._end: list[bytes] | None = None
+        files, name = file_io.remote_filesystem_and_path(path)
+        self._stream: Any = _open_local_file(name) if files is None else files.open_output_stream(name)
+        self._hash = _new_hasher()
+        self._tail_chunks: list[bytes] | None = None
         self.bytes = 0
         self.closed = False
 
@@ -180,18 +180,18 @@ class _Sink:
         return str(self._hash.hexdigest())
 
     @property
-    def end(self) -> bytes:
+    def recorded_tail(self) -> bytes:
         """Everything that was written since ``remember_end``."""
-        return b"".join(self._end or ())
+        return b"".join(self._tail_chunks or ())
 
-    def remember_end(self) -> None:
-        self._end = []
+    def start_recording_tail(self) -> None:
+        self._tail_chunks = []
 
     def write(self, data: Any) -> int:
         size = len(data)
         self._hash.update(data)
-        if self._end is not None:
-            self._end.append(bytes(data))
+        if self._tail_chunks is not None:
+            self._tail_chunks.append(bytes(data))
         self._stream.write(data)
         self.bytes += size
         return size

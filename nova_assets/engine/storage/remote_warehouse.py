@@ -15,12 +15,19 @@ from pathlib import Path
 from pyarrow import fs
 
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.integrity import AT_ONCE
-from nova_assets.engine.storage.warehouse import BLOCKS, CATALOGS, ORPHANS, Warehouse, is_folder, is_plain
+from nova_assets.engine.storage.integrity import MAX_PARALLEL_REQUESTS
+from nova_assets.engine.storage.warehouse import (
+    BLOCKS,
+    CATALOGS,
+    ORPHANS,
+    Warehouse,
+    is_block_folder_name,
+    stays_inside_root,
+)
 from nova_assets.errors import FileMissing, WarehouseUnavailable
 from nova_assets.model.address import parse_address
 from nova_assets.model.block import DataFile
-from nova_assets.model.warehouse_contents import Entry, Upload
+from nova_assets.model.warehouse_contents import UnfinishedUpload, WarehouseEntry
 
 
 def open_warehouse(root: str | Path) -> Warehouse:
@@ -42,7 +49,7 @@ class RemoteWarehouse(Warehouse):
 
     def __init__(self, root: str) -> None:
         self._address = str(parse_address(root))
-        self.files, self.base = file_io.filesystem(self._address)
+        self.files, self.root_key = file_io.filesystem_and_path(self._address)
 
     @property
     def address(self) -> str:
@@ -50,120 +57,127 @@ class RemoteWarehouse(Warehouse):
 
     @property
     def exists(self) -> bool:
-        return bool(self._listed(BLOCKS))
+        return bool(self._list_folder(BLOCKS))
 
-    def make(self, name: str) -> str:
-        return self.folder(name)  # the beginning of names; a block's id is new, so nothing can be there
+    def create_block_folder(self, name: str) -> str:
+        return self.block_folder_address(name)  # the beginning of names; a block's id is new, so nothing can be there
 
-    def delete(self, name: str) -> None:
-        if not is_folder(name) and is_plain(name) and not self._below(name):
+    def delete_block_folder(self, name: str) -> None:
+        if not is_block_folder_name(name) and stays_inside_root(name) and not self._files_below(name):
             return
-        self.folder(name)
+        self.block_folder_address(name)
         try:
             with suppress(FileNotFoundError):
-                self.files.delete_dir(self._key(name))
+                self.files.delete_dir(self._store_key(name))
         except OSError as error:
-            raise self.unavailable("be cleaned up", error) from error
+            raise self.unavailable_error("be cleaned up", error) from error
 
     def delete_files(self, paths: Iterable[str]) -> None:
         """S3 keeps an empty object of a folder whose files are deleted. It is left: to remove it takes a listing, and
         one that leaves out a retained file would delete that file."""
         names = list(paths)
         for name in names:
-            self.path(DataFile(name, 0, 0))
-        with ThreadPoolExecutor(AT_ONCE, "nova-delete") as pool:
+            self.file_address(DataFile(name, 0, 0))
+        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS, "nova-delete") as pool:
             list(pool.map(self._delete_file, names))
         if not self.address.startswith("s3:"):
             for folder in {name.rpartition("/")[0] for name in names}:
-                if not self._listed(folder):
-                    self.delete(folder)
+                if not self._list_folder(folder):
+                    self.delete_block_folder(folder)
 
     def _delete_file(self, name: str) -> None:
         try:
             with suppress(FileNotFoundError):
-                self.files.delete_file(self._key(name))
+                self.files.delete_file(self._store_key(name))
         except OSError as error:
-            raise self.unavailable("be cleaned up", error) from error
+            raise self.unavailable_error("be cleaned up", error) from error
 
-    def listing(self) -> list[Entry]:
-        found = super().listing()
+    def list_block_entries(self) -> list[WarehouseEntry]:
+        found = super().list_block_entries()
         filled = {e.path.rpartition("/")[0] for e in found}
         return [e for e in found if not e.is_folder or e.path in filled or not self.address.startswith("s3:")]
 
-    def set_aside(self, name: str) -> None:
-        self.check_name(name)
+    def move_to_orphans(self, name: str) -> None:
+        self.check_block_name(name)
         try:
-            for found in self._below(name):
-                self._move(found.path, self._key(f"{ORPHANS}/{found.path.removeprefix(self._key(BLOCKS)).strip('/')}"))
-            if self.files.get_file_info(self._key(name)).type is fs.FileType.Directory and not self._below(name):
-                self.files.delete_dir(self._key(name))
+            for found in self._files_below(name):
+                self._move(
+                    found.path,
+                    self._store_key(f"{ORPHANS}/{found.path.removeprefix(self._store_key(BLOCKS)).strip('/')}"),
+                )
+            if self.files.get_file_info(self._store_key(name)).type is fs.FileType.Directory and not self._files_below(
+                name
+            ):
+                self.files.delete_dir(self._store_key(name))
         except FileNotFoundError:
             return
         except OSError as error:
-            raise self.unavailable("be cleaned up", error) from error
+            raise self.unavailable_error("be cleaned up", error) from error
 
-    def size(self, name: str) -> int | None:
+    def file_size(self, name: str) -> int | None:
         try:
-            self.path(DataFile(name, 0, 0))
-            found = self.files.get_file_info(self._key(name))
+            self.file_address(DataFile(name, 0, 0))
+            found = self.files.get_file_info(self._store_key(name))
         except FileMissing:
             return None
         except OSError as error:
-            raise self.unavailable("be read", error) from error
+            raise self.unavailable_error("be read", error) from error
         return int(found.size) if found.is_file else None
 
-    def uploads(self) -> list[Upload]:
+    def unfinished_uploads(self) -> list[UnfinishedUpload]:
         from nova_assets.engine.storage.unfinished_uploads import pending_uploads
 
         return pending_uploads(self.address) if self.address.startswith("s3:") else []
 
-    def abort(self, upload: Upload) -> None:
+    def abort_unfinished_upload(self, upload: UnfinishedUpload) -> None:
         from nova_assets.engine.storage.unfinished_uploads import abort_upload
 
         abort_upload(self.address, upload)
 
-    def mark(self, catalog: str, identity: str) -> None:
-        self.check_mark(catalog)
+    def write_catalog_mark(self, catalog_id: str, warehouse_id: str) -> None:
+        self.check_catalog_id(catalog_id)
         try:
-            with self.files.open_output_stream(self._key(f"{CATALOGS}/{catalog}")) as stream:
-                stream.write(identity.encode())
+            with self.files.open_output_stream(self._store_key(f"{CATALOGS}/{catalog_id}")) as stream:
+                stream.write(warehouse_id.encode())
         except OSError as error:
-            raise self.unavailable("be written", error) from error
+            raise self.unavailable_error("be written", error) from error
 
-    def mark_of(self, catalog: str) -> str | None:
-        self.check_mark(catalog)
+    def read_catalog_mark(self, catalog_id: str) -> str | None:
+        self.check_catalog_id(catalog_id)
         try:
-            with self.files.open_input_file(self._key(f"{CATALOGS}/{catalog}")) as stream:
+            with self.files.open_input_file(self._store_key(f"{CATALOGS}/{catalog_id}")) as stream:
                 return stream.read().decode() if stream.size() else ""
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self.unavailable("be read", error) from error
+            raise self.unavailable_error("be read", error) from error
 
-    def check(self) -> str:
+    def check_writable(self) -> str:
         made = self.exists
         try:
-            self._probe()
+            self._probe_write_and_read()
         except OSError as error:
-            raise self.unavailable("be written", error) from error
+            raise self.unavailable_error("be written", error) from error
         return f"{self.address} ({'in use' if made else 'new'})"
 
-    def _listed(self, folder: str) -> list[Entry]:
+    def _list_folder(self, folder: str) -> list[WarehouseEntry]:
         try:
-            found = self.files.get_file_info(fs.FileSelector(self._key(folder), allow_not_found=True))
+            found = self.files.get_file_info(fs.FileSelector(self._store_key(folder), allow_not_found=True))
         except OSError as error:
-            raise self.unavailable("be listed", error) from error
+            raise self.unavailable_error("be listed", error) from error
         now = datetime.now(UTC)  # what S3 calls a folder is the beginning of names, and has no time
         return [
-            Entry(f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC) if f.mtime else now, not f.is_file)
+            WarehouseEntry(
+                f"{folder}/{f.base_name}", f.size or 0, f.mtime.astimezone(UTC) if f.mtime else now, not f.is_file
+            )
             for f in found
         ]
 
-    def _below(self, name: str) -> list[fs.FileInfo]:
-        there = self.files.get_file_info(self._key(name))
+    def _files_below(self, name: str) -> list[fs.FileInfo]:
+        there = self.files.get_file_info(self._store_key(name))
         if there.is_file:
             return [there]
-        selector = fs.FileSelector(self._key(name), recursive=True, allow_not_found=True)
+        selector = fs.FileSelector(self._store_key(name), recursive=True, allow_not_found=True)
         return [f for f in self.files.get_file_info(selector) if f.is_file]
 
     def _move(self, source: str, target: str) -> None:
@@ -174,14 +188,14 @@ class RemoteWarehouse(Warehouse):
         if not self.files.get_file_info(target).is_file:
             raise OSError(f"{source} was not moved to {target}")
 
-    def _key(self, name: str) -> str:
-        return file_io.join(self.base, name)
+    def _store_key(self, name: str) -> str:
+        return file_io.join(self.root_key, name)
 
-    def unavailable(self, what: str, error: OSError) -> WarehouseUnavailable:
+    def unavailable_error(self, failed_action: str, error: OSError) -> WarehouseUnavailable:
         of_s3 = self.address.startswith("s3:")
         variables = "AWS_ACCESS_KEY_ID, AWS_REGION, AWS_ENDPOINT_URL" if of_s3 else "HADOOP_USER_NAME, WEBHDFS_URL"
         return WarehouseUnavailable(
-            f"the warehouse {self.address} cannot {what}",
+            f"the warehouse {self.address} cannot {failed_action}",
             found=f"{error.strerror or error}".split("\n")[0],
             expected="a place that these credentials can read and write",
             next=f"check {variables}, and that it is there; then: nova doctor",

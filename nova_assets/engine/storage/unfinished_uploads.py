@@ -6,43 +6,43 @@ from typing import Any
 
 from nova_assets.engine.storage.warehouse import BLOCKS
 from nova_assets.errors import NotSupported, WarehouseUnavailable
-from nova_assets.model.address import split_address
-from nova_assets.model.warehouse_contents import Upload
-from nova_assets.settings import s3_place
+from nova_assets.model.address import split_file_address
+from nova_assets.model.warehouse_contents import UnfinishedUpload
+from nova_assets.settings import s3_endpoint_and_region
 
 
-def pending_uploads(address: str) -> list[Upload]:
+def pending_uploads(address: str) -> list[UnfinishedUpload]:
     """Uploads below ``blocks/`` of a warehouse in S3.
 
     Raises:
         NotSupported: boto3 is not installed.
         WarehouseUnavailable: they cannot be listed.
     """
-    client, bucket, root = _place(address)
+    client, bucket, root = _s3_client_bucket_prefix(address)
     try:
         pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{root}{BLOCKS}/")
         found = [u for page in pages for u in page.get("Uploads", [])]
     except Exception as error:
-        raise _failed(address, "be listed for pending uploads", error) from error
-    return [Upload(u["Key"].removeprefix(root), u["UploadId"], u["Initiated"]) for u in found]
+        raise _unavailable_error(address, "be listed for pending uploads", error) from error
+    return [UnfinishedUpload(u["Key"].removeprefix(root), u["UploadId"], u["Initiated"]) for u in found]
 
 
-def abort_upload(address: str, upload: Upload) -> None:
+def abort_upload(address: str, upload: UnfinishedUpload) -> None:
     """Give the room of an upload's parts back; no matter if it is gone already.
 
     Raises:
         NotSupported, WarehouseUnavailable.
     """
-    client, bucket, root = _place(address)
+    client, bucket, root = _s3_client_bucket_prefix(address)
     try:
         client.abort_multipart_upload(Bucket=bucket, Key=f"{root}{upload.path}", UploadId=upload.id)
     except client.exceptions.NoSuchUpload:
         return
     except Exception as error:
-        raise _failed(address, "be cleaned up", error) from error
+        raise _unavailable_error(address, "be cleaned up", error) from error
 
 
-def _place(address: str) -> tuple[Any, str, str]:
+def _s3_client_bucket_prefix(address: str) -> tuple[Any, str, str]:
     """A client, the bucket, and what the names of the warehouse begin with."""
     try:
         import boto3
@@ -52,14 +52,14 @@ def _place(address: str) -> tuple[Any, str, str]:
             found=str(error),
             next="pip install 'nova-assets[s3]'",
         ) from error
-    endpoint, region = s3_place()
-    _, bucket, prefix = split_address(address)
+    endpoint, region = s3_endpoint_and_region()
+    _, bucket, prefix = split_file_address(address)
     return boto3.client("s3", endpoint_url=endpoint, region_name=region), bucket, f"{prefix}/" if prefix else ""
 
 
-def _failed(address: str, what: str, error: Exception) -> WarehouseUnavailable:
+def _unavailable_error(address: str, failed_action: str, error: Exception) -> WarehouseUnavailable:
     return WarehouseUnavailable(
-        f"the warehouse {address} cannot {what}",
+        f"the warehouse {address} cannot {failed_action}",
         found=str(error).split("\n")[0],
         expected="credentials that may list and abort uploads in parts (s3:ListBucketMultipartUploads, "
         "s3:AbortMultipartUpload)",

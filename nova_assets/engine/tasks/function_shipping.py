@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 
-def ship_by_value(function: Callable[..., Any]) -> None:
+def pickle_module_by_value(function: Callable[..., Any]) -> None:
     """Send what a function's module defines along with it, where a worker could not import that module.
 
     A worker is a Python of its own: it gets functions by their names and imports their module. Dagster loads a file of
@@ -21,15 +21,15 @@ def ship_by_value(function: Callable[..., Any]) -> None:
     from pyspark import cloudpickle
 
     for part in getattr(function, "parts", ()):
-        ship_by_value(part)
+        pickle_module_by_value(part)
     module = sys.modules.get(getattr(function, "__module__", ""))
-    if module is not None and module.__name__ != "__main__" and not _can_be_imported(module.__name__):
+    if module is not None and module.__name__ != "__main__" and not _is_importable_by_workers(module.__name__):
         register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
         register(module)  # again is no matter
 
 
-def _can_be_imported(name: str) -> bool:
+def _is_importable_by_workers(module_name: str) -> bool:
     """Whether a Python that has not imported it yet would find it; what this one has imported says nothing."""
-    top = name.partition(".")[0]
+    top = module_name.partition(".")[0]
     finders = (f for f in sys.meta_path if hasattr(f, "find_spec"))
     return any(f.find_spec(top, None) is not None for f in finders)

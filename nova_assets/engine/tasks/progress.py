@@ -8,84 +8,87 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nova_assets.engine.session.session import is_connect
+from nova_assets.engine.session.session import is_connect_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Counts = tuple[int, int]
+TaskCounts = tuple[int, int]
 """Spark tasks that are done, and all that are known of, in the stages of running jobs."""
 
-_LOOK = 1.0  # seconds
+_POLL_SECONDS = 1.0  # seconds
 
 
 @contextmanager
-def computing(spark: SparkSession, name: str, tell: Callable[[int, int], None], every: float) -> Iterator[None]:
+def watch_spark_jobs(
+    spark: SparkSession, job_tag: str, report_progress: Callable[[int, int], None], interval: float
+) -> Iterator[None]:
     """Run a block whose Spark jobs are watched, and stopped when it is interrupted: cancelled, or by Ctrl-C.
 
     What fails by itself has no jobs left. But an interruption reaches Python alone: the job would go on without anybody
     to take its rows.
 
     Args:
-        name: marks the jobs; nobody else's are stopped.
-        tell: called with Spark's tasks done and known, every so many seconds, while there is something to tell.
+        job_tag: marks the jobs; nobody else's are stopped.
+        report_progress: called with Spark's tasks done and known, every so many seconds, while there is something to
+            tell.
     """
-    jobs: _Jobs = _ConnectJobs(spark) if is_connect(spark) else _ClassicJobs(spark)
-    jobs.mark(name)
+    jobs: _TaggedJobs = _ConnectTaggedJobs(spark) if is_connect_session(spark) else _ClassicTaggedJobs(spark)
+    jobs.add_tag(job_tag)
     try:
-        with _watching(jobs, tell, every):
+        with _report_progress_periodically(jobs, report_progress, interval):
             yield
     except Exception:
         raise
     except BaseException:
         with suppress(Exception):  # Spark may be gone itself
-            jobs.stop(name)
+            jobs.cancel_tagged_jobs(job_tag)
         raise
     finally:
         with suppress(Exception):
-            jobs.unmark(name)
+            jobs.remove_tag(job_tag)
 
 
-class _Jobs(Protocol):
+class _TaggedJobs(Protocol):
     """The jobs of a session: marked, counted, stopped."""
 
-    def mark(self, name: str) -> None: ...
-    def unmark(self, name: str) -> None: ...
-    def stop(self, name: str) -> None: ...
-    def counts(self) -> Counts | None: ...
+    def add_tag(self, tag: str) -> None: ...
+    def remove_tag(self, tag: str) -> None: ...
+    def cancel_tagged_jobs(self, tag: str) -> None: ...
+    def task_counts(self) -> TaskCounts | None: ...
 
 
-class _ClassicJobs:
+class _ClassicTaggedJobs:
     """Asked of the driver in this process. A session's tags hold in one thread alone, those of its context in all."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
         self._tracker = self._context.statusTracker()
-        _hang_up_when_interrupted(self._context)
+        _close_connection_on_interrupt(self._context)
 
-    def mark(self, name: str) -> None:
-        self._context.addJobTag(name)
+    def add_tag(self, tag: str) -> None:
+        self._context.addJobTag(tag)
 
-    def unmark(self, name: str) -> None:
-        self._context.removeJobTag(name)
+    def remove_tag(self, tag: str) -> None:
+        self._context.removeJobTag(tag)
 
-    def stop(self, name: str) -> None:
-        self._context.cancelJobsWithTag(name)
+    def cancel_tagged_jobs(self, tag: str) -> None:
+        self._context.cancelJobsWithTag(tag)
 
-    def counts(self) -> Counts | None:
+    def task_counts(self) -> TaskCounts | None:
         jobs = map(self._tracker.getJobInfo, self._tracker.getActiveJobsIds())
         stages = map(self._tracker.getStageInfo, {s for job in jobs if job is not None for s in job.stageIds})
-        return _sum((s.numCompletedTasks, s.numTasks) for s in stages if s is not None)
+        return _sum_task_counts((s.numCompletedTasks, s.numTasks) for s in stages if s is not None)
 
 
-def _hang_up_when_interrupted(context: Any) -> None:
+def _close_connection_on_interrupt(spark_context: Any) -> None:
     """Have a call to the driver that is interrupted end its thread's connection; another is made for the next.
 
     The answer is still to come then, and what the thread asked next would wait for it and take it for its own, and so
     on for good. That next call may be any ``finally`` on the way out: hence in the client itself, which does so for
     a KeyboardInterrupt alone.
     """
-    client = context._gateway._gateway_client
+    client = spark_context._gateway._gateway_client
     if "send_command" in vars(client):
         return
     send = client.send_command
@@ -104,56 +107,62 @@ def _hang_up_when_interrupted(context: Any) -> None:
     client.send_command = send_command
 
 
-class _ConnectJobs:
+class _ConnectTaggedJobs:
     """The server tells of them by itself."""
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
-        self._latest: Counts | None = None
+        self._latest_counts: TaskCounts | None = None
 
-    def mark(self, name: str) -> None:
-        self._spark.addTag(name)
-        self._spark.registerProgressHandler(self._hear)
+    def add_tag(self, tag: str) -> None:
+        self._spark.addTag(tag)
+        self._spark.registerProgressHandler(self._on_progress)
 
-    def unmark(self, name: str) -> None:
-        self._spark.removeProgressHandler(self._hear)
-        self._spark.removeTag(name)
+    def remove_tag(self, tag: str) -> None:
+        self._spark.removeProgressHandler(self._on_progress)
+        self._spark.removeTag(tag)
 
-    def stop(self, name: str) -> None:
-        self._spark.interruptTag(name)
+    def cancel_tagged_jobs(self, tag: str) -> None:
+        self._spark.interruptTag(tag)
 
-    def counts(self) -> Counts | None:
-        return self._latest
+    def task_counts(self) -> TaskCounts | None:
+        return self._latest_counts
 
-    def _hear(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        self._latest = None if done else _sum((s.num_completed_tasks, s.num_tasks) for s in stages or ())
+    def _on_progress(
+        self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
+    ) -> None:
+        self._latest_counts = (
+            None if done else _sum_task_counts((s.num_completed_tasks, s.num_tasks) for s in stages or ())
+        )
 
 
 @contextmanager
-def _watching(jobs: _Jobs, tell: Callable[[int, int], None], every: float) -> Iterator[None]:
-    over = threading.Event()
+def _report_progress_periodically(
+    jobs: _TaggedJobs, report_progress: Callable[[int, int], None], interval: float
+) -> Iterator[None]:
+    finished = threading.Event()
 
     def watch() -> None:
-        due, last = time.monotonic() + every, None
-        while not over.wait(min(_LOOK, every)):
+        due, last = time.monotonic() + interval, None
+        while not finished.wait(min(_POLL_SECONDS, interval)):
             if time.monotonic() < due:
                 continue
             with suppress(Exception):  # nobody's work fails for want of being watched
-                seen = jobs.counts()
+                seen = jobs.task_counts()
                 if seen is not None and seen != last:
-                    tell(*seen)
+                    report_progress(*seen)
                     last = seen
-            due = time.monotonic() + every
+            due = time.monotonic() + interval
 
     watcher = threading.Thread(target=watch, name="nova-progress", daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        over.set()
-        watcher.join(timeout=2 * _LOOK)
+        finished.set()
+        watcher.join(timeout=2 * _POLL_SECONDS)
 
 
-def _sum(stages: Iterable[Counts]) -> Counts | None:
-    known = list(stages)
+def _sum_task_counts(stage_counts: Iterable[TaskCounts]) -> TaskCounts | None:
+    known = list(stage_counts)
     return (sum(done for done, _ in known), sum(of for _, of in known)) if known else None

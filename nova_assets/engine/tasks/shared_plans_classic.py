@@ -9,19 +9,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from nova_assets.engine.rows.spark_versions import datasets
+from nova_assets.engine.rows.spark_versions import jvm_dataset_class
 
 # Operators that give the same rows for the same input, whatever the order and the partitions they come in.
-_PLAIN = frozenset(
+_REPEATABLE_OPERATORS = frozenset(
     "LogicalRelation LocalRelation OneRowRelation Range EmptyRelation Project Filter SubqueryAlias View Union Join "
     "ResolvedHint Distinct Except Intersect Expand Generate Sort Repartition RepartitionByExpression".split()
 )
 # These do where this engine wrote them (``fold``, ``diff``): nothing there is left to chance.
-_OWN = frozenset({"Window", "Aggregate"})
+_REPEATABLE_IF_OWN = frozenset({"Window", "Aggregate"})
 _OWN_MARK = "__nova_"
 
 # What an expression may hold and yet call itself deterministic.
-_OPAQUE = (
+_UNTRUSTED_PATTERNS = (
     "PYTHON_UDF",
     "TRANSPILED_PYTHON_UDF",
     "SCALA_UDF",
@@ -34,7 +34,7 @@ _OPAQUE = (
 _CTE = re.compile(r"CTERelation(Def|Ref) (\d+)")
 
 
-def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
+def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """Frames of the largest plans that several of these share and that might not give the same rows twice.
 
     Lower ones come first, so that those above are computed from what is kept. Parts of a plan inside a correlated
@@ -42,11 +42,11 @@ def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """
     first: Any = frames[0]
     plans = [f._jdf.queryExecution().analyzed() for f in frames]
-    return [_frame_of(p, first) for p in shared_plans(plans, _patterns(first))]
+    return [_frame_of_plan(p, first) for p in find_shared_plans(plans, _tree_pattern_by_name(first))]
 
 
 @dataclass
-class _Shape:
+class _EqualPlans:
     """Everything about the plans that are the same: in which outputs they occur, and below which others."""
 
     plan: Any
@@ -58,70 +58,77 @@ class _Shape:
 _ROOT = -1
 
 
-def shared_plans(plans: list[Any], patterns: Mapping[str, Any]) -> list[Any]:
+def find_shared_plans(plans: list[Any], tree_patterns: Mapping[str, Any]) -> list[Any]:
     """The plans to keep, lower ones first, so that those above are computed from what is kept.
 
     A shared plan needs no keeping by itself where it only occurs within one other that the same outputs share.
     """
-    shapes: list[_Shape] = []
+    shapes: list[_EqualPlans] = []
     by_hash: dict[int, list[int]] = {}
     for output, plan in enumerate(plans):
-        _collect(plan, output, _ROOT, shapes, by_hash, patterns)
-    found = [s for s in shapes if len(s.outputs) > 1 and not _covered(s, shapes) and _is_closed(s.plan)]
-    return [s.plan for s in sorted(found, key=lambda s: s.height) if not _is_plain(s.plan, patterns)]
+        _register_plan(plan, output, _ROOT, shapes, by_hash, tree_patterns)
+    found = [
+        s for s in shapes if len(s.outputs) > 1 and not _is_inside_shared_plan(s, shapes) and _is_self_contained(s.plan)
+    ]
+    return [s.plan for s in sorted(found, key=lambda s: s.height) if not _is_repeatable(s.plan, tree_patterns)]
 
 
-def _covered(shape: _Shape, shapes: list[_Shape]) -> bool:
-    if len(shape.parents) > 1 or _ROOT in shape.parents:
+def _is_inside_shared_plan(equal_plans: _EqualPlans, all_plans: list[_EqualPlans]) -> bool:
+    if len(equal_plans.parents) > 1 or _ROOT in equal_plans.parents:
         return False
-    above = shapes[next(iter(shape.parents))]
-    return above.outputs == shape.outputs and _is_closed(above.plan)
+    above = all_plans[next(iter(equal_plans.parents))]
+    return above.outputs == equal_plans.outputs and _is_self_contained(above.plan)
 
 
-def _collect(
+def _register_plan(
     plan: Any,
-    output: int,
-    parent: int,
-    shapes: list[_Shape],
-    by_hash: dict[int, list[int]],
-    patterns: Mapping[str, Any],
+    output_index: int,
+    parent_index: int,
+    all_plans: list[_EqualPlans],
+    indexes_by_hash: dict[int, list[int]],
+    tree_patterns: Mapping[str, Any],
 ) -> int:
     """Enter a plan and all below it. Gives its height."""
-    alike = by_hash.setdefault(plan.semanticHash(), [])
-    index = next((i for i in alike if shapes[i].plan.sameResult(plan)), None)
+    alike = indexes_by_hash.setdefault(plan.semanticHash(), [])
+    index = next((i for i in alike if all_plans[i].plan.sameResult(plan)), None)
     if index is None:
-        index = len(shapes)
+        index = len(all_plans)
         alike.append(index)
-        shapes.append(_Shape(plan, 0))
-    shape = shapes[index]
-    shape.parents.add(parent)
-    shape.outputs.add(output)
-    below = [_collect(child, output, index, shapes, by_hash, patterns) for child in _children(plan, patterns)]
+        all_plans.append(_EqualPlans(plan, 0))
+    shape = all_plans[index]
+    shape.parents.add(parent_index)
+    shape.outputs.add(output_index)
+    below = [
+        _register_plan(child, output_index, index, all_plans, indexes_by_hash, tree_patterns)
+        for child in _child_plans(plan, tree_patterns)
+    ]
     shape.height = 1 + max(below, default=0)
     return shape.height
 
 
-def _children(plan: Any, patterns: Mapping[str, Any]) -> list[Any]:
-    below = _listed(plan.children())
-    if plan.containsPattern(patterns["PLAN_EXPRESSION"]):
-        inner = _listed(plan.subqueries())
-        below += [p for p in inner if not p.containsPattern(patterns["OUTER_REFERENCE"])]
+def _child_plans(plan: Any, tree_patterns: Mapping[str, Any]) -> list[Any]:
+    below = _scala_seq_to_list(plan.children())
+    if plan.containsPattern(tree_patterns["PLAN_EXPRESSION"]):
+        inner = _scala_seq_to_list(plan.subqueries())
+        below += [p for p in inner if not p.containsPattern(tree_patterns["OUTER_REFERENCE"])]
     return below
 
 
-def _is_plain(plan: Any, patterns: Mapping[str, Any]) -> bool:
+def _is_repeatable(plan: Any, tree_patterns: Mapping[str, Any]) -> bool:
     """Whether a plan surely gives the same rows each time."""
-    if not plan.deterministic() or any(plan.containsPattern(patterns[p]) for p in _OPAQUE if p in patterns):
+    if not plan.deterministic() or any(
+        plan.containsPattern(tree_patterns[p]) for p in _UNTRUSTED_PATTERNS if p in tree_patterns
+    ):
         return False
-    return all(_is_plain_operator(node) for node in _nodes(plan))
+    return all(_is_repeatable_operator(node) for node in _walk_plan(plan))
 
 
-def _is_plain_operator(node: Any) -> bool:
+def _is_repeatable_operator(node: Any) -> bool:
     name = node.getClass().getSimpleName()
-    return name in _PLAIN or (name in _OWN and _OWN_MARK in node.expressions().toString())
+    return name in _REPEATABLE_OPERATORS or (name in _REPEATABLE_IF_OWN and _OWN_MARK in node.expressions().toString())
 
 
-def _is_closed(plan: Any) -> bool:
+def _is_self_contained(plan: Any) -> bool:
     """Whether a plan can be computed by itself: it does not refer to a common table expression around it."""
     if "CTERelationRef" not in (text := plan.toString()):
         return True
@@ -131,24 +138,24 @@ def _is_closed(plan: Any) -> bool:
     return mentions["Ref"] <= mentions["Def"]
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
+def _walk_plan(plan: Any) -> Iterator[Any]:
     yield plan
-    for child in _listed(plan.children()):
-        yield from _nodes(child)
+    for child in _scala_seq_to_list(plan.children()):
+        yield from _walk_plan(child)
 
 
-def _listed(sequence: Any) -> list[Any]:
+def _scala_seq_to_list(sequence: Any) -> list[Any]:
     return [sequence.apply(i) for i in range(sequence.size())]
 
 
-def _patterns(frame: DataFrame) -> dict[str, Any]:
+def _tree_pattern_by_name(frame: DataFrame) -> dict[str, Any]:
     """Spark's marks of what a plan contains, by name; those that this version of Spark has."""
     session: Any = frame.sparkSession
     marks = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     known = set(marks.values().mkString(" ").split())
-    return {name: getattr(marks, name)() for name in (*_OPAQUE, "OUTER_REFERENCE") if name in known}
+    return {name: getattr(marks, name)() for name in (*_UNTRUSTED_PATTERNS, "OUTER_REFERENCE") if name in known}
 
 
-def _frame_of(plan: Any, like: DataFrame) -> DataFrame:
-    session: Any = like.sparkSession
-    return DataFrame(datasets(session).ofRows(session._jsparkSession, plan), session)
+def _frame_of_plan(plan: Any, template_frame: DataFrame) -> DataFrame:
+    session: Any = template_frame.sparkSession
+    return DataFrame(jvm_dataset_class(session).ofRows(session._jsparkSession, plan), session)

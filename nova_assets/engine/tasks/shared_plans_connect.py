@@ -15,12 +15,12 @@ from pyspark.sql.connect.plan import LogicalPlan
 
 from nova_assets.errors import NotSupported
 
-_PLAIN = frozenset({"SubqueryAlias", "Hint", "Range", "LocalRelation", "CachedRemoteRelation"})
-_FILES = frozenset({"parquet", "orc", "avro", "csv", "json", "text"})
-_BY_NAME = frozenset({"SQL", "Read"})
+_REPEATABLE_PLANS = frozenset({"SubqueryAlias", "Hint", "Range", "LocalRelation", "CachedRemoteRelation"})
+_FILE_FORMATS = frozenset({"parquet", "orc", "avro", "csv", "json", "text"})
+_NAMED_SOURCE_PLANS = frozenset({"SQL", "Read"})
 
 
-def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
+def find_shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """Frames of the largest plans that several of these share, lower ones first.
 
     Raises:
@@ -30,7 +30,7 @@ def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     parents: dict[int, set[int]] = {}
     plans: dict[int, LogicalPlan] = {}
     for n, frame in enumerate(frames):
-        for plan, above in _walk(frame._plan, None):
+        for plan, above in _walk_with_parents(frame._plan, None):
             plans[id(plan)] = plan
             outputs.setdefault(id(plan), set()).add(n)
             parents.setdefault(id(plan), set()).add(id(above))
@@ -38,7 +38,9 @@ def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
     def covered(plan: int) -> bool:
         return all(p in outputs and outputs[p] == outputs[plan] for p in parents[plan])
 
-    named = [n for p, of in outputs.items() if len(of) == 1 and type(plans[p]).__name__ in _BY_NAME for n in of]
+    named = [
+        n for p, of in outputs.items() if len(of) == 1 and type(plans[p]).__name__ in _NAMED_SOURCE_PLANS for n in of
+    ]
     if len(set(named)) > 1:
         raise NotSupported(
             "several outputs of a task read views or SQL, each by itself; on Spark Connect it cannot be told whether "
@@ -46,17 +48,19 @@ def shared_frames(frames: Sequence[DataFrame]) -> list[DataFrame]:
             next="read the view once, as a frame that the outputs are made from; or say "
             "@nova.task(..., deterministic=True) if evaluating twice gives the same rows",
         )
-    found = [plans[p] for p, of in outputs.items() if len(of) > 1 and not covered(p) and not _is_plain(plans[p])]
-    return [DataFrame(p, frames[0].sparkSession) for p in sorted(found, key=_height)]
+    found = [plans[p] for p, of in outputs.items() if len(of) > 1 and not covered(p) and not _is_repeatable(plans[p])]
+    return [DataFrame(p, frames[0].sparkSession) for p in sorted(found, key=_plan_height)]
 
 
-def _walk(plan: LogicalPlan, above: LogicalPlan | None) -> Iterator[tuple[LogicalPlan, LogicalPlan | None]]:
-    yield plan, above
-    for child in _children(plan):
-        yield from _walk(child, plan)
+def _walk_with_parents(
+    plan: LogicalPlan, parent: LogicalPlan | None
+) -> Iterator[tuple[LogicalPlan, LogicalPlan | None]]:
+    yield plan, parent
+    for child in _child_plans(plan):
+        yield from _walk_with_parents(child, plan)
 
 
-def _children(plan: LogicalPlan) -> list[LogicalPlan]:
+def _child_plans(plan: LogicalPlan) -> list[LogicalPlan]:
     """Every plan that a plan holds, as a child, a side of a join, or a subquery."""
     found: list[LogicalPlan] = []
     for value in vars(plan).values():
@@ -65,12 +69,12 @@ def _children(plan: LogicalPlan) -> list[LogicalPlan]:
     return list({id(p): p for p in found}.values())
 
 
-def _height(plan: LogicalPlan) -> int:
-    return 1 + max(map(_height, _children(plan)), default=0)
+def _plan_height(plan: LogicalPlan) -> int:
+    return 1 + max(map(_plan_height, _child_plans(plan)), default=0)
 
 
-def _is_plain(plan: LogicalPlan) -> bool:
+def _is_repeatable(plan: LogicalPlan) -> bool:
     if type(plan).__name__ == "DataSource":
         source: Any = plan
-        return bool(source._paths) and source._format in _FILES
-    return type(plan).__name__ in _PLAIN and all(map(_is_plain, _children(plan)))
+        return bool(source._paths) and source._format in _FILE_FORMATS
+    return type(plan).__name__ in _REPEATABLE_PLANS and all(map(_is_repeatable, _child_plans(plan)))

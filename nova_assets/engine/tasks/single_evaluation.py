@@ -19,28 +19,28 @@ from typing import Any
 
 from pyspark import StorageLevel
 
-from nova_assets.engine.session.session import is_connect
+from nova_assets.engine.session.session import is_connect_session
 
 
 @contextmanager
-def one_evaluation(frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def persist_shared_frames(frames: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The frames, such that what several of them share is evaluated once while the block runs.
 
     Rows are kept in memory and spill to disk. A worker that is lost takes its part with it; what is evaluated again
     then is as deterministic as the task.
     """
     with ExitStack() as kept:
-        for frame in _shared(list(frames.values())):
+        for frame in _find_shared_frames(list(frames.values())):
             frame.persist(StorageLevel.MEMORY_AND_DISK)
             kept.callback(frame.unpersist)
         yield frames
 
 
-def _shared(frames: list[Any]) -> list[Any]:
-    if is_connect(frames[0].sparkSession):
+def _find_shared_frames(frames: list[Any]) -> list[Any]:
+    if is_connect_session(frames[0].sparkSession):
         from nova_assets.engine.tasks import shared_plans_connect
 
-        return shared_plans_connect.shared_frames(frames)
+        return shared_plans_connect.find_shared_frames(frames)
     from nova_assets.engine.tasks import shared_plans_classic
 
-    return shared_plans_classic.shared_frames(frames)
+    return shared_plans_classic.find_shared_frames(frames)

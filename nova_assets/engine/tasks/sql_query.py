@@ -14,7 +14,7 @@ _NEAR = re.compile(r"near '(?P<token>[^']+)'")
 _PLACE = re.compile(r"[;.]?\s*(SQLSTATE: \w+)?[;.]?\s*(\(?line \d+, pos \d+\)?|line \d+ pos \d+)?;?\s*$")
 
 
-def query(session: Any, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
+def analyze_query(spark: Any, sql: str, values: Mapping[str, Any], frames: Mapping[str, Any]) -> Any:
     """The frame of a query, analysed and not computed.
 
     Args:
@@ -25,21 +25,21 @@ def query(session: Any, sql: str, values: Mapping[str, Any], frames: Mapping[str
     """
     try:
         # Spark takes doubled braces for single ones only where there is a frame.
-        frame = session.sql(sql if frames else sql.format(), args=dict(values), **frames)
+        frame = spark.sql(sql if frames else sql.format(), args=dict(values), **frames)
         _ = frame.schema  # Spark Connect analyses no sooner
     except AnalysisException as error:
-        raise _refused(error) from error
+        raise _query_refused_error(error) from error
     return frame
 
 
-def _refused(error: AnalysisException) -> QueryRefused:
-    said = " ".join(line for line in str(error).strip().split("\n\n")[0].splitlines() if not line.startswith("'"))
-    reason = _PLACE.sub("", said)
-    near = _NEAR.search(said)
-    return QueryRefused(reason, fragment=near["token"] if near else _fragment(error), reason=reason)
+def _query_refused_error(error: AnalysisException) -> QueryRefused:
+    message = " ".join(line for line in str(error).strip().split("\n\n")[0].splitlines() if not line.startswith("'"))
+    reason = _PLACE.sub("", message)
+    near = _NEAR.search(message)
+    return QueryRefused(reason, fragment=near["token"] if near else _failing_fragment(error), reason=reason)
 
 
-def _fragment(error: AnalysisException) -> str | None:
+def _failing_fragment(error: AnalysisException) -> str | None:
     """The part of the query that the analyser means, where it says one."""
     for context in error.getQueryContext() or ():
         fragment: str = context.fragment()

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.bucket_files import Target, Written, check_count, write
-from nova_assets.engine.buckets.key_order import one_chunk, pieces
-from nova_assets.engine.buckets.merge_unit import Cellwork, Source
-from nova_assets.engine.buckets.partitioning import split
-from nova_assets.engine.buckets.row_layout import arranged
-from nova_assets.engine.buckets.spark_worker import lay_out
-from nova_assets.engine.buckets.split_points import cuts, spans
-from nova_assets.engine.session.session import Session
-from nova_assets.engine.session.shared_settings import using
+from nova_assets.engine.buckets.bucket_files import FileTarget, WrittenFile, check_row_count, write_laid_out_file
+from nova_assets.engine.buckets.key_order import one_chunk, split_at_key_boundaries
+from nova_assets.engine.buckets.merge_unit import MergeSourceFile, MergeUnitTask
+from nova_assets.engine.buckets.partitioning import split_by_columns
+from nova_assets.engine.buckets.row_layout import sort_into_buckets
+from nova_assets.engine.buckets.spark_worker import write_rows_as_runs
+from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
+from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.shared_settings import temporary_settings
 from nova_assets.engine.storage import file_io
 from nova_assets.engine.storage.integrity import open_block_file
-from nova_assets.model.arrow_types import from_arrow
+from nova_assets.model.arrow_types import from_arrow_schema
 from nova_assets.model.merge import Upsert
-from nova_assets.plan.merge_units import Bucket, Cell, Span, reaches
-from nova_assets.plan.partition_size import Size, bucket_bytes, buckets_for, pieces_for
+from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeUnit, may_have_rows_in
+from nova_assets.plan.partition_size import DataSize, bucket_count_for, piece_count_for, target_bucket_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,113 +34,121 @@ if TYPE_CHECKING:
 TOGETHER_BYTES = 64 * 2**20
 """Files of a block that together are no larger are put together here."""
 
-PACKED = 0.4
+COMPRESSION_RATIO = 0.4
 """About what is left of rows in memory when they are written."""
 
 _PARTITION = "__nova_partition"
 
 
-class Layer:
+class BucketWriter:
     """Writes rows, laid out where the target has a layout.
 
     Args:
-        base: of a base, or of a delta.
+        is_base: of a base, or of a delta.
     """
 
-    def __init__(self, session: Session, target: Target, base: bool) -> None:
+    def __init__(self, session: LazySparkSession, target: FileTarget, is_base: bool) -> None:
         self.session = session
         self.target = target
-        self.base = base
+        self.is_base = is_base
 
-    def table(self, table: pa.Table) -> list[Written]:
+    def write_table(self, table: pa.Table) -> list[WrittenFile]:
         """Write rows that are here."""
         layout = self.target.layout
-        if layout is None or not self.base or any(table[k].null_count for k in layout.order):
-            return list(lay_out(table, self.target))
-        spread = self.target.spread
-        parts = split(table, spread) if spread and table.num_rows else [table]
-        return [w for part in parts if part.num_rows for w in self._base(part)]
+        if layout is None or not self.is_base or any(table[k].null_count for k in layout.order):
+            return list(write_rows_as_runs(table, self.target))
+        spread = self.target.split_columns
+        parts = split_by_columns(table, spread) if spread and table.num_rows else [table]
+        return [w for part in parts if part.num_rows for w in self._write_base_partition(part)]
 
-    def frame(self, frame: DataFrame) -> list[Written]:
+    def write_frame(self, frame: DataFrame) -> list[WrittenFile]:
         """Write rows that Spark computes."""
-        from nova_assets.engine.buckets.spark_jobs import SENDING, write_runs
+        from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS, write_runs_by_spark
 
-        with using(self.session.get(), SENDING):
-            runs = write_runs(self._together(frame), self.target)
+        with temporary_settings(self.session.get(), ARROW_BATCH_SETTINGS):
+            runs = write_runs_by_spark(self._rebalance_by_partition(frame), self.target)
         if self.target.layout is None or any(w.place is None for w in runs):
             return runs
-        if (self.base or len(runs) > 1) and sum(w.bytes for w in runs) <= TOGETHER_BYTES:
+        if (self.is_base or len(runs) > 1) and sum(w.bytes for w in runs) <= TOGETHER_BYTES:
             rows = [open_block_file(w.path).read() for w in runs]
-            return self._instead(runs, self.table(pa.concat_tables(rows)) if rows else [])
-        return self._instead(runs, self._merged(runs)) if self.base and runs else runs
+            return self._replace_runs(runs, self.write_table(pa.concat_tables(rows)) if rows else [])
+        return self._replace_runs(runs, self._merge_runs(runs)) if self.is_base and runs else runs
 
-    def _together(self, frame: DataFrame) -> DataFrame:
+    def _rebalance_by_partition(self, frame: DataFrame) -> DataFrame:
         """On a partitioned channel, rows of one partition: otherwise every task would write a file for each."""
-        if not self.target.spread:
+        if not self.target.split_columns:
             return frame
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.rows.columns import struct
-        from nova_assets.engine.rows.spark_versions import rebalanced
+        from nova_assets.engine.rows.columns import struct_of_columns
+        from nova_assets.engine.rows.spark_versions import rebalance_by_column
 
-        mark = F.xxhash64(struct(self.target.spread))
-        return rebalanced(frame.withColumn(_PARTITION, mark), _PARTITION).drop(_PARTITION)
+        mark = F.xxhash64(struct_of_columns(self.target.split_columns))
+        return rebalance_by_column(frame.withColumn(_PARTITION, mark), _PARTITION).drop(_PARTITION)
 
-    def _base(self, rows: pa.Table) -> Iterator[Written]:
+    def _write_base_partition(self, rows: pa.Table) -> Iterator[WrittenFile]:
         """The rows of one partition, a file for each bucket."""
-        target, layout, size = self.target, self.target.laid, Size(int(rows.nbytes * PACKED), rows.num_rows)
+        target, layout, size = (
+            self.target,
+            self.target.required_layout,
+            DataSize(int(rows.nbytes * COMPRESSION_RATIO), rows.num_rows),
+        )
         if layout.clustered:
-            rows, _ = arranged(one_chunk(rows), layout)
-            for n, piece in enumerate(pieces(rows, layout.order, pieces_for(size))):
-                yield write(piece, target.new_path("part", f"-{n:05d}"), target)
+            rows, _ = sort_into_buckets(one_chunk(rows), layout)
+            for n, piece in enumerate(split_at_key_boundaries(rows, layout.order, piece_count_for(size))):
+                yield write_laid_out_file(piece, target.new_path("part", f"-{n:05d}"), target)
             return
-        of = buckets_for(size)
-        rows, counts = arranged(one_chunk(rows), layout, of)
+        of = bucket_count_for(size)
+        rows, counts = sort_into_buckets(one_chunk(rows), layout, of)
         start = 0
         for number, count in enumerate(counts.tolist()):
             if count:
                 path = target.new_path("part", f"-{number:05d}")
-                yield write(rows.slice(start, count), path, target, cell=Bucket(of, number))
+                yield write_laid_out_file(rows.slice(start, count), path, target, bucket=HashBucket(of, number))
             start += count
 
-    def _merged(self, runs: Sequence[Written]) -> list[Written]:
+    def _merge_runs(self, runs: Sequence[WrittenFile]) -> list[WrittenFile]:
         """A base out of its runs: each bucket by a task."""
-        from nova_assets.engine.buckets.spark_jobs import merge_cells
+        from nova_assets.engine.buckets.spark_jobs import merge_units_by_spark
 
-        schema, layout = from_arrow(self.target.schema), self.target.laid
+        schema, layout = from_arrow_schema(self.target.schema), self.target.required_layout
         works = []
-        for some in self._by_partition(runs).values():
-            size = Size(sum(w.bytes for w in some), sum(w.rows for w in some))
-            sources = [(w, Source(w.path, w.place, (*schema.names, None))) for w in some if w.place is not None]
-            into = max(1, size.rows * bucket_bytes(size) // max(1, size.bytes))
-            for cell in self._cells(some, size):
-                mine = tuple(s for w, s in sources if reaches(s.place, cell))
-                works.append(Cellwork(cell, (), (mine,), into if isinstance(cell, Span) else 1))
+        for partition_runs in self._runs_by_partition(runs).values():
+            size = DataSize(sum(w.bytes for w in partition_runs), sum(w.rows for w in partition_runs))
+            sources = [
+                (w, MergeSourceFile(w.path, w.place, (*schema.names, None)))
+                for w in partition_runs
+                if w.place is not None
+            ]
+            into = max(1, size.rows * target_bucket_bytes(size) // max(1, size.bytes))
+            for cell in self._plan_merge_units(partition_runs, size):
+                unit_sources = tuple(s for w, s in sources if may_have_rows_in(s.place, cell))
+                works.append(MergeUnitTask(cell, (), (unit_sources,), into if isinstance(cell, KeySpan) else 1))
         # Every row is of one base, so nothing is folded: any model will do.
-        merged = merge_cells(self.session.get(), works, schema, Upsert(list(layout.order)), self.target)
+        merged = merge_units_by_spark(self.session.get(), works, schema, Upsert(list(layout.order)), self.target)
         return [w for files in merged for w in files or ()]
 
-    def _cells(self, runs: Sequence[Written], size: Size) -> list[Cell]:
-        layout = self.target.laid
+    def _plan_merge_units(self, runs: Sequence[WrittenFile], size: DataSize) -> list[MergeUnit]:
+        layout = self.target.required_layout
         if not layout.clustered:
-            of = buckets_for(size)
-            return [Bucket(of, n) for n in range(of)]
-        found = cuts([r.path for r in runs], layout.order, pieces_for(size))
-        return list(spans(Span(None, None), found))
+            of = bucket_count_for(size)
+            return [HashBucket(of, n) for n in range(of)]
+        found = sample_split_points([r.path for r in runs], layout.order, piece_count_for(size))
+        return list(split_key_range(KeySpan(None, None), found))
 
-    def _by_partition(self, runs: Sequence[Written]) -> Mapping[tuple[str, ...], list[Written]]:
-        found: dict[tuple[str, ...], list[Written]] = {}
+    def _runs_by_partition(self, runs: Sequence[WrittenFile]) -> Mapping[tuple[str, ...], list[WrittenFile]]:
+        found: dict[tuple[str, ...], list[WrittenFile]] = {}
         for run in runs:
             found.setdefault(run.partitions, []).append(run)
         return found
 
-    def _instead(self, runs: Sequence[Written], written: list[Written]) -> list[Written]:
+    def _replace_runs(self, runs: Sequence[WrittenFile], written_files: list[WrittenFile]) -> list[WrittenFile]:
         """Files that hold the rows of some runs, which are removed.
 
         Raises:
             WarehouseUnavailable: they hold other rows.
         """
-        check_count(written, sum(run.rows for run in runs), self.target.where)
+        check_row_count(written_files, sum(run.rows for run in runs), self.target.error_label)
         for run in runs:
-            file_io.remove(run.path)
-        return written
+            file_io.delete_file(run.path)
+        return written_files

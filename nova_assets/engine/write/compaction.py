@@ -15,163 +15,185 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.engine.buckets.bucket_files import FILE_BYTES, Written
-from nova_assets.engine.buckets.merge_unit import Cellwork
-from nova_assets.engine.buckets.split_points import cuts, spans
-from nova_assets.engine.read.by_merge_unit import Cellwise
-from nova_assets.engine.read.in_memory import compute
-from nova_assets.engine.session.session import Session
+from nova_assets.engine.buckets.bucket_files import FILE_BYTES, WrittenFile
+from nova_assets.engine.buckets.merge_unit import MergeUnitTask
+from nova_assets.engine.buckets.split_points import sample_split_points, split_key_range
+from nova_assets.engine.read.by_merge_unit import MergeUnitReader
+from nova_assets.engine.read.in_memory import compute_in_memory
+from nova_assets.engine.session.session import LazySparkSession
 from nova_assets.engine.storage.warehouse import Warehouse
-from nova_assets.engine.write.small_files import roll
-from nova_assets.engine.write.write import Writer
+from nova_assets.engine.write.small_files import combine_small_files
+from nova_assets.engine.write.write import BlockWriter
 from nova_assets.model.block import Block, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append
-from nova_assets.model.read_strategy import Way
-from nova_assets.model.reads import Chain, Read, Snapshot, sources
+from nova_assets.model.read_strategy import ReadStrategy
+from nova_assets.model.reads import Chain, Read, Snapshot, source_blocks
 from nova_assets.model.schema import Schema
-from nova_assets.plan.block_layout import laid, layout_of
-from nova_assets.plan.compaction import pieces
-from nova_assets.plan.merge_units import Bucket, Span, Work, cells, reaches, split
-from nova_assets.plan.partition_size import NOTHING, Size, bucket_bytes, buckets_for, size_of
-from nova_assets.plan.read_strategy import chosen
+from nova_assets.plan.block_layout import common_layout, layout_for_channel
+from nova_assets.plan.compaction import file_count_for
+from nova_assets.plan.merge_units import HashBucket, KeySpan, MergeTask, may_have_rows_in, merge_tasks, split_merge_task
+from nova_assets.plan.partition_size import EMPTY_SIZE, DataSize, bucket_count_for, sum_sizes, target_bucket_bytes
+from nova_assets.plan.read_strategy import choose_strategy
 
 _MANY = 4
 """A cell with so many times as much as a bucket should have is taken apart before it is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PartitionUnit:
     """A cell of one partition."""
 
     partition: str
-    work: Work
+    unit_files: MergeTask
 
 
-class Rewriter:
+class BlockRewriter:
     """Writes what reads give.
 
     Args:
-        frame: gives a read as Spark's frame.
-        way: the one to take, where it leads there; None for the first that does.
+        read_frame: gives a read as Spark's frame.
+        forced_strategy: the one to take, where it leads there; None for the first that does.
     """
 
     def __init__(
         self,
-        session: Session,
+        session: LazySparkSession,
         warehouse: Warehouse,
-        writer: Writer,
-        frame: Callable[[Read], Any],
-        way: Way | None = None,
+        writer: BlockWriter,
+        read_frame: Callable[[Read], Any],
+        forced_strategy: ReadStrategy | None = None,
     ) -> None:
         self.session = session
         self.warehouse = warehouse
-        self.cellwise = Cellwise(session, warehouse)
+        self.merge_unit_reader = MergeUnitReader(session, warehouse)
         self.writer = writer
-        self.frame = frame
-        self.way = way
+        self.read_frame = read_frame
+        self.forced_strategy = forced_strategy
 
     def rewrite(
         self, read: Snapshot | Chain, staged: StagedBlock, channel: Channel, schema: Schema
-    ) -> tuple[Manifest, Way]:
+    ) -> tuple[Manifest, ReadStrategy]:
         """Write a snapshot as a base, or a chain as one delta; and say by which way.
 
         Raises:
             FileMissing, WarehouseUnavailable.
         """
-        way = chosen(read, "block", self.way)
+        way = choose_strategy(read, "block", self.forced_strategy)
         if way == "memory" and isinstance(read.merge, Append):
             with suppress(OverflowError):  # Spark says it as it does elsewhere
-                return self.writer.write_by(
-                    partial(roll, read, self.warehouse, schema), staged, channel, schema
+                return self.writer.write_with_job(
+                    partial(combine_small_files, read, self.warehouse, schema), staged, channel, schema
                 ), "memory"
-        if way == "memory" and (rows := self._computed(read)) is not None:
-            return self.writer.write(rows, staged, channel, schema, known=True), "memory"
-        if way != "frame" and self.session.has_workers:
-            parts = _parts(read, channel, schema)
+        if way == "memory" and (rows := self._try_compute_in_memory(read)) is not None:
+            return self.writer.write(rows, staged, channel, schema, keys_checked=True), "memory"
+        if way != "frame" and self.session.can_use_workers:
+            parts = _partition_units(read, channel, schema)
             if parts is not None:
-                return self._by_cells(parts, staged, channel, schema), "cells"
-        size = sum(s.bytes for s in sources(read) if isinstance(s, Block))
-        frame = self.frame(read).coalesce(pieces(size, FILE_BYTES))
-        return self.writer.write(frame, staged, channel, schema, known=True), "frame"
+                return self._rewrite_by_units(parts, staged, channel, schema), "cells"
+        size = sum(s.bytes for s in source_blocks(read) if isinstance(s, Block))
+        frame = self.read_frame(read).coalesce(file_count_for(size, FILE_BYTES))
+        return self.writer.write(frame, staged, channel, schema, keys_checked=True), "frame"
 
-    def _computed(self, read: Snapshot | Chain) -> pa.Table | None:
+    def _try_compute_in_memory(self, read: Snapshot | Chain) -> pa.Table | None:
         try:
-            return compute(read, self.warehouse)
+            return compute_in_memory(read, self.warehouse)
         except OverflowError:  # likewise
             return None
 
-    def _by_cells(self, parts: Sequence[_Part], staged: StagedBlock, channel: Channel, schema: Schema) -> Manifest:
-        from nova_assets.engine.buckets.spark_jobs import merge_cells
+    def _rewrite_by_units(
+        self, partition_units: Sequence[_PartitionUnit], staged: StagedBlock, channel: Channel, schema: Schema
+    ) -> Manifest:
+        from nova_assets.engine.buckets.spark_jobs import merge_units_by_spark
 
-        touched = [p for p in parts if p.work.deltas or _is_older(p.work, schema)]
-        total = sum((p.work.size for p in parts), NOTHING)
-        self.cellwise.check(p.work for p in touched)
-        pieces = [(p, works) for p in touched if (works := self._cellworks(p.work, channel, schema, total))]
+        touched = [p for p in partition_units if p.unit_files.deltas or _has_outdated_schema(p.unit_files, schema)]
+        total = sum((p.unit_files.size for p in partition_units), EMPTY_SIZE)
+        self.merge_unit_reader.check_unit_files(p.unit_files for p in touched)
+        pieces = [
+            (p, works) for p in touched if (works := self._build_unit_tasks(p.unit_files, channel, schema, total))
+        ]
         works = [w for _, some in pieces for w in some]
-        outcome: list[list[Written] | None] = []
+        outcome: list[list[WrittenFile] | None] = []
 
-        def job(target: Any) -> Iterable[Written]:
-            outcome.extend(merge_cells(self.session.get(), works, schema, channel.merge, target) if works else [])
+        def job(target: Any) -> Iterable[WrittenFile]:
+            outcome.extend(
+                merge_units_by_spark(self.session.get(), works, schema, channel.merge, target) if works else []
+            )
             return [w for files in outcome for w in files or ()]
 
-        manifest = self.writer.write_by(job, staged, channel, schema, tasks=True)
-        kept = [p for p in parts if p not in touched]
+        manifest = self.writer.write_with_job(job, staged, channel, schema, by_spark_tasks=True)
+        kept = [p for p in partition_units if p not in touched]
         whose = [p for p, some in pieces for _ in some]
         kept += [p for p, files in zip(whose, outcome, strict=True) if files is None]
-        files = [replace(f, partition=p.partition) for p in kept for _, f in p.work.base]
+        files = [replace(f, partition=p.partition) for p in kept for _, f in p.unit_files.base]
         return replace(manifest, files=(*manifest.files, *files))
 
-    def _cellworks(self, work: Work, channel: Channel, schema: Schema, total: Size) -> list[Cellwork]:
+    def _build_unit_tasks(
+        self, unit_files: MergeTask, channel: Channel, schema: Schema, total_size: DataSize
+    ) -> list[MergeUnitTask]:
         """A cell; in several where it has more than fits into memory: a base that is small beside what comes on top."""
-        wanted = bucket_bytes(total)
-        some = split(work, _MANY * wanted)
-        if isinstance(work.cell, Span) and work.size.bytes > _MANY * wanted:
-            some = self._cut(work, channel, schema, -(-work.size.bytes // wanted))
-        found = [self._cellwork(w, schema, total) for w in some]
-        return found if len(some) == 1 else [replace(w, anew=True) for w in found]
+        target_bytes = target_bucket_bytes(total_size)
+        some = split_merge_task(unit_files, _MANY * target_bytes)
+        if isinstance(unit_files.unit, KeySpan) and unit_files.size.bytes > _MANY * target_bytes:
+            some = self._split_unit(unit_files, channel, schema, -(-unit_files.size.bytes // target_bytes))
+        found = [self._build_unit_task(w, schema, total_size) for w in some]
+        return found if len(some) == 1 else [replace(w, always_write=True) for w in found]
 
-    def _cut(self, work: Work, channel: Channel, schema: Schema, pieces: int) -> tuple[Work, ...]:
-        layout = layout_of(channel, schema)
-        assert layout is not None and isinstance(work.cell, Span)
-        paths = self.warehouse.paths([*(f for _, f in work.base), *(f for _, _, f in work.deltas)])
-        keys = cuts(paths, layout.order, pieces)
+    def _split_unit(
+        self, unit_files: MergeTask, channel: Channel, schema: Schema, piece_count: int
+    ) -> tuple[MergeTask, ...]:
+        layout = layout_for_channel(channel, schema)
+        assert layout is not None and isinstance(unit_files.unit, KeySpan)
+        paths = self.warehouse.verified_addresses(
+            [*(f for _, f in unit_files.base), *(f for _, _, f in unit_files.deltas)]
+        )
+        keys = sample_split_points(paths, layout.order, piece_count)
 
-        def within(span: Span) -> Work:
-            base = tuple(b for b in work.base if reaches(b[1].place, span))
-            return Work(span, base, tuple(d for d in work.deltas if reaches(d[2].place, span)))
+        def within(span: KeySpan) -> MergeTask:
+            base = tuple(b for b in unit_files.base if may_have_rows_in(b[1].key_placement, span))
+            return MergeTask(
+                span, base, tuple(d for d in unit_files.deltas if may_have_rows_in(d[2].key_placement, span))
+            )
 
-        return tuple(within(s) for s in spans(work.cell, keys))
+        return tuple(within(s) for s in split_key_range(unit_files.unit, keys))
 
-    def _cellwork(self, work: Work, schema: Schema, total: Size) -> Cellwork:
-        size, wanted = work.size.bytes, bucket_bytes(total)
-        if isinstance(work.cell, Bucket):
-            into = 1 << max(0, (size // wanted).bit_length() - 1)
+    def _build_unit_task(self, unit_files: MergeTask, schema: Schema, total_size: DataSize) -> MergeUnitTask:
+        size, target_bytes = unit_files.size.bytes, target_bucket_bytes(total_size)
+        if isinstance(unit_files.unit, HashBucket):
+            into = 1 << max(0, (size // target_bytes).bit_length() - 1)
         else:
-            rows = sum(f.rows for _, f in work.base) + sum(f.rows for _, _, f in work.deltas)
-            into = rows if size < 2 * wanted else max(1, rows * wanted // size)
-        return replace(self.cellwise.work(work, schema), into=max(1, into), anew=_is_older(work, schema))
+            rows = sum(f.rows for _, f in unit_files.base) + sum(f.rows for _, _, f in unit_files.deltas)
+            into = rows if size < 2 * target_bytes else max(1, rows * target_bytes // size)
+        return replace(
+            self.merge_unit_reader.build_task(unit_files, schema),
+            buckets_or_max_rows=max(1, into),
+            always_write=_has_outdated_schema(unit_files, schema),
+        )
 
 
-def _is_older(work: Work, schema: Schema) -> bool:
+def _has_outdated_schema(unit_files: MergeTask, schema: Schema) -> bool:
     """Whether files of the base lack something of the schema, or call it otherwise: a block has one for all."""
-    return any(b.manifest.schema != schema for b, _ in work.base)
+    return any(b.manifest.schema != schema for b, _ in unit_files.base)
 
 
-def _parts(read: Snapshot | Chain, channel: Channel, schema: Schema) -> list[_Part] | None:
+def _partition_units(read: Snapshot | Chain, channel: Channel, schema: Schema) -> list[_PartitionUnit] | None:
     """The cells of all partitions; None where some block is not laid out as blocks of the channel are now."""
-    how = laid(read)
-    if how is None or how.layout != layout_of(channel, schema) or how.model.as_json() != channel.merge.as_json():
+    shared_layout = common_layout(read)
+    if (
+        shared_layout is None
+        or shared_layout.layout != layout_for_channel(channel, schema)
+        or shared_layout.model.as_json() != channel.merge.as_json()
+    ):
         return None
-    blocks = [s for s in sources(read) if isinstance(s, Block)]
-    found: list[_Part] = []
+    blocks = [s for s in source_blocks(read) if isinstance(s, Block)]
+    found: list[_PartitionUnit] = []
     for partition in sorted({b.partition for b in blocks}):
-        there = read.bases if isinstance(read, Snapshot) else ()
-        bases = [b for b in there if isinstance(b, Block) and b.partition == partition]
+        base_sources = read.bases if isinstance(read, Snapshot) else ()
+        bases = [b for b in base_sources if isinstance(b, Block) and b.partition == partition]
         deltas = [b for b in read.deltas if isinstance(b, Block) and b.partition == partition]
-        least = buckets_for(size_of(deltas))
-        works = cells(bases, deltas, how.layout, least=least)
+        least = bucket_count_for(sum_sizes(deltas))
+        works = merge_tasks(bases, deltas, shared_layout.layout, min_units=least)
         if works is None:
             return None
-        found += [_Part(partition, w) for w in works if w.base or w.deltas]
+        found += [_PartitionUnit(partition, w) for w in works if w.base or w.deltas]
     return found

@@ -10,29 +10,29 @@ import pyarrow.compute as pc
 from nova_assets.engine.storage.integrity import open_block_file
 from nova_assets.engine.storage.parquet_footers import Footer, total_nulls
 from nova_assets.engine.write import key_checks
-from nova_assets.engine.write.target import Target
+from nova_assets.engine.write.target import BlockTarget
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED
 
 
-def check_nulls(footers: Sequence[Footer], target: Target) -> None:
+def check_nulls(footers: Sequence[Footer], target: BlockTarget) -> None:
     """Refuse nulls where there may be none.
 
     Raises:
         BadKey: a key is null.
         SchemaMismatch: another column is that may not be.
     """
-    for column in target.never_null:
+    for column in target.required_columns:
         if total_nulls(footers, column) == 0:
             continue
         of_key = target.model is not None and column in target.model.key
-        wrong = _null_rows(footers, column, even_deletions=of_key, target=target)
+        wrong = _read_null_rows(footers, column, include_deletions=of_key, target=target)
         if wrong.num_rows and of_key:
-            raise key_checks.null_key(target.where, column, wrong.num_rows, _example(wrong))
+            raise key_checks.null_key_error(target.error_label, column, wrong.num_rows, _first_row(wrong))
         if wrong.num_rows:
             raise SchemaMismatch(
-                f"{target.where}: column {column!r} may not be null, and is in {wrong.num_rows} rows",
-                found=str(_example(wrong)),
+                f"{target.error_label}: column {column!r} may not be null, and is in {wrong.num_rows} rows",
+                found=str(_first_row(wrong)),
                 expected=str(target.schema.field(column)),
                 next="fill the column, or leave these rows out",
                 column=column,
@@ -40,19 +40,21 @@ def check_nulls(footers: Sequence[Footer], target: Target) -> None:
             )
 
 
-def _null_rows(footers: Sequence[Footer], column: str, *, even_deletions: bool, target: Target) -> pa.Table:
+def _read_null_rows(
+    footers: Sequence[Footer], column: str, *, include_deletions: bool, target: BlockTarget
+) -> pa.Table:
     """The rows in which a column is null. Of a deletion, only the key means anything."""
     found = []
     for footer in footers:
         if footer.nulls[column] != 0:
             table = open_block_file(footer.path).read()
             wrong = table.column(column).is_null()
-            if target.marked and not even_deletions:
+            if target.has_deleted_column and not include_deletions:
                 wrong = pc.and_(wrong, pc.invert(table.column(DELETED)))
             found.append(table.filter(wrong))
     return pa.concat_tables(found) if found else pa.table({})
 
 
-def _example(rows: pa.Table) -> key_checks.Row:
+def _first_row(rows: pa.Table) -> key_checks.Row:
     row: key_checks.Row = rows.slice(0, 1).to_pylist()[0]
     return row

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.engine.buckets.bucket_files import Written
-from nova_assets.engine.session.session import Session
-from nova_assets.engine.session.shared_settings import using
-from nova_assets.engine.session.spark_config import WRITING
+from nova_assets.engine.buckets.bucket_files import WrittenFile
+from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.spark_config import WRITE_SETTINGS
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.parquet_footers import Footer, table_of
+from nova_assets.engine.storage.parquet_footers import Footer, read_block_files
 from nova_assets.engine.write import key_checks
-from nova_assets.engine.write.files_of_rows import Output
-from nova_assets.engine.write.target import Target
+from nova_assets.engine.write.files_of_rows import BlockFileWriter
+from nova_assets.engine.write.target import BlockTarget
 from nova_assets.errors import SchemaMismatch
 from nova_assets.model.schema import DELETED
-from nova_assets.model.sum_bounds import fits, limited_sums, overflow
+from nova_assets.model.sum_bounds import is_in_type_range, overflowable_sums, sum_overflow_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,14 +35,14 @@ PYTHON_ROWS = 200_000
 """Up to so many rows are resolved one by one."""
 
 
-class Resolver:
+class RepeatedKeyResolver:
     """Looks through the keys of what was written."""
 
-    def __init__(self, session: Session, output: Output) -> None:
+    def __init__(self, session: LazySparkSession, file_writer: BlockFileWriter) -> None:
         self.session = session
-        self.output = output
+        self.file_writer = file_writer
 
-    def resolve(self, footers: Sequence[Footer], target: Target) -> list[Written] | None:
+    def resolve(self, footers: Sequence[Footer], target: BlockTarget) -> list[WrittenFile] | None:
         """Reduce keys that occur too often to what a block may hold.
 
         Gives the files that the rows are in now; None where no key occurs too often.
@@ -54,65 +54,75 @@ class Resolver:
         model, rows, size = target.model, sum(f.rows for f in footers), sum(f.bytes for f in footers)
         if not rows:
             return None
-        columns = [*model.key, *([DELETED] if target.marked else [])]
+        columns = [*model.key, *([DELETED] if target.has_deleted_column else [])]
         if rows <= ARROW_ROWS:
-            found = key_checks.repeats(table_of([f.path for f in footers], columns), model)
+            repeated_keys = key_checks.find_repeated_keys(read_block_files([f.path for f in footers], columns), model)
         else:
-            found = self._repeats_by_spark(footers, target)
-        if not found:
+            repeated_keys = self._find_repeats_by_spark(footers, target)
+        if not repeated_keys:
             return None
-        if found.live_keys and not model.order_by:
-            raise key_checks.undecided(target.where, model, found.live_keys, found.live_rows, found.examples)
-        in_memory = found.rows is not None and found.count <= PYTHON_ROWS and size <= ARROW_BYTES
-        if in_memory and key_checks.resolves_in_python(model):
-            written = self._resolve_in_memory(footers, found, target)
+        if repeated_keys.live_keys and not model.order_by:
+            raise key_checks.undecided_keys_error(
+                target.error_label, model, repeated_keys.live_keys, repeated_keys.live_rows, repeated_keys.examples
+            )
+        in_memory = (
+            repeated_keys.row_indices is not None and repeated_keys.row_count <= PYTHON_ROWS and size <= ARROW_BYTES
+        )
+        if in_memory and key_checks.can_resolve_in_python(model):
+            written = self._resolve_in_memory(footers, repeated_keys, target)
         else:
             written = self._resolve_by_spark(footers, target)
         for f in footers:
-            file_io.remove(f.path)
+            file_io.delete_file(f.path)
         return written
 
-    def _resolve_in_memory(self, footers: Sequence[Footer], found: key_checks.Repeats, target: Target) -> list[Written]:
-        assert target.model is not None and found.rows is not None
-        table = table_of([f.path for f in footers], None)
-        kept = key_checks.resolved(table.take(found.rows).to_pylist(), target.model, target.where)
-        clean = table.filter(pc.invert(_mask(table.num_rows, found.rows)))
+    def _resolve_in_memory(
+        self, footers: Sequence[Footer], repeated_keys: key_checks.RepeatedKeys, target: BlockTarget
+    ) -> list[WrittenFile]:
+        assert target.model is not None and repeated_keys.row_indices is not None
+        table = read_block_files([f.path for f in footers], None)
+        kept = key_checks.resolve_repeated_keys(
+            table.take(repeated_keys.row_indices).to_pylist(), target.model, target.error_label
+        )
+        unrepeated_rows = table.filter(pc.invert(_row_mask(table.num_rows, repeated_keys.row_indices)))
         try:
             decided = pa.Table.from_pylist(kept, schema=table.schema)
         except (pa.ArrowException, OverflowError) as error:
-            types = limited_sums(target.model, target.schema)
+            types = overflowable_sums(target.model, target.schema)
             for row in kept:  # to say which one it is
                 for column, type_ in types.items():
-                    if row[column] is not None and not fits(Fraction(row[column]), type_):
+                    if row[column] is not None and not is_in_type_range(Fraction(row[column]), type_):
                         key = {k: row[k] for k in target.model.key}
-                        raise overflow(target.where, column, type_, key, Fraction(row[column])) from error
+                        raise sum_overflow_error(
+                            target.error_label, column, type_, key, Fraction(row[column])
+                        ) from error
             raise SchemaMismatch(
-                f"{target.where}: a combined value is too great for its column", found=str(error)
+                f"{target.error_label}: a combined value is too great for its column", found=str(error)
             ) from error
-        return self.output.table(pa.concat_tables([clean, decided]), target)
+        return self.file_writer.write_table(pa.concat_tables([unrepeated_rows, decided]), target)
 
-    def _written(self, footers: Sequence[Footer], target: Target) -> DataFrame:
+    def _read_written_rows(self, footers: Sequence[Footer], target: BlockTarget) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.read.spark_read import load
+        from nova_assets.engine.read.spark_read import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
 
         spark = self.session.get()
-        reader = spark.read.format("parquet").schema(to_struct(target.physical.relaxed()))
-        rows = load(reader, spark, [f.path for f in footers])
-        return rows if target.marked else rows.withColumn(DELETED, F.lit(False))
+        reader = spark.read.format("parquet").schema(to_struct(target.file_schema.with_all_nullable()))
+        rows = load_paths(reader, spark, [f.path for f in footers])
+        return rows if target.has_deleted_column else rows.withColumn(DELETED, F.lit(False))
 
-    def _repeats_by_spark(self, footers: Sequence[Footer], target: Target) -> key_checks.Repeats:
+    def _find_repeats_by_spark(self, footers: Sequence[Footer], target: BlockTarget) -> key_checks.RepeatedKeys:
         from pyspark.sql import functions as F
 
         from nova_assets.engine.rows.columns import col
 
         assert target.model is not None
         model = target.model
-        with using(self.session.get(), WRITING):
-            mark = col(DELETED).cast("int")
-            counted = self._written(footers, target).groupBy(*map(col, model.key))
-            each = counted.agg(F.sum(1 - mark).alias("live"), F.sum(mark).alias("gone"))
+        with temporary_settings(self.session.get(), WRITE_SETTINGS):
+            is_deletion = col(DELETED).cast("int")
+            counted = self._read_written_rows(footers, target).groupBy(*map(col, model.key))
+            each = counted.agg(F.sum(1 - is_deletion).alias("live"), F.sum(is_deletion).alias("gone"))
             wrong = (F.col("live") > 1) | (F.col("gone") > 1)
             if model.kind == "upsert" and not model.order_by:
                 wrong = wrong | ((F.col("live") > 0) & (F.col("gone") > 0))
@@ -124,31 +134,35 @@ class Resolver:
                 F.sum(F.when(twice, F.col("live"))),
             ).first()
             assert total is not None
-            examples = several.select(*map(col, model.key)).limit(key_checks.EXAMPLES).collect() if total[1] else []
+            examples = several.select(*map(col, model.key)).limit(key_checks.MAX_EXAMPLES).collect() if total[1] else []
         shown = tuple(r.asDict(recursive=True) for r in examples)
-        return key_checks.Repeats(None, total[0] or 0, total[1], total[2] or 0, shown)
+        return key_checks.RepeatedKeys(None, total[0] or 0, total[1], total[2] or 0, shown)
 
-    def _resolve_by_spark(self, footers: Sequence[Footer], target: Target) -> list[Written]:
+    def _resolve_by_spark(self, footers: Sequence[Footer], target: BlockTarget) -> list[WrittenFile]:
         from pyspark.sql import functions as F
 
-        from nova_assets.engine.read.spark_merge import ROWS, resolve, undecided
+        from nova_assets.engine.read.spark_merge import ROW_COUNT, find_undecided_keys, resolve_repeated_keys
         from nova_assets.engine.rows.columns import col
 
         assert target.model is not None
-        with using(self.session.get(), WRITING):
-            rows = self._written(footers, target)
+        with temporary_settings(self.session.get(), WRITE_SETTINGS):
+            rows = self._read_written_rows(footers, target)
             if target.model.order_by:
-                open_ = undecided(rows, target.model)
-                found = open_.agg(F.count(F.lit(1)), F.sum(ROWS)).first()
+                open_ = find_undecided_keys(rows, target.model)
+                found = open_.agg(F.count(F.lit(1)), F.sum(ROW_COUNT)).first()
                 if found is not None and found[0]:
-                    shown = open_.select(*map(col, target.model.key)).limit(key_checks.EXAMPLES).collect()
+                    shown = open_.select(*map(col, target.model.key)).limit(key_checks.MAX_EXAMPLES).collect()
                     examples = [r.asDict(recursive=True) for r in shown]
-                    raise key_checks.undecided(target.where, target.model, found[0], found[1], examples)
-            return self.output.frame(resolve(rows, target.model).select(*map(col, target.physical.names)), target)
+                    raise key_checks.undecided_keys_error(
+                        target.error_label, target.model, found[0], found[1], examples
+                    )
+            return self.file_writer.write_frame(
+                resolve_repeated_keys(rows, target.model).select(*map(col, target.file_schema.names)), target
+            )
 
 
-def _mask(length: int, places: pa.Array) -> pa.Array:
-    marked = bytearray(length)
-    for place in places.to_pylist():
+def _row_mask(row_count: int, row_indices: pa.Array) -> pa.Array:
+    marked = bytearray(row_count)
+    for place in row_indices.to_pylist():
         marked[place] = 1
     return pa.array(marked, pa.uint8()).cast(pa.bool_())

@@ -21,21 +21,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets.hashing import Hashes, hash_bytes
-from nova_assets.engine.session.session import Session
-from nova_assets.engine.session.shared_settings import using
-from nova_assets.engine.session.spark_config import READING
+from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.spark_config import READ_SETTINGS
 from nova_assets.engine.storage import file_io
-from nova_assets.formats.conversion import plain_column
+from nova_assets.formats.conversion import to_unencoded_column
 from nova_assets.model.schema import DELETED, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MASK = (1 << 64) - 1
-_DAY = 86_400_000_000
-_ROWS = 1 << 16
+_UINT64_MASK = (1 << 64) - 1
+_DAY_MICROS = 86_400_000_000
+_BATCH_ROWS = 1 << 16
 _FEW_ROWS = 1 << 12
-_READ_HERE = 64 * 2**20
+_LOCAL_READ_BYTES = 64 * 2**20
 _EXACT = Context(prec=80)
 _ABSENT = np.uint64(0)
 
@@ -45,15 +45,18 @@ class Digest:
     """The digest of some rows; digests of parts add up to that of the whole."""
 
     rows: int = 0
-    first: int = 0
-    second: int = 0
+    first_hash: int = 0
+    second_hash: int = 0
 
     def __add__(self, other: Digest) -> Digest:
-        first, second = (self.first + other.first) & _MASK, (self.second + other.second) & _MASK
+        first, second = (
+            (self.first_hash + other.first_hash) & _UINT64_MASK,
+            (self.second_hash + other.second_hash) & _UINT64_MASK,
+        )
         return Digest(self.rows + other.rows, first, second)
 
     def __str__(self) -> str:
-        return f"{self.rows}:{self.first:016x}{self.second:016x}"
+        return f"{self.rows}:{self.first_hash:016x}{self.second_hash:016x}"
 
     @staticmethod
     def parse(text: str) -> Digest:
@@ -67,179 +70,184 @@ def digest_of(table: pa.Table, schema: Schema | None) -> Digest:
     Args:
         schema: whose columns have the identities that they keep when they are renamed.
     """
-    seeds = seeds_of(table.column_names, schema)
+    seeds = seed_by_column(table.column_names, schema)
     total = Digest()
-    for batch in table.to_batches(_ROWS):
-        total += _of_batch(batch, seeds)
+    for batch in table.to_batches(_BATCH_ROWS):
+        total += _digest_batch(batch, seeds)
     return total
 
 
-def digest_of_frame(session: Session, frame: DataFrame, schema: Schema | None) -> Digest:
+def digest_of_frame(session: LazySparkSession, frame: DataFrame, schema: Schema | None) -> Digest:
     """The digest of the rows that Spark computes; by its Python workers, where they know this package."""
-    if not session.has_workers:
-        return digest_of(session.table_of(frame), schema)
-    from nova_assets.engine.buckets.spark_jobs import SENDING
+    if not session.can_use_workers:
+        return digest_of(session.to_table(frame), schema)
+    from nova_assets.engine.buckets.spark_jobs import ARROW_BATCH_SETTINGS
 
-    with using(session.get(), SENDING):
-        parts = frame.mapInArrow(digesting(seeds_of(frame.columns, schema)), "digest string").collect()
+    with temporary_settings(session.get(), ARROW_BATCH_SETTINGS):
+        parts = frame.mapInArrow(digest_job(seed_by_column(frame.columns, schema)), "digest string").collect()
     return sum((Digest.parse(row[0]) for row in parts), Digest())
 
 
-def digest_of_files(session: Session, paths: Sequence[str], schema: Schema) -> Digest:
+def digest_of_files(session: LazySparkSession, paths: Sequence[str], schema: Schema) -> Digest:
     """The digest of the rows of files that Spark has written: small ones are read here.
 
     Args:
         schema: of the files.
     """
-    if sum(file_io.size_of(p) for p in paths) > _READ_HERE and session.has_workers:
-        from nova_assets.engine.read.spark_read import load
+    if sum(file_io.size_of(p) for p in paths) > _LOCAL_READ_BYTES and session.can_use_workers:
+        from nova_assets.engine.read.spark_read import load_paths
         from nova_assets.engine.rows.spark_types import to_struct
 
         spark = session.get()
-        reader = spark.read.format("parquet").schema(to_struct(schema.relaxed()))
-        with using(spark, READING):
-            return digest_of_frame(session, load(reader, spark, list(paths)), schema)
-    batches = (b for path in paths for b in file_io.opened(path).iter_batches(_FEW_ROWS))
+        reader = spark.read.format("parquet").schema(to_struct(schema.with_all_nullable()))
+        with temporary_settings(spark, READ_SETTINGS):
+            return digest_of_frame(session, load_paths(reader, spark, list(paths)), schema)
+    batches = (b for path in paths for b in file_io.open_parquet_file(path).iter_batches(_FEW_ROWS))
     return sum((digest_of(pa.Table.from_batches([b]), schema) for b in batches), Digest())
 
 
-def seeds_of(names: Iterable[str], schema: Schema | None) -> dict[str, int]:
+def seed_by_column(column_names: Iterable[str], schema: Schema | None) -> dict[str, int]:
     """Column -> the number that tells its values from those of other columns."""
     identities = {} if schema is None else {f.name: f.identity for f in schema.fields}
-    return {n: _seed(identities.get(n, n)) for n in names}
+    return {n: _text_seed(identities.get(n, n)) for n in column_names}
 
 
-def digesting(seeds: Mapping[str, int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def digest_job(column_seeds: Mapping[str, int]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Spark's task: its rows in, their digest out."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         total = Digest()
         for batch in batches:
-            total += _of_batch(batch, seeds)
+            total += _digest_batch(batch, column_seeds)
         yield pa.RecordBatch.from_pydict({"digest": [str(total)]})
 
     return run
 
 
-def _of_batch(batch: pa.RecordBatch, seeds: Mapping[str, int]) -> Digest:
+def _digest_batch(batch: pa.RecordBatch, column_seeds: Mapping[str, int]) -> Digest:
     rows = np.zeros(batch.num_rows, np.uint64)
     with np.errstate(over="ignore"):
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            values = pa.concat_arrays(plain_column(pa.chunked_array([column]), name).chunks)
+            values = pa.concat_arrays(to_unencoded_column(pa.chunked_array([column]), name).chunks)
             if name == DELETED:  # no deletion, whether it is said or not
                 values = pc.if_else(values, values, None)
-            rows += _mixed_values(values, np.uint64(seeds[name]))
-        hashes = _mix(rows + _GOLDEN)
-        first, second = hashes.sum(dtype=np.uint64), _mix(hashes ^ _GOLDEN).sum(dtype=np.uint64)
+            rows += _hash_values_with_seed(values, np.uint64(column_seeds[name]))
+        hashes = _splitmix64(rows + _GOLDEN)
+        first, second = hashes.sum(dtype=np.uint64), _splitmix64(hashes ^ _GOLDEN).sum(dtype=np.uint64)
     return Digest(batch.num_rows, int(first), int(second))
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _seed(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+def _text_seed(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _mix(values: Hashes) -> Hashes:
+def _splitmix64(values: Hashes) -> Hashes:
     """The finalizer of SplitMix64: each bit depends on all."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
-def _mixed_values(values: pa.Array, seed: np.uint64) -> Hashes:
+def _hash_values_with_seed(values: pa.Array, seed: np.uint64) -> Hashes:
     """The hashes of values for one column (or field, or place); 0 for null."""
-    hashes = _mix(_mix(_hashes(values)) + seed)
+    hashes = _splitmix64(_splitmix64(_hash_values(values)) + seed)
     return np.where(values.is_valid().to_numpy(zero_copy_only=False), hashes, _ABSENT)
 
 
-def _hashes(values: pa.Array) -> Hashes:
+def _hash_values(values: pa.Array) -> Hashes:
     """A number for each value, alike for values that are equal; anything for null."""
     type_, is_ = values.type, pa.types
     if is_.is_null(type_):
         return np.zeros(len(values), np.uint64)
     if is_.is_struct(type_):
-        return _of_structs(values)
+        return _hash_structs(values)
     if is_.is_map(type_):
-        return _of_others(values)
+        return _hash_other_values(values)
     if is_.is_nested(type_):
-        return _of_lists(values)
+        return _hash_lists(values)
     if is_.is_decimal(type_):
-        return _of_decimals(values)
+        return _hash_decimals(values)
     if is_.is_floating(type_):
-        return _of_floats(pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False))
+        return _hash_floats(pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False))
     if is_.is_date(type_):
         days = pc.fill_null(values.cast(pa.date32()).cast(pa.int32()), 0).to_numpy(zero_copy_only=False)
-        return _of_integers(pa.array(days.astype(np.int64) * _DAY))
+        return _hash_integers(pa.array(days.astype(np.int64) * _DAY_MICROS))
     if is_.is_timestamp(type_):
         micros = values.cast(pa.timestamp("us", type_.tz)).cast(pa.int64())
-        return _of_integers(pc.fill_null(micros, 0))
+        return _hash_integers(pc.fill_null(micros, 0))
     if is_.is_boolean(type_):
-        return _of_integers(pc.fill_null(values, False).cast(pa.int8()))
+        return _hash_integers(pc.fill_null(values, False).cast(pa.int8()))
     if is_.is_integer(type_):
-        return _of_integers(pc.fill_null(values, 0))
+        return _hash_integers(pc.fill_null(values, 0))
     if is_.is_string(type_) or is_.is_large_string(type_) or is_.is_binary(type_) or is_.is_large_binary(type_):
         empty = "" if is_.is_string(type_) or is_.is_large_string(type_) else b""
         return hash_bytes(pc.fill_null(values, empty), np.zeros(len(values), np.uint64))
-    return _of_others(values)
+    return _hash_other_values(values)
 
 
-def _of_integers(values: pa.Array) -> Hashes:
+def _hash_integers(values: pa.Array) -> Hashes:
     numbers: Hashes = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
     return numbers
 
 
-def _of_floats(values: Any) -> Hashes:
+def _hash_floats(values: Any) -> Hashes:
     """Whole numbers as integers of the same value have them."""
     values = np.where(np.isnan(values), np.nan, values + 0.0)
     with np.errstate(invalid="ignore"):
         whole = (np.rint(values) == values) & (np.abs(values) < 2.0**63)
         integers = np.where(whole, values, 0.0).astype(np.int64).view(np.uint64)
-    return np.where(whole, integers, _mix(values.view(np.uint64) + _GOLDEN))
+    return np.where(whole, integers, _splitmix64(values.view(np.uint64) + _GOLDEN))
 
 
-def _of_decimals(values: pa.Array) -> Hashes:
+def _hash_decimals(values: pa.Array) -> Hashes:
     """By the digits alone, whatever the scale is."""
     scaled = pc.fill_null(values.cast(pa.decimal256(76, 38)), 0)
     data = scaled.buffers()[1]
     lanes = np.frombuffer(data, np.uint64)[4 * scaled.offset : 4 * (scaled.offset + len(scaled))].reshape(-1, 4)
     hashes = np.zeros(len(scaled), np.uint64)
     for n in range(4):
-        hashes = _mix(hashes + lanes[:, n] + np.uint64(n + 1))
+        hashes = _splitmix64(hashes + lanes[:, n] + np.uint64(n + 1))
     return hashes
 
 
-def _of_structs(values: pa.Array) -> Hashes:
+def _hash_structs(values: pa.Array) -> Hashes:
     hashes = np.full(len(values), 1, np.uint64)
     for field, part in zip(values.type, values.flatten(), strict=True):
-        hashes += _mixed_values(part, np.uint64(_seed(field.name)))
+        hashes += _hash_values_with_seed(part, np.uint64(_text_seed(field.name)))
     return hashes
 
 
-def _of_lists(values: pa.Array) -> Hashes:
+def _hash_lists(values: pa.Array) -> Hashes:
     """Each element counts with its place; null elements, too."""
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.cumsum(lengths)
     elements = values.flatten()
     places = (np.arange(len(elements)) - np.repeat(ends - lengths, lengths)).astype(np.uint64)
-    sums = np.concatenate([[np.uint64(0)], np.cumsum(_mix(_mixed_values(elements, _GOLDEN) + _mix(places + _GOLDEN)))])
-    hashes: Hashes = _mix(lengths.astype(np.uint64)) + sums[ends] - sums[ends - lengths]
+    sums = np.concatenate(
+        [
+            [np.uint64(0)],
+            np.cumsum(_splitmix64(_hash_values_with_seed(elements, _GOLDEN) + _splitmix64(places + _GOLDEN))),
+        ]
+    )
+    hashes: Hashes = _splitmix64(lengths.astype(np.uint64)) + sums[ends] - sums[ends - lengths]
     return hashes
 
 
-def _of_others(values: pa.Array) -> Hashes:
+def _hash_other_values(values: pa.Array) -> Hashes:
     """One by one: maps, whose entries have no order, and whatever else there may be."""
-    return np.array([_seed(_canonical(v)) for v in values.to_pylist()], np.uint64)
+    return np.array([_text_seed(_canonical_text(v)) for v in values.to_pylist()], np.uint64)
 
 
-def _canonical(value: Any) -> str:
+def _canonical_text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(v, tuple) for v in value):
-        return "{" + ",".join(sorted(f"{_canonical(k)}:{_canonical(v)}" for k, v in value)) + "}"
+        return "{" + ",".join(sorted(f"{_canonical_text(k)}:{_canonical_text(v)}" for k, v in value)) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_canonical, value)) + "]"
+        return "[" + ",".join(map(_canonical_text, value)) + "]"
     if isinstance(value, dict):
-        return json.dumps({k: _canonical(v) for k, v in sorted(value.items()) if v is not None})
+        return json.dumps({k: _canonical_text(v) for k, v in sorted(value.items()) if v is not None})
     if isinstance(value, datetime):
         return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     is_whole = isinstance(value, float) and np.isfinite(value) and value == int(value)

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from nova_assets.engine.buckets import bucket_files
 from nova_assets.engine.rows.canonical_keys import canonical_columns
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
-from nova_assets.model.block_layout import Layout
+from nova_assets.model.block_layout import KeyLayout
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.partitions import WHOLE, Dimension, partition_values
 from nova_assets.model.schema import Schema
-from nova_assets.model.sum_bounds import limited_sums
+from nova_assets.model.sum_bounds import overflowable_sums
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BlockTarget:
     """A block to be written.
 
     Args:
@@ -29,52 +29,56 @@ class Target:
         layout: None where rows lie as they come.
     """
 
-    id: str
-    where: str
+    block_id: str
+    error_label: str
     kind: Kind
     schema: Schema
     model: MergeModel | None
     folder: str
     channel: Channel | None = None
     scope: str = WHOLE
-    layout: Layout | None = None
+    layout: KeyLayout | None = None
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
         return () if self.channel is None else self.channel.partitions
 
     @property
-    def spread(self) -> tuple[str, ...]:
+    def split_columns(self) -> tuple[str, ...]:
         """The partition columns, where rows may be of several partitions."""
         fixed = partition_values(self.scope)
         columns = tuple(d.column for d in self.dimensions)
         return columns if any(c not in fixed for c in columns) else ()
 
     @property
-    def keyed(self) -> bool:
+    def is_keyed(self) -> bool:
         return self.model is not None and self.model.keyed
 
     @property
-    def marked(self) -> bool:
+    def has_deleted_column(self) -> bool:
         """Whether the files have ``_deleted``: those of keyed deltas."""
-        return self.keyed and self.kind == "delta"
+        return self.is_keyed and self.kind == "delta"
 
     @property
-    def both(self) -> bool:
+    def allows_delete_and_live(self) -> bool:
         """Whether a key may have a deletion and a live row: where a live row decides whole, a deletion says nothing."""
-        return self.marked and self.model is not None and (self.model.kind != "upsert" or bool(self.model.order_by))
+        return (
+            self.has_deleted_column
+            and self.model is not None
+            and (self.model.kind != "upsert" or bool(self.model.order_by))
+        )
 
     @property
-    def physical(self) -> Schema:
-        return self.schema.with_deleted() if self.marked else self.schema
+    def file_schema(self) -> Schema:
+        return self.schema.with_deleted() if self.has_deleted_column else self.schema
 
     @property
-    def canonical(self) -> tuple[str, ...]:
+    def canonical_key_columns(self) -> tuple[str, ...]:
         """The key columns whose values are written in canonical form."""
         return () if self.model is None else canonical_columns(self.schema, self.model.key)
 
     @property
-    def never_null(self) -> tuple[str, ...]:
+    def required_columns(self) -> tuple[str, ...]:
         """The columns that may not be null."""
         if self.model is None:
             return ()
@@ -82,25 +86,25 @@ class Target:
         return tuple(dict.fromkeys((*self.model.key, *required)))
 
     @property
-    def ranged(self) -> tuple[str, ...]:
+    def range_columns(self) -> tuple[str, ...]:
         """The columns whose bounds the catalog keeps."""
         if self.model is None:
             return ()
-        summed = limited_sums(self.model, self.schema)
+        summed = overflowable_sums(self.model, self.schema)
         return tuple(dict.fromkeys((*self.model.key, *self.model.order_by, *summed)))
 
     @property
-    def written(self) -> bucket_files.Target:
+    def file_target(self) -> bucket_files.FileTarget:
         """The same for those who write rows into files."""
-        return bucket_files.Target(
+        return bucket_files.FileTarget(
             self.folder,
-            self.id,
-            to_arrow(self.physical.relaxed()),
+            self.block_id,
+            to_arrow_schema(self.file_schema.with_all_nullable()),
             self.layout,
-            self.both,
-            self.spread,
+            self.allows_delete_and_live,
+            self.split_columns,
             self.dimensions,
-            self.where,
-            self.ranged,
-            self.never_null,
+            self.error_label,
+            self.range_columns,
+            self.required_columns,
         )

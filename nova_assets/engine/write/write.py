@@ -15,40 +15,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nova_assets.engine.buckets import bucket_files
-from nova_assets.engine.buckets.bucket_files import Written
-from nova_assets.engine.buckets.partitioning import partition_of_file
-from nova_assets.engine.rows.canonical_keys import canonical_table
-from nova_assets.engine.session.session import Session
-from nova_assets.engine.session.shared_settings import using
-from nova_assets.engine.session.spark_config import WRITING
+from nova_assets.engine.buckets.bucket_files import WrittenFile
+from nova_assets.engine.buckets.partitioning import single_partition_of_file
+from nova_assets.engine.rows.canonical_keys import canonicalize_columns
+from nova_assets.engine.session.session import LazySparkSession
+from nova_assets.engine.session.shared_settings import temporary_settings
+from nova_assets.engine.session.spark_config import WRITE_SETTINGS
 from nova_assets.engine.storage import file_io
-from nova_assets.engine.storage.integrity import altered_by
+from nova_assets.engine.storage.integrity import altered_file_error_from
 from nova_assets.engine.storage.warehouse import BLOCKS, Warehouse
-from nova_assets.engine.write.files_of_rows import Output, are_alone
+from nova_assets.engine.write.files_of_rows import BlockFileWriter, are_keys_known_unique
 from nova_assets.engine.write.null_checks import check_nulls
-from nova_assets.engine.write.repeated_keys import Resolver
+from nova_assets.engine.write.repeated_keys import RepeatedKeyResolver
 from nova_assets.engine.write.row_digest import digest_of, digest_of_files
-from nova_assets.engine.write.target import Target
+from nova_assets.engine.write.target import BlockTarget
 from nova_assets.errors import NovaError, SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Schema
-from nova_assets.plan.block_layout import layout_of
+from nova_assets.plan.block_layout import layout_for_channel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Writer:
+class BlockWriter:
     """Writes staged blocks."""
 
-    def __init__(self, session: Session, warehouse: Warehouse) -> None:
+    def __init__(self, session: LazySparkSession, warehouse: Warehouse) -> None:
         self.session = session
         self.warehouse = warehouse
-        self.output = Output(session)
-        self.resolver = Resolver(session, self.output)
+        self.file_writer = BlockFileWriter(session)
+        self.resolver = RepeatedKeyResolver(session, self.file_writer)
 
     def write(
         self,
@@ -57,181 +57,185 @@ class Writer:
         channel: Channel | None,
         schema: Schema,
         *,
-        known: bool = False,
-        digest: bool = False,
+        keys_checked: bool = False,
+        compute_digest: bool = False,
     ) -> Manifest:
         """Write a frame into its block's folder and describe it. What went wrong leaves no file behind.
 
         Args:
-            known: the rows are what the channel holds already, and their keys have been looked through.
-            digest: make the digest of the rows, too.
+            keys_checked: the rows are what the channel holds already, and their keys have been looked through.
+            compute_digest: make the digest of the rows, too.
 
         Raises:
             SchemaMismatch, BadKey, WarehouseUnavailable.
         """
-        target = self._target(staged, channel, schema)
-        with self._alone(staged):
-            return self._write(frame, target, known, digest)
+        target = self._build_target(staged, channel, schema)
+        with self._remove_staged_on_failure(staged):
+            return self._write_and_check(frame, target, keys_checked, compute_digest)
 
-    def write_by(
+    def write_with_job(
         self,
-        job: Callable[[bucket_files.Target], Iterable[Written]],
+        write_files: Callable[[bucket_files.FileTarget], Iterable[WrittenFile]],
         staged: StagedBlock,
         channel: Channel,
         schema: Schema,
         *,
-        tasks: bool = False,
+        by_spark_tasks: bool = False,
     ) -> Manifest:
         """Describe what a job writes into a block's folder: rows that the channel holds already.
 
         Args:
-            tasks: the files are written by tasks of Spark, out of blocks that are laid out.
+            by_spark_tasks: the files are written by tasks of Spark, out of blocks that are laid out.
 
         Raises:
             SchemaMismatch, WarehouseUnavailable.
         """
-        target = self._target(staged, channel, schema)
-        with self._alone(staged):
-            written = list(job(target.written))
-            if tasks:
-                _remove_others(written, target)
+        target = self._build_target(staged, channel, schema)
+        with self._remove_staged_on_failure(staged):
+            written = list(write_files(target.file_target))
+            if by_spark_tasks:
+                _remove_unlisted_files(written, target)
             else:
                 check_nulls([w.footer for w in written], target)
-            return self._manifest(written, target)
+            return self._build_manifest(written, target)
 
-    def _target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> Target:
+    def _build_target(self, staged: StagedBlock, channel: Channel | None, schema: Schema) -> BlockTarget:
         as_it_comes = channel is None or (isinstance(channel.merge, Custom) and staged.kind == "delta")
-        return Target(
+        return BlockTarget(
             staged.id,
             f"port {staged.port!r}" if channel is None else f"channel {channel.name!r}",
             staged.kind,
             schema,
             None if as_it_comes or channel is None else channel.merge,
-            self.warehouse.folder(staged.folder),
+            self.warehouse.block_folder_address(staged.folder),
             channel if channel is not None and channel.partitions else None,
             staged.partition,
-            None if channel is None else layout_of(channel, schema),
+            None if channel is None else layout_for_channel(channel, schema),
         )
 
     @contextmanager
-    def _alone(self, staged: StagedBlock) -> Iterator[None]:
+    def _remove_staged_on_failure(self, staged: StagedBlock) -> Iterator[None]:
         """A block in which the staged block's folder is filled; it is removed if that fails, and what cannot be
         removed, for Spark is at work in it still, is swept later.
 
         Raises:
             WarehouseUnavailable: the disk is full, or the like.
         """
-        self.warehouse.make(staged.folder)
+        self.warehouse.create_block_folder(staged.folder)
         try:
             yield
         except BaseException as error:
             with suppress(WarehouseUnavailable):
-                self.warehouse.delete(staged.folder)
+                self.warehouse.delete_block_folder(staged.folder)
             if isinstance(error, OSError):
-                raise self.warehouse.unavailable("be written", error) from error
-            if not isinstance(error, NovaError) and (altered := altered_by(error)) is not None:
+                raise self.warehouse.unavailable_error("be written", error) from error
+            if not isinstance(error, NovaError) and (altered := altered_file_error_from(error)) is not None:
                 raise altered from error
             raise
 
-    def _write(self, frame: Any, target: Target, known: bool, digest: bool) -> Manifest:
-        _refuse_marks(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
-        written = self._from_arrow(frame, target) if isinstance(frame, pa.Table) else self._from_spark(frame, target)
-        rows = self._digest(frame, written, target) if digest else None  # before keys that occur too often are reduced
+    def _write_and_check(self, frame: Any, target: BlockTarget, keys_checked: bool, compute_digest: bool) -> Manifest:
+        _check_no_deleted_column(frame.column_names if isinstance(frame, pa.Table) else frame.columns, target)
+        written = self._write_table(frame, target) if isinstance(frame, pa.Table) else self._write_frame(frame, target)
+        rows = (
+            self._digest_of_written(frame, written, target) if compute_digest else None
+        )  # before keys that occur too often are reduced
         if target.model is not None:
             check_nulls([w.footer for w in written], target)
-        if target.keyed and not known and not are_alone(written, target):
+        if target.is_keyed and not keys_checked and not are_keys_known_unique(written, target):
             resolved = self.resolver.resolve([w.footer for w in written], target)
             written = written if resolved is None else resolved
         if not isinstance(frame, pa.Table):
-            _remove_others(written, target)
-        return replace(self._manifest(written, target), digest=rows)
+            _remove_unlisted_files(written, target)
+        return replace(self._build_manifest(written, target), digest=rows)
 
-    def _digest(self, frame: Any, written: Sequence[Written], target: Target) -> str:
+    def _digest_of_written(self, frame: Any, written_files: Sequence[WrittenFile], target: BlockTarget) -> str:
         """Of a frame by what was written of it: another evaluation might give other rows."""
         if isinstance(frame, pa.Table):
             return str(digest_of(frame, target.schema))
-        return str(digest_of_files(self.session, [w.path for w in written], target.physical))
+        return str(digest_of_files(self.session, [w.path for w in written_files], target.file_schema))
 
-    def _from_arrow(self, table: pa.Table, target: Target) -> list[Written]:
-        if not target.marked and target.keyed and DELETED in table.column_names:
-            _refuse_deletions(int(pc.sum(table.column(DELETED)).as_py() or 0), target)
+    def _write_table(self, table: pa.Table, target: BlockTarget) -> list[WrittenFile]:
+        if not target.has_deleted_column and target.is_keyed and DELETED in table.column_names:
+            _check_no_deletions(int(pc.sum(table.column(DELETED)).as_py() or 0), target)
             table = table.drop_columns([DELETED])
         try:
-            fitted = schema_fit.fit(schema_fit.drop_unknown(table, target.physical), target.physical)
+            fitted = schema_fit.fit_to_schema(
+                schema_fit.drop_undeclared_null_columns(table, target.file_schema), target.file_schema
+            )
         except SchemaMismatch as error:
             raise SchemaMismatch(
-                f"{target.where}: {error.what}",
+                f"{target.error_label}: {error.what}",
                 found=error.found,
                 expected=error.expected,
                 next=error.next,
                 **error.fields,
             ) from error
-        return self.output.table(canonical_table(fitted, target.canonical), target)
+        return self.file_writer.write_table(canonicalize_columns(fitted, target.canonical_key_columns), target)
 
-    def _from_spark(self, frame: DataFrame, target: Target) -> list[Written]:
-        from nova_assets.engine.rows.conversion import refusal_of
-        from nova_assets.engine.rows.schema_fit import DELETION_IN_BASE, fitted
+    def _write_frame(self, frame: DataFrame, target: BlockTarget) -> list[WrittenFile]:
+        from nova_assets.engine.rows.conversion import parse_conversion_error
+        from nova_assets.engine.rows.schema_fit import DELETION_IN_BASE, fit_frame
 
-        with using(self.session.get(), WRITING):
-            rows = fitted(
+        with temporary_settings(self.session.get(), WRITE_SETTINGS):
+            rows = fit_frame(
                 frame,
-                target.physical,
-                target.where,
-                refuse_deletions=target.keyed and not target.marked,
-                canonical=target.canonical,
+                target.file_schema,
+                target.error_label,
+                reject_deletions=target.is_keyed and not target.has_deleted_column,
+                canonical_key_columns=target.canonical_key_columns,
             )
             try:
-                return self.output.frame(rows, target)
+                return self.file_writer.write_frame(rows, target)
             except Exception as error:
                 if DELETION_IN_BASE in str(error):
-                    _refuse_deletions(1, target)
-                refusal = refusal_of(error, target.where)
+                    _check_no_deletions(1, target)
+                refusal = parse_conversion_error(error, target.error_label)
                 if refusal is not None:
                     raise refusal from error
                 raise
 
-    def _manifest(self, written: Sequence[Written], target: Target) -> Manifest:
+    def _build_manifest(self, written_files: Sequence[WrittenFile], target: BlockTarget) -> Manifest:
         """The block's description, by the reports of the files' writers alone."""
-        file_io.sync([*(w.path for w in written), target.folder])
-        described = tuple(_described(w, target) for w in written)
-        layout = target.layout if all(f.place is not None for f in described) else None
+        file_io.fsync_paths([*(w.path for w in written_files), target.folder])
+        described = tuple(_to_data_file(w, target) for w in written_files)
+        layout = target.layout if all(f.key_placement is not None for f in described) else None
         return Manifest(described, target.schema, sum(f.deletes for f in described), layout=layout)
 
 
-def _remove_others(written: Sequence[Written], target: Target) -> None:
+def _remove_unlisted_files(written_files: Sequence[WrittenFile], target: BlockTarget) -> None:
     """Remove files of tasks that Spark began anew. What a listing leaves out is an orphan, which repair moves away."""
     with suppress(OSError):
-        file_io.keep_only(target.folder, {file_io.name_of(w.path) for w in written})
+        file_io.remove_files_except(target.folder, {file_io.name_of(w.path) for w in written_files})
 
 
-def _described(written: Written, target: Target) -> DataFile:
+def _to_data_file(written_file: WrittenFile, target: BlockTarget) -> DataFile:
     """A file as the block lists it.
 
     Raises:
         PartitionError: some row is in no partition, or in one outside the scope.
     """
-    file = written.footer.as_file(f"{BLOCKS}/{file_io.name_of(target.folder)}")
-    file = replace(file, place=written.place, deletes=written.deletes)
+    file = written_file.footer.to_data_file(f"{BLOCKS}/{file_io.name_of(target.folder)}")
+    file = replace(file, key_placement=written_file.place, deletes=written_file.deleted_rows)
     if target.channel is None:
         return file
-    return replace(file, partition=partition_of_file(written, target.scope, target.where))
+    return replace(file, partition=single_partition_of_file(written_file, target.scope, target.error_label))
 
 
-def _refuse_marks(names: Sequence[str], target: Target) -> None:
+def _check_no_deleted_column(column_names: Sequence[str], target: BlockTarget) -> None:
     """``_deleted`` means something on keyed channels alone."""
-    if target.model is not None and not target.keyed and DELETED in names:
+    if target.model is not None and not target.is_keyed and DELETED in column_names:
         kind = "append-only" if isinstance(target.model, Append) else "without a key"
         raise SchemaMismatch(
-            f"{target.where} is {kind}, and the data has a column {DELETED!r}",
+            f"{target.error_label} is {kind}, and the data has a column {DELETED!r}",
             expected="rows to add: without a key nothing can be deleted",
             next="drop the column, or declare the channel with merge=nova.Upsert(key=...)",
         )
 
 
-def _refuse_deletions(count: int, target: Target) -> None:
-    if count:
+def _check_no_deletions(deletion_count: int, target: BlockTarget) -> None:
+    if deletion_count:
         raise SchemaMismatch(
-            f"{target.where}: a base has no deletions",
+            f"{target.error_label}: a base has no deletions",
             found=f"rows whose {DELETED} is true",
             expected="live rows alone: a base is everything that there is",
             next="leave them out, or give a delta",

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from nova_assets.errors import BadRecord, CommitConflict, GroupSealed
 from nova_assets.masking import get_logger
-from nova_assets.model.arrival import Arrival, Taken
+from nova_assets.model.arrival import Arrival, ArrivalOutcome
 from nova_assets.model.arrival_outcome import Replayed
-from nova_assets.model.arrow_types import to_arrow
-from nova_assets.model.quarantine import COLUMNS, WHOLE_FILE, quarantine_name
+from nova_assets.model.arrow_types import to_arrow_schema
+from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, quarantine_name
 from nova_assets.model.schema import DELETED, parse_ddl
-from nova_assets.operations.arrivals.receive import Receiving
+from nova_assets.operations.arrivals.receive import FileReceiver
 from nova_assets.plan import modes
-from nova_assets.sources.quarantined_records import read_again
+from nova_assets.sources.quarantined_records import reparse_record
 
 log = get_logger("nova_assets.replaying")
 
@@ -28,89 +28,95 @@ Mend = Callable[[Row], str | None]
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ReplayPlan:
     """What a replay would do.
 
     Args:
-        at: the quarantine's number that this is about.
-        tables: rows for the channel.
-        changed: rows for the quarantine: deletions of what is right now, and other reasons for what is not.
-        takes: whole files that wait again.
-        left: so many stay.
+        quarantine_head: the quarantine's number that this is about.
+        recovered_tables: rows for the channel.
+        quarantine_changes: rows for the quarantine: deletions of what is right now, and other reasons for what is not.
+        file_outcomes: whole files that wait again.
+        remaining_count: so many stay.
     """
 
-    at: int
-    tables: tuple[pa.Table, ...]
-    changed: tuple[Row, ...]
-    takes: tuple[Taken, ...]
-    left: int
+    quarantine_head: int
+    recovered_tables: tuple[pa.Table, ...]
+    quarantine_changes: tuple[Row, ...]
+    file_outcomes: tuple[ArrivalOutcome, ...]
+    remaining_count: int
 
     @property
     def rows(self) -> int:
-        return sum(t.num_rows for t in self.tables)
+        return sum(t.num_rows for t in self.recovered_tables)
 
 
-def replayable(receiving: Receiving, mend: Mend | None = None) -> Replayed:
+def preview_replay(receiver: FileReceiver, mend: Mend | None = None) -> Replayed:
     """What ``replay`` would do. Changes nothing."""
-    plan = _planned(receiving, mend)
-    return Replayed(plan.rows, len(plan.takes), plan.left)
+    plan = _plan_replay(receiver, mend)
+    return Replayed(plan.rows, len(plan.file_outcomes), plan.remaining_count)
 
 
-def replay(receiving: Receiving, mend: Mend | None = None) -> Replayed:
+def replay(receiver: FileReceiver, mend: Mend | None = None) -> Replayed:
     """Try everything in a channel's quarantine again. What is right now moves onto the channel in one commit."""
-    attempts = receiving.runtime.attempts
+    attempts = receiver.runtime.max_attempts
     for attempt in range(1, attempts + 1):
-        plan = _planned(receiving, mend)
-        if not plan.changed:
-            return Replayed(left=plan.left)
+        plan = _plan_replay(receiver, mend)
+        if not plan.quarantine_changes:
+            return Replayed(left=plan.remaining_count)
         try:
-            return _carried_out(receiving, plan)
+            return _commit_replay(receiver, plan)
         except (CommitConflict, GroupSealed) as conflict:
-            log.info("the replay of %s is planned again: %s", receiving.channel.name, conflict.what)
+            log.info("the replay of %s is planned again: %s", receiver.channel.name, conflict.what)
             if attempt == attempts:
                 raise
     raise AssertionError("unreachable")
 
 
-def _carried_out(receiving: Receiving, plan: _Plan) -> Replayed:
-    rows = pa.concat_tables(plan.tables) if plan.tables else pa.table({})
-    counts = {"rows": plan.rows, "files": len(plan.takes), "left": plan.left}
-    commit = receiving.publish(rows, _table(plan.changed), plan.takes, {"replayed": counts}, quarantine_at=plan.at)
-    return Replayed(plan.rows, len(plan.takes), plan.left, commit)
+def _commit_replay(receiver: FileReceiver, plan: _ReplayPlan) -> Replayed:
+    rows = pa.concat_tables(plan.recovered_tables) if plan.recovered_tables else pa.table({})
+    counts = {"rows": plan.rows, "files": len(plan.file_outcomes), "left": plan.remaining_count}
+    commit = receiver.commit_rows(
+        rows,
+        _quarantine_table(plan.quarantine_changes),
+        plan.file_outcomes,
+        {"replayed": counts},
+        expected_quarantine_head=plan.quarantine_head,
+    )
+    return Replayed(plan.rows, len(plan.file_outcomes), plan.remaining_count, commit)
 
 
-def _planned(receiving: Receiving, mend: Mend | None) -> _Plan:
-    channel, sealed = receiving.channel, receiving.sealed()
-    at, held = _held(receiving)
-    schema = receiving.runtime.catalog.channel(channel.name).schema
-    files = [r for r in held if r["line"] == WHOLE_FILE]
-    refused = _refused(receiving, files)
-    again = [r for r in files if mend is None and _arrival(r).key in refused]
+def _plan_replay(receiver: FileReceiver, mend: Mend | None) -> _ReplayPlan:
+    channel, sealed = receiver.channel, receiver.sealed_at_by_group()
+    at, quarantined_rows = _read_quarantine(receiver)
+    schema = receiver.runtime.catalog.channel(channel.name).schema
+    files = [r for r in quarantined_rows if r["line"] == WHOLE_FILE_LINE]
+    refused = _refused_file_keys(receiver, files)
+    retried_files = [r for r in files if mend is None and _arrival_from_row(r).key in refused]
     tables: list[pa.Table] = []
-    changed: list[Row] = [{**r, DELETED: True} for r in again]
-    left = len(files) - len(again)
-    for row in held:
-        if row["line"] == WHOLE_FILE:
+    changed: list[Row] = [{**r, DELETED: True} for r in retried_files]
+    left = len(files) - len(retried_files)
+    for row in quarantined_rows:
+        if row["line"] == WHOLE_FILE_LINE:
             continue
         text = row["raw"] if mend is None else mend(row)
         if text is None or schema is None:
             left += 1
             continue
         try:
-            tables.append(read_again(row, text, channel, schema, sealed).table)
+            tables.append(reparse_record(row, text, channel, schema, sealed).table)
             changed.append({**row, DELETED: True})
         except BadRecord as error:
             left += 1
             if error.what != row["reason"]:
                 changed.append({**row, "reason": error.what, DELETED: False})
-    takes = tuple(Taken(_arrival(r), "waiting") for r in again)
-    return _Plan(at, tuple(tables), tuple(changed), takes, left)
+    takes = tuple(ArrivalOutcome(_arrival_from_row(r), "waiting") for r in retried_files)
+    return _ReplayPlan(at, tuple(tables), tuple(changed), takes, left)
 
 
-def _held(receiving: Receiving) -> tuple[int, list[dict[str, Any]]]:
+def _read_quarantine(receiver: FileReceiver) -> tuple[int, list[dict[str, Any]]]:
     """The quarantine's number, and its rows."""
-    runtime = receiving.runtime
-    history = runtime.catalog.history(quarantine_name(receiving.channel.name))
+    runtime = receiver.runtime
+    history = runtime.catalog.history(quarantine_name(receiver.channel.name))
     if history.head == 0:
         return 0, []
     found = runtime.engine.to_arrow(runtime.engine.fetch(modes.snapshot(history)))
@@ -118,17 +124,17 @@ def _held(receiving: Receiving) -> tuple[int, list[dict[str, Any]]]:
     return history.head, rows
 
 
-def _refused(receiving: Receiving, files: list[dict[str, Any]]) -> set[str]:
+def _refused_file_keys(receiver: FileReceiver, file_rows: list[dict[str, Any]]) -> set[str]:
     """The keys of those files that were refused, and not released meanwhile."""
-    places = [_arrival(r).place for r in files]
-    known = receiving.runtime.catalog.versions(receiving.channel.name, places)
+    places = [_arrival_from_row(r).path_key for r in file_rows]
+    known = receiver.runtime.catalog.arrivals_by_path_key(receiver.channel.name, places)
     return {s.arrival.key for found in known.values() for s in found if s.state == "refused"}
 
 
-def _arrival(row: Row) -> Arrival:
+def _arrival_from_row(row: Row) -> Arrival:
     return Arrival(row["file"], row["version"], 0)
 
 
-def _table(rows: Sequence[Row]) -> pa.Table:
-    schema = to_arrow(parse_ddl(COLUMNS).with_deleted())
+def _quarantine_table(rows: Sequence[Row]) -> pa.Table:
+    schema = to_arrow_schema(parse_ddl(QUARANTINE_COLUMNS).with_deleted())
     return pa.Table.from_pylist([dict(r) for r in rows], schema)

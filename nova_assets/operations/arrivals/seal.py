@@ -18,90 +18,93 @@ from nova_assets.model.channel_state import ChannelState
 from nova_assets.model.commit import CommitRequest, HeadAt
 from nova_assets.model.compaction import Compacting
 from nova_assets.model.partitions import Dimension, partition_name, partition_values
-from nova_assets.model.period import seconds_of
+from nova_assets.model.period import period_seconds
 from nova_assets.model.seal import PutSeal, Seal, Sealing
-from nova_assets.operations.maintenance import Asked, Upkeep
+from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
 from nova_assets.plan import modes
-from nova_assets.plan.compaction import final
-from nova_assets.plan.seal import Due, Open, Situation, judge
+from nova_assets.plan.compaction import final_compactions
+from nova_assets.plan.seal import Due, Open, SealingState, groups_to_seal
 
 log = get_logger("nova_assets.sealing")
 
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 """So often a group is brought into its final form while something comes to it."""
 
 
-class Seals:
+class GroupSealer:
     """Seals the groups of channels.
 
     Args:
-        upkeep: brings them into their final form.
+        maintenance: brings them into their final form.
     """
 
-    def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
+    def __init__(self, runtime: Runtime, maintenance: ChannelMaintenance) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
-        self.upkeep = upkeep
+        self.maintenance = maintenance
 
-    def judged(self, channel: str) -> tuple[list[Due], list[Open]]:
+    def find_sealable_groups(self, channel: str) -> tuple[list[Due], list[Open]]:
         """The groups that could be sealed now, and those that cannot, and why.
 
         Raises:
             DefinitionError: the channel is not sealed by anything.
         """
         state = self.catalog.channel(channel)
-        sealing, dimension = _how(state)
-        held = [p for p in self.catalog.partitions(channel) if not p.dropped]
-        groups = {partition_values(p.partition)[sealing.by] for p in held}
+        sealing, dimension = _sealing_and_dimension(state)
+        partitions = [p for p in self.catalog.partitions(channel) if not p.dropped]
+        groups = {partition_values(p.partition)[sealing.by] for p in partitions}
         source = next((c.source for c in self.runtime.project.channels if c.name == channel), None)
         assert state.since is not None
-        return judge(
+        return groups_to_seal(
             sealing,
             dimension,
-            Situation(
+            SealingState(
                 now=self.catalog.now(),
                 since=state.since,
                 groups={g for g in groups if g is not None},
                 seals=self.catalog.latest_seals(channel),
                 is_fed=source is not None,
                 looked=state.looked,
-                settling=0 if source is None else seconds_of(source.settled) or 0,
+                settling=0 if source is None else period_seconds(source.settled) or 0,
                 oldest=None if source is None else self.catalog.arrival_counts(channel).oldest,
             ),
         )
 
-    def seal(self, channel: str, policy: Compacting) -> list[Seal]:
+    def seal_complete_groups(self, channel: str, compaction_policy: Compacting) -> list[Seal]:
         """Seal every group that is complete, oldest first. Gives the new seals."""
-        due, _ = self.judged(channel)
+        due, _ = self.find_sealable_groups(channel)
         for group in due:
             try:
-                self._seal(channel, group, policy)
+                self._seal_group(channel, group, compaction_policy)
             except CommitConflict as conflict:  # something came, or another process sealed it: the next look sees to it
                 log.info("%s of %s is not sealed now: %s", group.group, channel, conflict.what)
         known = self.catalog.latest_seals(channel) if due else {}
         return [s for d in due if (s := known.get(d.group)) is not None and s.version == d.version]
 
-    def _seal(self, channel: str, group: Due, policy: Compacting) -> None:
-        sealing, _ = _how(self.catalog.channel(channel))
+    def _seal_group(self, channel: str, group: Due, compaction_policy: Compacting) -> None:
+        sealing, _ = _sealing_and_dimension(self.catalog.channel(channel))
         scope = partition_name([sealing.by], {sealing.by: group.group})
-        for _ in range(_TRIES):
-            inside = [p.partition for p in self.catalog.partitions(channel, scope) if not p.dropped]
-            if inside:
-                self.upkeep.compact(channel, Asked(policy, final=True, partitions=tuple(inside), scope=scope))
+        for _ in range(_MAX_ATTEMPTS):
+            partitions = [p.partition for p in self.catalog.partitions(channel, scope) if not p.dropped]
+            if partitions:
+                self.maintenance.compact(
+                    channel,
+                    CompactionOptions(compaction_policy, final_form=True, partitions=tuple(partitions), scope=scope),
+                )
             crash_point("seal.final")
-            if self._put(channel, group, scope, policy):
+            if self._commit_seal(channel, group, scope, compaction_policy):
                 return
         raise CommitConflict(f"{scope} of channel {channel!r} is being written to", reason="final", channel=channel)
 
-    def _put(self, channel: str, group: Due, scope: str, policy: Compacting) -> bool:
+    def _commit_seal(self, channel: str, group: Due, scope: str, compaction_policy: Compacting) -> bool:
         """Seal a group, if it has its final form."""
-        execution = self.runtime.begin_insert(channel, scope=scope)
+        execution = self.runtime.begin_channel_write(channel, scope=scope)
         try:
             head = execution.pins[channel].head
             history = self.catalog.history(channel, head, scope, back_to=head)
             # Files that could still be larger have been written once for that, and are no reason to wait.
-            if any(not c.anew for c in final(history, policy)):
-                self.runtime.staging.undo(execution, "something came before the seal")
+            if any(not c.anew for c in final_compactions(history, compaction_policy)):
+                self.runtime.staging.abort_and_delete_staged(execution, "something came before the seal")
                 return False
             held = modes.snapshot(history)
             files = [f for b in (*held.bases, *held.deltas) if isinstance(b, Block) for f in b.manifest.files]
@@ -135,16 +138,16 @@ class Seals:
                     }
                 },
             )
-            self.runtime.commit_insert(request)
+            self.runtime.commit_channel_write(request)
         except BaseException as error:
-            self.runtime.staging.undo(execution, error)
+            self.runtime.staging.abort_and_delete_staged(execution, error)
             raise
         crash_point("seal.put")
         log.info("sealed %s of %s, version %d", scope, channel, group.version)
         return True
 
 
-def _how(state: ChannelState) -> tuple[Sealing, Dimension]:
+def _sealing_and_dimension(state: ChannelState) -> tuple[Sealing, Dimension]:
     if state.seal is None:
         raise DefinitionError(
             f"channel {state.channel.name!r} is not sealed: it does not say when its days or hours are complete",

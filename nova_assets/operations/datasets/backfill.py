@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from nova_assets.errors import DefinitionError
 from nova_assets.execution.runtime import Runtime
-from nova_assets.model.backfill import PRIORITIES, Backfill, Cost, Priority
-from nova_assets.operations.datasets.snapshot import Watch
-from nova_assets.plan.backfill import Affected, affected, chosen
-from nova_assets.sql.datasets.datasets import queries_of
+from nova_assets.model.backfill import PRIORITIES, Backfill, ExecutionCost, Priority
+from nova_assets.operations.datasets.snapshot import StalenessTracker
+from nova_assets.plan.backfill import BackfillScope, backfill_scope, select_partitions
+from nova_assets.sql.datasets.datasets import dataset_queries_by_name
 from nova_assets.suggestions import did_you_mean
 
 
@@ -23,8 +23,8 @@ class Preview:
         costs: of its parts, what each cost the last time; of those that ever ran.
     """
 
-    affected: Affected
-    costs: Mapping[tuple[str, str], Cost]
+    affected: BackfillScope
+    costs: Mapping[tuple[str, str], ExecutionCost]
 
     @property
     def seconds(self) -> float | None:
@@ -41,7 +41,7 @@ class Preview:
         return sum(known.get(part, usual.get(part[0], of_all)) for part in self.affected.parts)
 
 
-class Backfilling:
+class BackfillManager:
     """Asks for backfills.
 
     Args:
@@ -52,38 +52,38 @@ class Backfilling:
         self.runtime = runtime
         self.catalog = runtime.catalog
 
-    def preview(
+    def preview_backfill(
         self,
         dataset: str,
-        terms: Sequence[str] = (),
+        partition_terms: Sequence[str] = (),
         downstream: Collection[str] | None = None,
-        everything: bool = False,
+        all_partitions: bool = False,
     ) -> Preview:
         """What would be made again. Changes nothing.
 
         Args:
-            terms: which partitions: ``day=2022-03-01..2022-03-31``, ``store=Paris``.
+            partition_terms: which partitions: ``day=2022-03-01..2022-03-31``, ``store=Paris``.
             downstream: the datasets that follow; None for all.
-            everything: all partitions, where no terms pick some.
+            all_partitions: all partitions, where no terms pick some.
 
         Raises:
             DefinitionError: there is no such dataset; or one of those that are to follow reads nothing of it.
             PartitionError: a term picks nothing.
         """
-        found = Watch(self.runtime).standing()
-        if dataset not in found.tasks:
+        snapshot = StalenessTracker(self.runtime).current_snapshot()
+        if dataset not in snapshot.tasks:
             raise DefinitionError(
-                f"no dataset in SQL is called {dataset!r}{did_you_mean(dataset, found.tasks)}",
-                expected=", ".join(sorted(found.tasks)) or "the project has none: nova.datasets(FOLDER)",
+                f"no dataset in SQL is called {dataset!r}{did_you_mean(dataset, snapshot.tasks)}",
+                expected=", ".join(sorted(snapshot.tasks)) or "the project has none: nova.datasets(FOLDER)",
             )
         columns = [d.column for d in self.runtime.project.binding(dataset).dimensions]
-        if columns and not terms and not everything:
+        if columns and not partition_terms and not all_partitions:
             raise DefinitionError(
                 f"a backfill of {dataset!r} says which partitions",
                 expected=" or ".join(f"{c}=VALUE, {c}=FROM..TO" for c in columns),
-                next=f"nova backfill {dataset} --all is for all {len(found.tasks[dataset])} of them",
+                next=f"nova backfill {dataset} --all is for all {len(snapshot.tasks[dataset])} of them",
             )
-        queries = queries_of(self.runtime.project)
+        queries = dataset_queries_by_name(self.runtime.project)
         if not queries[dataset].is_repeatable:
             raise DefinitionError(
                 f"partitions of {dataset!r} cannot be made again as they were",
@@ -91,13 +91,17 @@ class Backfilling:
                 expected="INSERT OVERWRITE, of all that is read",
                 next=f"nova drop {dataset} --partition ..., and what it reads in full",
             )
-        partitions = chosen(dataset, list(found.tasks[dataset]), columns, terms)
-        can = {name for name, q in queries.items() if q.is_repeatable}
-        reached = affected(found.tasks, found.needs, dataset, partitions, downstream, can.__contains__)
-        spent = self.catalog.spent(dict.fromkeys(d for d, _ in reached.parts))
+        partitions = select_partitions(dataset, list(snapshot.tasks[dataset]), columns, partition_terms)
+        repeatable = {name for name, q in queries.items() if q.is_repeatable}
+        reached = backfill_scope(
+            snapshot.tasks, snapshot.needs, dataset, partitions, downstream, repeatable.__contains__
+        )
+        spent = self.catalog.last_execution_costs(dict.fromkeys(d for d, _ in reached.parts))
         return Preview(reached, {part: spent[part] for part in reached.parts if part in spent})
 
-    def start(self, dataset: str, preview: Preview, *, by: str, why: str, priority: Priority) -> Backfill:
+    def start_backfill(
+        self, dataset: str, preview: Preview, *, requested_by: str, reason: str, priority: Priority
+    ) -> Backfill:
         """Mark all of it.
 
         Raises:
@@ -106,7 +110,9 @@ class Backfilling:
         if priority not in PRIORITIES:
             raise DefinitionError(f"there is no priority {priority!r}", expected=", ".join(PRIORITIES))
         for name in dict.fromkeys(d for d, _ in preview.affected.parts):
-            self.runtime.register(self.runtime.project.binding(name))
+            self.runtime.register_binding(self.runtime.project.binding(name))
         name = f"{dataset[:50]}-{uuid.uuid4().hex[:8]}"
-        asked = Backfill(name, dataset, self.catalog.now(), by, why, priority, preview.affected.followed)
+        asked = Backfill(
+            name, dataset, self.catalog.now(), requested_by, reason, priority, preview.affected.downstream_datasets
+        )
         return self.catalog.start_backfill(asked, preview.affected.parts)

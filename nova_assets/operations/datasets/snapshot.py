@@ -15,81 +15,81 @@ from graphlib import CycleError, TopologicalSorter
 
 from nova_assets.execution.runtime import Runtime
 from nova_assets.model.catalog import Catalog
-from nova_assets.model.partition_state import Made
-from nova_assets.plan.staleness import Asked, Needs, Verdict, judged, rejudged
-from nova_assets.sql.datasets.datasets import queries_of
-from nova_assets.sql.datasets.graph import Partitions
-from nova_assets.sql.datasets.task import InScope
+from nova_assets.model.partition_state import MaterializedPartition
+from nova_assets.plan.staleness import PartitionLookup, StalenessReport, TaskInputs, check_staleness, recheck_staleness
+from nova_assets.sql.datasets.datasets import dataset_queries_by_name
+from nova_assets.sql.datasets.graph import ExpectedPartitions
+from nova_assets.sql.datasets.task import DatasetQuery
 
-SLOT = timedelta(minutes=15)
+CALENDAR_STEP = timedelta(minutes=15)
 """Days and hours begin, in every zone, at multiples of it: in between no task comes or goes."""
 
-HALF = 0.5
+MAX_REJUDGED_SHARE = 0.5
 """Where more of a dataset's tasks are concerned, all are judged."""
 
-MANY = 300
+MAX_SINGLE_LOOKUPS = 300
 """Where more of a channel's partitions are asked for, all are."""
 
-WHOLE = 256
+MAX_CACHED_CHANNELS = 256
 """Channels all of whose partitions are kept in mind during a look, those that were asked for last. Datasets are looked
 at each after those that it reads, so that what is forgotten is seldom asked for again."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class SchedulerSnapshot:
     """The tasks that there are, and the partitions that there are, at a moment.
 
     Args:
         tasks: dataset -> the partitions that its tasks write; each dataset after those that it reads.
-        made: dataset or channel -> its partitions that are there.
+        states_by_channel: dataset or channel -> its partitions that are there.
         needs: what a task reads.
-        verdicts: dataset -> which of its partitions are not as they should be.
+        verdicts_by_dataset: dataset -> which of its partitions are not as they should be.
     """
 
     now: datetime
     tasks: Mapping[str, Mapping[str, int]]
-    made: Mapping[str, Mapping[str, Made]]
-    needs: Needs
-    verdicts: Mapping[str, Verdict]
+    states_by_channel: Mapping[str, Mapping[str, MaterializedPartition]]
+    needs: TaskInputs
+    verdicts_by_dataset: Mapping[str, StalenessReport]
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CachedVerdict:
     """What was found out of a dataset.
 
     Args:
-        late: whether it followed late data then.
-        listed: the partitions that there should be, of itself and of what it reads.
-        heads: of these channels, the numbers up to which it is known.
+        follows_late_data: whether it followed late data then.
+        expected_partitions: the partitions that there should be, of itself and of what it reads.
+        judged_heads: of these channels, the numbers up to which it is known.
     """
 
-    verdict: Verdict
-    late: bool
-    listed: Mapping[str, Partitions]
-    heads: Mapping[str, int]
+    verdict: StalenessReport
+    follows_late_data: bool
+    expected_partitions: Mapping[str, ExpectedPartitions]
+    judged_heads: Mapping[str, int]
 
 
-class Watch:
+class StalenessTracker:
     """Looks at the datasets of a project, and remembers what it has seen."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
-        self.judged = 0
-        self._known: dict[str, _Known] = {}
-        self._heads: Mapping[str, int] = {}
-        self._late: Mapping[str, bool] = {}
-        self._seen: Mapping[str, Mapping[str, int]] | None = None  # the tasks that all were judged by
-        self._tasks: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
+        self.judged_task_count = 0
+        self._cached_verdicts: dict[str, _CachedVerdict] = {}
+        self._last_heads: Mapping[str, int] = {}
+        self._last_follows_late_data: Mapping[str, bool] = {}
+        self._last_tasks: Mapping[str, Mapping[str, int]] | None = None  # the tasks that all were judged by
+        self._tasks_in_slot: tuple[datetime, Mapping[str, Mapping[str, int]]] | None = None
 
     @cached_property
-    def queries(self) -> Mapping[str, InScope]:
+    def queries(self) -> Mapping[str, DatasetQuery]:
         """The datasets of the project, each after those that it reads."""
-        found = queries_of(self.runtime.project)
-        return {name: found[name] for name in _in_order(found)}
+        found = dataset_queries_by_name(self.runtime.project)
+        return {name: found[name] for name in _topological_order(found)}
 
     @cached_property
-    def _chains(self) -> Sequence[str]:
+    def _judging_order(self) -> Sequence[str]:
         """All datasets, each after those that it reads, and soon after: what is known of these is still in mind."""
         found: dict[str, None] = {}
         opened: set[str] = set()
@@ -106,7 +106,7 @@ class Watch:
         return tuple(found)
 
     @cached_property
-    def _concerns(self) -> Mapping[str, tuple[str, ...]]:
+    def _datasets_by_channel(self) -> Mapping[str, tuple[str, ...]]:
         """Channel -> the datasets that it is of, or that read it."""
         found: dict[str, dict[str, None]] = {}
         for name, query in self.queries.items():
@@ -114,186 +114,228 @@ class Watch:
                 found.setdefault(channel, {})[name] = None
         return {channel: tuple(names) for channel, names in found.items()}
 
-    def standing(self) -> Standing:
+    def current_snapshot(self) -> SchedulerSnapshot:
         """The tasks and the partitions that there are now, without a verdict on any."""
-        now, made = self.catalog.now(), _There(self.catalog, {})
-        return Standing(now, self._tasks_at(now), made, self._needs(now, made), {})
+        now, made = self.catalog.now(), _PartitionStatesByChannel(self.catalog, {})
+        return SchedulerSnapshot(now, self._list_tasks(now), made, self._needs_lookup(now, made), {})
 
-    def look(self, late: Mapping[str, bool]) -> Standing:
+    def judge_datasets(self, follows_late_data: Mapping[str, bool]) -> SchedulerSnapshot:
         """How the datasets stand now.
 
         Args:
-            late: dataset -> whether data that comes to an input after it was read makes what was made of it stale.
+            follows_late_data: dataset -> whether data that comes to an input after it was read makes what was made of
+                it stale.
         """
         heads = self.catalog.heads()  # before anything else: what comes later is seen the next time
         now = self.catalog.now()
-        tasks, made = self._tasks_at(now), _There(self.catalog, heads)
-        needs = self._needs(now, made)
-        moved = [c for c, head in heads.items() if self._heads.get(c, 0) != head]
-        everything = self._seen is not tasks or late != self._late or not self._known
-        concerned = self._chains if everything else dict.fromkeys(d for c in moved for d in self._concerns.get(c, ()))
-        for name in concerned:
-            self._known[name] = self._judged(name, now, tasks, made, needs, late.get(name, True), heads)
-            made.forget()
-        self._seen, self._heads, self._late = tasks, heads, dict(late)
-        return Standing(now, tasks, made, needs, {n: self._known[n].verdict for n in self.queries})
+        tasks, states_by_channel = self._list_tasks(now), _PartitionStatesByChannel(self.catalog, heads)
+        needs = self._needs_lookup(now, states_by_channel)
+        changed_channels = [c for c, head in heads.items() if self._last_heads.get(c, 0) != head]
+        everything = (
+            self._last_tasks is not tasks
+            or follows_late_data != self._last_follows_late_data
+            or not self._cached_verdicts
+        )
+        datasets_to_judge = (
+            self._judging_order
+            if everything
+            else dict.fromkeys(d for c in changed_channels for d in self._datasets_by_channel.get(c, ()))
+        )
+        for name in datasets_to_judge:
+            self._cached_verdicts[name] = self._judge_dataset(
+                name, now, tasks, states_by_channel, needs, follows_late_data.get(name, True), heads
+            )
+            states_by_channel.evict_least_recent()
+        self._last_tasks, self._last_heads, self._last_follows_late_data = tasks, heads, dict(follows_late_data)
+        return SchedulerSnapshot(
+            now, tasks, states_by_channel, needs, {n: self._cached_verdicts[n].verdict for n in self.queries}
+        )
 
-    def _tasks_at(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
-        slot = datetime.min + (now.replace(tzinfo=None) - datetime.min) // SLOT * SLOT
-        if self._tasks is None or self._tasks[0] != slot:
-            self._tasks = slot, {n: q.graph.partitions(n, now).positions for n, q in self.queries.items()}
-        return self._tasks[1]
+    def _list_tasks(self, now: datetime) -> Mapping[str, Mapping[str, int]]:
+        slot = datetime.min + (now.replace(tzinfo=None) - datetime.min) // CALENDAR_STEP * CALENDAR_STEP
+        if self._tasks_in_slot is None or self._tasks_in_slot[0] != slot:
+            self._tasks_in_slot = (
+                slot,
+                {n: q.graph.expected_partitions(n, now).position_by_name for n, q in self.queries.items()},
+            )
+        return self._tasks_in_slot[1]
 
-    def _needs(self, now: datetime, made: _There) -> Needs:
+    def _needs_lookup(self, now: datetime, states_by_channel: _PartitionStatesByChannel) -> TaskInputs:
         def needs(dataset: str, partition: str) -> Sequence[tuple[str, Sequence[str]]]:
-            found = self.queries[dataset].needs(partition, now, made.existing)
+            found = self.queries[dataset].required_reads(partition, now, states_by_channel.existing_partitions)
             return tuple((n.dataset, n.partitions) for n in found)
 
         return needs
 
-    def _judged(
+    def _judge_dataset(
         self,
         name: str,
         now: datetime,
         tasks: Mapping[str, Mapping[str, int]],
-        made: _There,
-        needs: Needs,
-        late: bool,
+        states_by_channel: _PartitionStatesByChannel,
+        needs: TaskInputs,
+        follows_late_data: bool,
         heads: Mapping[str, int],
-    ) -> _Known:
+    ) -> _CachedVerdict:
         graph, reads = self.queries[name].graph, self.queries[name].reads
-        listed = {n: graph.partitions(n, now, made.existing) for n in (name, *reads)}
-        at = {n: heads.get(n, 0) for n in listed}
-        known = self._known.get(name)
-        concerned = None if known is None or known.late != late else self._concerned(name, known, listed, at, now, made)
-        if known is not None and concerned is not None and len(concerned) <= HALF * len(tasks[name]):
-            self.judged += len(concerned)
-            made[name].some(concerned)
-            verdict = rejudged(known.verdict, name, tasks[name], concerned, needs, made, late=late)
+        expected_partitions = {
+            n: graph.expected_partitions(n, now, states_by_channel.existing_partitions) for n in (name, *reads)
+        }
+        at = {n: heads.get(n, 0) for n in expected_partitions}
+        cached = self._cached_verdicts.get(name)
+        changed_partitions = (
+            None
+            if cached is None or cached.follows_late_data != follows_late_data
+            else self._partitions_to_rejudge(name, cached, expected_partitions, at, now, states_by_channel)
+        )
+        if (
+            cached is not None
+            and changed_partitions is not None
+            and len(changed_partitions) <= MAX_REJUDGED_SHARE * len(tasks[name])
+        ):
+            self.judged_task_count += len(changed_partitions)
+            states_by_channel[name].find(changed_partitions)
+            verdict = recheck_staleness(
+                cached.verdict,
+                name,
+                tasks[name],
+                changed_partitions,
+                needs,
+                states_by_channel,
+                late_data_is_stale=follows_late_data,
+            )
         else:
-            self.judged += len(tasks[name])
-            for channel in listed:
-                made[channel].load()
-            verdict = judged(name, tasks[name], needs, made, late=late)
-        return _Known(verdict, late, listed, at)
+            self.judged_task_count += len(tasks[name])
+            for channel in expected_partitions:
+                states_by_channel[channel].load_all()
+            verdict = check_staleness(name, tasks[name], needs, states_by_channel, late_data_is_stale=follows_late_data)
+        return _CachedVerdict(verdict, follows_late_data, expected_partitions, at)
 
-    def _concerned(
+    def _partitions_to_rejudge(
         self,
         name: str,
-        known: _Known,
-        listed: Mapping[str, Partitions],
+        cached: _CachedVerdict,
+        expected_partitions: Mapping[str, ExpectedPartitions],
         heads: Mapping[str, int],
         now: datetime,
-        made: _There,
+        states_by_channel: _PartitionStatesByChannel,
     ) -> set[str]:
         """The partitions of a dataset that can be otherwise than they were known to be."""
         graph, found = self.queries[name].graph, set[str]()
-        for channel, partitions in listed.items():
-            since, before = known.heads[channel], known.listed[channel]
-            changed = set() if heads[channel] == since else set(made.given_since(channel, since))
+        for channel, partitions in expected_partitions.items():
+            since, before = cached.judged_heads[channel], cached.expected_partitions[channel]
+            changed = (
+                set() if heads[channel] == since else set(states_by_channel.partitions_updated_since(channel, since))
+            )
             if before is not partitions:
-                changed |= partitions.positions.keys() ^ before.positions.keys()
-                found |= known.verdict.amiss.keys()  # what is not asked for any more is no reason any more
+                changed |= partitions.position_by_name.keys() ^ before.position_by_name.keys()
+                found |= cached.verdict.stale.keys()  # what is not asked for any more is no reason any more
             if channel == name:
                 found |= changed
             elif changed:
-                found |= set(graph.read_by(name, channel, changed, now, made.existing))
+                found |= set(
+                    graph.partitions_reading(name, channel, changed, now, states_by_channel.existing_partitions)
+                )
         return found
 
 
-class _Channel(Asked):
+class _LazyPartitionStates(PartitionLookup):
     """The partitions of a channel that are there: some, or all, asked for when they are wanted."""
 
-    def __init__(self, catalog: Catalog, name: str, head: int | None, loaded: Callable[[str], None]) -> None:
+    def __init__(self, catalog: Catalog, name: str, head: int | None, on_loaded: Callable[[str], None]) -> None:
         self._catalog = catalog
         self._name = name
-        self._loaded = loaded
-        self._some: dict[str, Made | None] = {}
-        self._all: Mapping[str, Made] | None = None
+        self._on_loaded = on_loaded
+        self._looked_up_states: dict[str, MaterializedPartition | None] = {}
+        self._all_states: Mapping[str, MaterializedPartition] | None = None
         super().__init__(head)
 
-    def load(self) -> Mapping[str, Made]:
+    def load_all(self) -> Mapping[str, MaterializedPartition]:
         """All of them."""
-        found = self._all
+        found = self._all_states
         if found is None:
-            found = self._all = self._catalog.made(self._name)
-        self._loaded(self._name)
+            found = self._all_states = self._catalog.materialized_partitions(self._name)
+        self._on_loaded(self._name)
         return found
 
-    def forget(self) -> None:
-        self._all = None
+    def forget_all(self) -> None:
+        self._all_states = None
 
-    def some(self, partitions: Collection[str]) -> Iterable[Made]:
+    def find(self, partitions: Collection[str]) -> Iterable[MaterializedPartition]:
         """Those of some that are there."""
-        known = self._all
+        known = self._all_states
         if known is not None:
             return [known[p] for p in partitions if p in known]
-        new = [p for p in partitions if p not in self._some]
-        if len(self._some) + len(new) > MANY:
-            self.load()
-            return self.some(partitions)
+        new = [p for p in partitions if p not in self._looked_up_states]
+        if len(self._looked_up_states) + len(new) > MAX_SINGLE_LOOKUPS:
+            self.load_all()
+            return self.find(partitions)
         if new:
-            found = self._catalog.made(self._name, new)
-            self._some |= {p: found.get(p) for p in new}
-        return [made for p in partitions if (made := self._some[p]) is not None]
+            found = self._catalog.materialized_partitions(self._name, new)
+            self._looked_up_states |= {p: found.get(p) for p in new}
+        return [made for p in partitions if (made := self._looked_up_states[p]) is not None]
 
-    def __getitem__(self, partition: str) -> Made:
-        for found in self.some((partition,)):
+    def __getitem__(self, partition: str) -> MaterializedPartition:
+        for found in self.find((partition,)):
             return found
         raise KeyError(partition)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.load())
+        return iter(self.load_all())
 
     def __len__(self) -> int:
-        return len(self.load())
+        return len(self.load_all())
 
 
-class _There(Mapping[str, _Channel]):
+class _PartitionStatesByChannel(Mapping[str, _LazyPartitionStates]):
     """What there is, channel by channel, as it was at one look."""
 
     def __init__(self, catalog: Catalog, heads: Mapping[str, int]) -> None:
         self._catalog = catalog
         self._heads = heads
-        self._known: dict[str, _Channel] = {}
-        self._whole: dict[str, None] = {}  # last the one that was asked for last
-        self._since: dict[tuple[str, int], list[str]] = {}
+        self._states_by_channel: dict[str, _LazyPartitionStates] = {}
+        self._fully_loaded_channels: dict[str, None] = {}  # last the one that was asked for last
+        self._updated_since_cache: dict[tuple[str, int], list[str]] = {}
 
-    def existing(self, channel: str) -> list[str]:
+    def existing_partitions(self, channel: str) -> list[str]:
         return list(self[channel])
 
-    def given_since(self, channel: str, number: int) -> list[str]:
+    def partitions_updated_since(self, channel: str, after_version: int) -> list[str]:
         """The partitions that were given something after a number, or dropped."""
-        if (channel, number) not in self._since:
-            self._since[channel, number] = self._catalog.given_since(channel, number)
-        return self._since[channel, number]
+        if (channel, after_version) not in self._updated_since_cache:
+            self._updated_since_cache[channel, after_version] = self._catalog.partitions_updated_since(
+                channel, after_version
+            )
+        return self._updated_since_cache[channel, after_version]
 
-    def __getitem__(self, name: str) -> _Channel:
-        if name not in self._known:
-            self._known[name] = _Channel(self._catalog, name, self._heads.get(name), self._loaded)
-        return self._known[name]
+    def __getitem__(self, name: str) -> _LazyPartitionStates:
+        if name not in self._states_by_channel:
+            self._states_by_channel[name] = _LazyPartitionStates(
+                self._catalog, name, self._heads.get(name), self._record_fully_loaded
+            )
+        return self._states_by_channel[name]
 
-    def _loaded(self, name: str) -> None:
-        self._whole.pop(name, None)
-        self._whole[name] = None
+    def _record_fully_loaded(self, name: str) -> None:
+        self._fully_loaded_channels.pop(name, None)
+        self._fully_loaded_channels[name] = None
 
-    def forget(self) -> None:
+    def evict_least_recent(self) -> None:
         """Between two datasets: what was asked for longest ago."""
-        for name in list(self._whole)[: max(0, len(self._whole) - WHOLE)]:
-            del self._whole[name]
-            self._known[name].forget()
+        for name in list(self._fully_loaded_channels)[: max(0, len(self._fully_loaded_channels) - MAX_CACHED_CHANNELS)]:
+            del self._fully_loaded_channels[name]
+            self._states_by_channel[name].forget_all()
 
     def __contains__(self, name: object) -> bool:
         return True
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self._states_by_channel)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._states_by_channel)
 
 
-def _in_order(queries: Mapping[str, InScope]) -> list[str]:
+def _topological_order(queries: Mapping[str, DatasetQuery]) -> list[str]:
     """All datasets, each after those that it reads, of whichever folder these are."""
     reads = {name: [r for r in q.reads if r in queries] for name, q in queries.items()}
     try:

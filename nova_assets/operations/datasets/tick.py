@@ -18,11 +18,11 @@ from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
-from nova_assets.model.partition_state import Made, Mark
+from nova_assets.model.partition_state import DirtyPartition, MaterializedPartition
 from nova_assets.model.partitions import partition_values
-from nova_assets.operations.datasets.snapshot import Watch
-from nova_assets.operations.maintenance import Upkeep
-from nova_assets.plan.tick import Batch, Facts, Policy, Tick, decided
+from nova_assets.operations.datasets.snapshot import StalenessTracker
+from nova_assets.operations.maintenance import ChannelMaintenance
+from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness
 
 log = get_logger("nova_assets.scheduler")
 
@@ -41,64 +41,64 @@ class Ran:
     error: Exception | None = None
 
 
-class Scheduling:
+class DatasetScheduler:
     """Ticks.
 
     Args:
         runtime: carries out the tasks.
-        upkeep: drops partitions.
+        maintenance: drops partitions.
     """
 
-    def __init__(self, runtime: Runtime, upkeep: Upkeep) -> None:
+    def __init__(self, runtime: Runtime, maintenance: ChannelMaintenance) -> None:
         self.runtime = runtime
         self.catalog = runtime.catalog
-        self.upkeep = upkeep
-        self.watch = Watch(runtime)
+        self.maintenance = maintenance
+        self.staleness_tracker = StalenessTracker(runtime)
 
-    def decide(self, policy: Policy | None = None) -> Tick:
+    def plan_tick(self, policy: Policy | None = None) -> Tick:
         """What is to be done now. Changes nothing."""
-        said = {name: q.follows_late for name, q in self.watch.queries.items()}
+        late_by_dataset = {name: q.rebuilds_on_late_data for name, q in self.staleness_tracker.queries.items()}
         policy = policy or Policy()
-        policy = replace(policy, late={**said, **policy.late})
-        seen = self.watch.look(policy.late)
-        facts = Facts(
-            seen.now,
-            seen.made,
-            _Complete(self.catalog, self.runtime, seen.now, seen.made),
-            _by_channel(self.catalog.marks()),
-            frozenset(self.catalog.running()),
-            self.catalog.failing(),
+        policy = replace(policy, late={**late_by_dataset, **policy.late})
+        snapshot = self.staleness_tracker.judge_datasets(policy.late)
+        facts = SchedulerState(
+            snapshot.now,
+            snapshot.states_by_channel,
+            _InputCompleteness(self.catalog, self.runtime, snapshot.now, snapshot.states_by_channel),
+            _backfill_priorities_by_channel(self.catalog.dirty_partitions()),
+            frozenset(self.catalog.running_partitions()),
+            self.catalog.failing_partitions(),
         )
-        return decided(seen.tasks, seen.verdicts, seen.needs, facts, policy)
+        return decide_from_staleness(snapshot.tasks, snapshot.verdicts_by_dataset, snapshot.needs, facts, policy)
 
-    def carry_out(
-        self, found: Tick, tell: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
+    def run_tick(
+        self, tick: Tick, on_task_end: Callable[[Ran], None] = lambda ran: None, run_id: str | None = None
     ) -> Iterator[Ran]:
         """Run what a tick says, here and one after the other, and drop what it says. A task that fails stops no other.
 
         Args:
-            tell: told of each task when it has ended.
+            on_task_end: told of each task when it has ended.
             run_id: of the run, of another orchestrator, that does this.
         """
-        for dataset, partitions in found.drop.items():
-            self.upkeep.drop(dataset, partitions)
+        for dataset, partitions in tick.drop.items():
+            self.maintenance.drop_partitions(dataset, partitions)
             log.info("dropped %d partitions of %s that no task writes any more", len(partitions), dataset)
-        for batch in found.run:
-            for ran in self._run(batch, run_id):
+        for batch in tick.run:
+            for ran in self._run_batch(batch, run_id):
                 try:
-                    tell(ran)
+                    on_task_end(ran)
                 except Exception:  # whoever listens stops nothing
                     log.exception("%s %s cannot be told of", ran.dataset, ran.partition)
                 yield ran
 
-    def _run(self, batch: Batch, run_id: str | None) -> Iterator[Ran]:
+    def _run_batch(self, batch: Batch, run_id: str | None) -> Iterator[Ran]:
         """What another process makes, or has made meanwhile, is left to it."""
-        for partition, was in zip(batch.partitions, batch.was, strict=True):
-            wanted = partial(self._is_as_it_was, batch.dataset, partition, was)
+        for partition, expected_seq in zip(batch.partitions, batch.previous_seqs, strict=True):
+            wanted = partial(self._is_partition_unchanged, batch.dataset, partition, expected_seq)
             if not wanted():
                 continue
             try:
-                done = self.runtime.run(batch.dataset, partition, run_id=run_id, wanted=wanted)
+                done = self.runtime.run(batch.dataset, partition, run_id=run_id, is_still_needed=wanted)
                 if done.state == "committed":
                     yield Ran(batch.dataset, partition, done)
             except ExecutionInProgress:
@@ -107,48 +107,52 @@ class Scheduling:
                 log.warning("%s %s failed: %s", batch.dataset, partition, error.what)
                 yield Ran(batch.dataset, partition, error=error)
 
-    def _is_as_it_was(self, dataset: str, partition: str, was: int) -> bool:
-        there = self.catalog.made(dataset, [partition]).get(partition)
-        return (0 if there is None else there.seq) == was
+    def _is_partition_unchanged(self, dataset: str, partition: str, expected_seq: int) -> bool:
+        state = self.catalog.materialized_partitions(dataset, [partition]).get(partition)
+        return (0 if state is None else state.seq) == expected_seq
 
 
-class _Complete:
+class _InputCompleteness:
     """Whether all has come to a partition of a channel that is fed from outside: it is sealed; or, where nothing says
     so, its time is over; or, where it has none, something is there."""
 
     def __init__(
-        self, catalog: Catalog, runtime: Runtime, now: datetime, made: Mapping[str, Mapping[str, Made]]
+        self,
+        catalog: Catalog,
+        runtime: Runtime,
+        now: datetime,
+        states_by_channel: Mapping[str, Mapping[str, MaterializedPartition]],
     ) -> None:
         self.catalog = catalog
         self.channels = {c.name: c for c in runtime.project.channels}
         self.now = now
-        self.made = made
-        self.sealed = cache(self._sealed)
+        self.states_by_channel = states_by_channel
+        self.cached_sealed_groups = cache(self._load_sealed_groups)
 
     def __call__(self, name: str, partition: str) -> bool:
         channel = self.channels[name]
         if channel.external is not None:
-            return partition in self.made[name]
+            return partition in self.states_by_channel[name]
         if channel.seal is not None:
-            return str(partition_values(partition).get(channel.seal.by)) in self.sealed(name)
-        ends = list(_ends(channel, partition))
-        return all(end <= self.now for end in ends) if ends else partition in self.made[name]
+            return str(partition_values(partition).get(channel.seal.by)) in self.cached_sealed_groups(name)
+        ends = list(_partition_end_times(channel, partition))
+        return all(end <= self.now for end in ends) if ends else partition in self.states_by_channel[name]
 
-    def _sealed(self, name: str) -> frozenset[str]:
+    def _load_sealed_groups(self, name: str) -> frozenset[str]:
         return frozenset(group for group, seal in self.catalog.latest_seals(name).items() if seal.state == "sealed")
 
 
-def _ends(channel: Channel, partition: str) -> Iterator[datetime]:
+def _partition_end_times(channel: Channel, partition: str) -> Iterator[datetime]:
     """When the days and hours of a partition are over."""
     values = partition_values(partition)
     for dimension in channel.partitions:
-        end = dimension.ends(values.get(dimension.column))
+        end = dimension.end_of_partition(values.get(dimension.column))
         if end is not None:
             yield end
 
 
-def _by_channel(marks: Iterable[Mark]) -> dict[str, dict[str, int]]:
+def _backfill_priorities_by_channel(backfill_requests: Iterable[DirtyPartition]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
-    for mark in marks:
+    for mark in backfill_requests:
         found.setdefault(mark.channel, {})[mark.partition] = mark.priority
     return found

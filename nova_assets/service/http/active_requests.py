@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from nova_assets.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
-    from nova_assets.service.http.request_limits import Exchange
+    from nova_assets.service.http.request_limits import LimitedExchange
 
 
-class Work:
+class ActiveRequests:
     """What one service does at the moment.
 
     A request is at work until its handler has ended, even where its caller has been told meanwhile that it took too
@@ -18,26 +18,26 @@ class Work:
     """
 
     def __init__(self) -> None:
-        self.draining = False
-        self.handlers = 0
-        self.exchanges: set[Exchange] = set()
+        self.is_draining = False
+        self.handler_count = 0
+        self.open_exchanges: set[LimitedExchange] = set()
 
     @property
-    def answering(self) -> int:
+    def unanswered_count(self) -> int:
         """How many callers wait for an answer, or for its end."""
-        return len(self.exchanges)
+        return len(self.open_exchanges)
 
-    def drain(self) -> None:
+    def start_draining(self) -> None:
         """No new work from now on: the service is about to stop."""
-        self.draining = True
+        self.is_draining = True
 
-    def end(self) -> None:
+    def refuse_unanswered(self) -> None:
         """Tell all who still wait that the service stops; answers that have begun are cut short."""
-        for exchange in list(self.exchanges):
-            exchange.refuse(stopping())
+        for exchange in list(self.open_exchanges):
+            exchange.refuse(stopping_error())
 
 
-def stopping() -> ServiceUnavailable:
+def stopping_error() -> ServiceUnavailable:
     """What callers are told while the service stops."""
     return ServiceUnavailable(
         "the service is about to stop", next="ask again in a moment, or elsewhere", reason="stopping"

@@ -9,51 +9,51 @@ from typing import Any
 from anyio import CancelScope
 
 from nova_assets.errors import NovaError, RequestRefused, ServiceBusy
-from nova_assets.service.http.active_requests import Work, stopping
-from nova_assets.service.http.asgi import HEALTH, App, Receive, Scope, Send, headers_named, state_of
+from nova_assets.service.http.active_requests import ActiveRequests, stopping_error
+from nova_assets.service.http.asgi import HEALTH, App, Receive, Scope, Send, header_values, request_state
 from nova_assets.service.http.config import ServiceConfig
-from nova_assets.service.http.problems import reason_of
-from nova_assets.service.http.request_limits import Exchange, too_large
+from nova_assets.service.http.problems import refusal_reason
+from nova_assets.service.http.request_limits import LimitedExchange, body_too_large_error
 
 
-class Limits:
+class AdmissionLimits:
     """Runs the handlers of requests, as many at once as it may, and answers in their place where a limit is passed.
 
     A handler that is too slow is cancelled, and its caller answered at once, whether or not it can be stopped.
     """
 
-    def __init__(self, app: App, config: ServiceConfig, work: Work) -> None:
+    def __init__(self, app: App, config: ServiceConfig, active_requests: ActiveRequests) -> None:
         self.app = app
         self.config = config
-        self.work = work
-        self._running: set[asyncio.Task[None]] = set()
+        self.active_requests = active_requests
+        self._handler_tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, self.config)
-        refusal = self._refusal(scope)
+        exchange = LimitedExchange(scope, receive, send, self.config)
+        refusal = self._admission_error(scope)
         if refusal is not None:
-            leaves = self.work.draining and scope["path"] not in HEALTH
-            await exchange.answer(refusal, close=leaves or isinstance(refusal, RequestRefused))
+            leaves = self.active_requests.is_draining and scope["path"] not in HEALTH
+            await exchange.answer_with_error(refusal, close=leaves or isinstance(refusal, RequestRefused))
             return
-        self.work.exchanges.add(exchange)
+        self.active_requests.open_exchanges.add(exchange)
         try:
-            await self._handled(exchange)
+            await self._run_handler(exchange)
         finally:
-            self.work.exchanges.discard(exchange)
+            self.active_requests.open_exchanges.discard(exchange)
 
-    def _refusal(self, scope: Scope) -> NovaError | None:
+    def _admission_error(self, scope: Scope) -> NovaError | None:
         """Why a request is not begun with."""
-        wrong = malformed(scope, self.config)
+        wrong = malformed_request_error(scope, self.config)
         if wrong is not None or scope["path"] == "/healthz":
             return wrong
-        if self.work.draining:
-            return stopping()
+        if self.active_requests.is_draining:
+            return stopping_error()
         if scope["path"] in HEALTH:
             return None
-        if self.work.handlers >= self.config.max_requests:
+        if self.active_requests.handler_count >= self.config.max_requests:
             return ServiceBusy(
                 f"{self.config.max_requests} requests are at work, which is as many as may be",
                 next="ask again in a second",
@@ -61,76 +61,80 @@ class Limits:
             )
         return None
 
-    async def _handled(self, exchange: Exchange) -> None:
-        cancelling = CancelScope()
-        handler = asyncio.ensure_future(self._counted(exchange, cancelling))
-        self._running.add(handler)
-        handler.add_done_callback(self._running.discard)
-        exchange.begin()
+    async def _run_handler(self, exchange: LimitedExchange) -> None:
+        cancel_scope = CancelScope()
+        handler = asyncio.ensure_future(self._run_counted(exchange, cancel_scope))
+        self._handler_tasks.add(handler)
+        handler.add_done_callback(self._handler_tasks.discard)
+        exchange.start_timer()
         try:
             both: set[asyncio.Future[Any]] = {handler, exchange.refusal}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            exchange.end()
+            exchange.stop_timer()
             if not handler.done():
-                cancelling.cancel()
+                cancel_scope.cancel()
         if exchange.refused:
-            handler.add_done_callback(_forget)
-            state_of(exchange.scope)["refused"] = reason_of(exchange.refusal.result())
-            await exchange.answer(exchange.refusal.result())
+            handler.add_done_callback(_ignore_handler_error)
+            request_state(exchange.scope)["refused"] = refusal_reason(exchange.refusal.result())
+            await exchange.answer_with_error(exchange.refusal.result())
         else:
             await handler
 
-    async def _counted(self, exchange: Exchange, cancelling: CancelScope) -> None:
+    async def _run_counted(self, exchange: LimitedExchange, cancel_scope: CancelScope) -> None:
         counts = exchange.scope["path"] not in HEALTH
-        self.work.handlers += counts
+        self.active_requests.handler_count += counts
 
         def done() -> None:
             nonlocal counts
-            self.work.handlers -= counts
+            self.active_requests.handler_count -= counts
             counts = False
 
-        exchange.answered = done
+        exchange.on_answered = done
         try:
             # Unlike the cancelling of a task, that of a scope waits for the thread in which a handler computes.
-            with cancelling:
+            with cancel_scope:
                 await self.app(exchange.scope, exchange.receive, exchange.send)
         finally:
             done()
 
 
-def malformed(scope: Scope, config: ServiceConfig) -> RequestRefused | None:
+def malformed_request_error(scope: Scope, config: ServiceConfig) -> RequestRefused | None:
     """What is wrong with a request before anybody looks what it asks for.
 
     Two lengths, or a length beside chunks, are how a request is hidden in another one from a proxy that counts
     differently.
     """
     if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
-        return _refused("the request is of another version of HTTP", None, "HTTP/1.1", 400, "http")
+        return _malformed_error("the request is of another version of HTTP", None, "HTTP/1.1", 400, "http")
     url = len(scope.get("raw_path") or scope["path"].encode()) + len(scope.get("query_string", b""))
     if url > config.max_url:
-        return _refused("the address is too long", f"{url:,} bytes", f"at most {config.max_url:,} bytes", 414, "url")
+        return _malformed_error(
+            "the address is too long", f"{url:,} bytes", f"at most {config.max_url:,} bytes", 414, "url"
+        )
     size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     if size > config.max_headers:
         expected = f"at most {config.max_headers:,} bytes"
-        return _refused("the headers are too large", f"{size:,} bytes", expected, 431, "headers")
-    lengths = headers_named(scope, b"content-length")
-    chunked = headers_named(scope, b"transfer-encoding")
+        return _malformed_error("the headers are too large", f"{size:,} bytes", expected, 431, "headers")
+    lengths = header_values(scope, b"content-length")
+    chunked = header_values(scope, b"transfer-encoding")
     if len(lengths) > 1 or (lengths and chunked) or any(v.strip().lower() != "chunked" for v in chunked):
         what = "it cannot be told how long the body of the request is"
-        return _refused(what, "several lengths", "one content-length, or chunks", 400, "length")
+        return _malformed_error(what, "several lengths", "one content-length, or chunks", 400, "length")
     if lengths and not (lengths[0].strip().isascii() and lengths[0].strip().isdigit()):
-        return _refused("the length of the request's body is no number", None, "a content-length", 400, "length")
+        return _malformed_error(
+            "the length of the request's body is no number", None, "a content-length", 400, "length"
+        )
     if lengths and len(lengths[0]) < 20 and int(lengths[0]) <= config.max_body:
         return None
-    return too_large(config.max_body, f"{lengths[0].strip()[:30]} bytes") if lengths else None
+    return body_too_large_error(config.max_body, f"{lengths[0].strip()[:30]} bytes") if lengths else None
 
 
-def _refused(what: str, found: str | None, expected: str, status: int, reason: str) -> RequestRefused:
+def _malformed_error(what: str, found: str | None, expected: str, status: int, reason: str) -> RequestRefused:
     return RequestRefused(what, found=found, expected=expected, status=status, reason=reason)
 
 
-def _forget(handler: asyncio.Task[None]) -> None:
+def _ignore_handler_error(handler: asyncio.Task[None]) -> None:
     """What a handler raises that nobody waits for any more."""
     with contextlib.suppress(asyncio.CancelledError):
         handler.exception()

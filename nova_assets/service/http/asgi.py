@@ -18,24 +18,26 @@ HEALTH = frozenset({"/healthz", "/readyz"})
 DISCONNECTED: Message = {"type": "http.disconnect"}
 
 
-def headers_named(scope: Scope, name: bytes) -> list[str]:
+def header_values(scope: Scope, name: bytes) -> list[str]:
     """All values of a header, in their order."""
     return [value.decode("latin-1") for n, value in scope["headers"] if n.lower() == name]
 
 
-def header(scope: Scope, name: bytes) -> str | None:
+def single_header_value(scope: Scope, name: bytes) -> str | None:
     """The value of a header that is there once; None for none, or several."""
-    found = headers_named(scope, name)
+    found = header_values(scope, name)
     return found[0] if len(found) == 1 else None
 
 
-def state_of(scope: Scope) -> dict[str, Any]:
+def request_state(scope: Scope) -> dict[str, Any]:
     """What is known of a request, for all who handle it: ``request.state`` of routes."""
     state: dict[str, Any] = scope.setdefault("state", {})
     return state
 
 
-async def answer(send: Send, status: int, body: bytes, content_type: str, headers: Iterable[tuple[str, str]]) -> None:
+async def send_response(
+    send: Send, status: int, body: bytes, content_type: str, headers: Iterable[tuple[str, str]]
+) -> None:
     """Send a whole answer."""
     sent = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
     sent += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]

@@ -24,18 +24,18 @@ class Caller:
     name: str
     token: Token | None = None
 
-    def may(self, right: Right, channel: str) -> bool:
+    def has_right(self, right: Right, channel: str) -> bool:
         """Whether the caller has this right on a channel."""
         return self.token is None or self.token.allows(right, channel)
 
-    def require(self, right: Right, channel: str) -> None:
+    def require_right(self, right: Right, channel: str) -> None:
         """Refuse the request, unless the caller has this right on a channel. Ask before looking whether there is such a
         channel: who may not read it is not told that either.
 
         Raises:
             NotAllowed: answered with 403.
         """
-        if not self.may(right, channel):
+        if not self.has_right(right, channel):
             raise NotAllowed(
                 f"the token {self.name!r} gives no right to {right} the channel {channel!r}",
                 expected=f"a token that was made with --{right} {channel}, or a pattern that fits it",
@@ -44,6 +44,6 @@ class Caller:
                 channel=channel,
             )
 
-    def channels(self, right: Right, names: Iterable[str]) -> list[str]:
+    def channels_with_right(self, right: Right, names: Iterable[str]) -> list[str]:
         """Those of these channels on which the caller has this right, in their order."""
-        return list(names) if self.token is None else self.token.channels(right, names)
+        return list(names) if self.token is None else self.token.allowed_channels(right, names)

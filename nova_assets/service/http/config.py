@@ -70,7 +70,9 @@ class ServiceConfig:
             raise SettingsError("there is no such port", found=self.port, expected="0 to 65535; 0 for any that is free")
         if self.auth not in get_args(Auth):
             raise SettingsError("auth is none", found=repr(self.auth), expected=", ".join(get_args(Auth)))
-        low = [n for n in _ABOVE_ZERO if getattr(self, n) <= 0] + [n for n in _NOT_BELOW if getattr(self, n) < 0]
+        low = [n for n in _POSITIVE_FIELDS if getattr(self, n) <= 0] + [
+            n for n in _NON_NEGATIVE_FIELDS if getattr(self, n) < 0
+        ]
         if low:
             found = ", ".join(f"{name}={getattr(self, name)}" for name in low)
             raise SettingsError("the service could do nothing within these limits", found=found, expected="above 0")
@@ -80,9 +82,9 @@ class ServiceConfig:
             )
 
 
-_ABOVE_ZERO = (
+_POSITIVE_FIELDS = (
     *("max_body", "max_requests", "max_connections", "max_connections_per_address", "max_url", "max_headers"),
     *("request_seconds", "header_seconds", "upload_idle_seconds", "upload_seconds"),
     *("send_idle_seconds", "stream_seconds"),
 )
-_NOT_BELOW = ("shutdown_grace",)
+_NON_NEGATIVE_FIELDS = ("shutdown_grace",)

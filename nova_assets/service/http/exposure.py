@@ -19,20 +19,20 @@ class Exposure:
     """How a service that may listen is reached.
 
     Args:
-        asks_tokens: each request needs one.
+        requires_tokens: each request needs one.
         tls: it terminates TLS itself.
-        outside: it can be reached from beyond this machine.
+        reachable_from_outside: it can be reached from beyond this machine.
         proxies: where the proxy asks from.
-        names: the host names and addresses by which it may be called; lower case.
-        any_own_address: it listens on all of this machine's addresses, and is called by any of them.
+        host_names: the host names and addresses by which it may be called; lower case.
+        listens_on_all_addresses: it listens on all of this machine's addresses, and is called by any of them.
     """
 
-    asks_tokens: bool
+    requires_tokens: bool
     tls: bool
-    outside: bool
+    reachable_from_outside: bool
     proxies: tuple[Network, ...]
-    names: frozenset[str]
-    any_own_address: bool = False
+    host_names: frozenset[str]
+    listens_on_all_addresses: bool = False
 
     def is_proxy(self, address: str | None) -> bool:
         """Whether a peer is the proxy that was stated."""
@@ -40,12 +40,12 @@ class Exposure:
         return found is not None and any(found in network for network in self.proxies)
 
     @property
-    def through_proxy_alone(self) -> bool:
+    def requires_proxy(self) -> bool:
         """Whether what does not come from the proxy could be read on its way."""
-        return self.outside and not self.tls
+        return self.reachable_from_outside and not self.tls
 
 
-def exposed(config: ServiceConfig, has_token: bool) -> Exposure:
+def resolve_exposure(config: ServiceConfig, has_token: bool) -> Exposure:
     """How the service is reached that is asked for, if it may be.
 
     On this machine's own address it may always listen; without tokens, everybody on this machine may then do
@@ -57,40 +57,40 @@ def exposed(config: ServiceConfig, has_token: bool) -> Exposure:
     Raises:
         ServiceRefused: others could do everything, or read what is sent.
     """
-    tls = _tls(config)
-    proxies = tuple(_network(text) for text in config.proxies)
+    tls = _has_tls(config)
+    proxies = tuple(_parse_proxy_network(text) for text in config.proxies)
     local = is_loopback(config.host)
     outside = not local or bool(proxies) or bool(config.public_names)
     asks = config.auth == "tokens" or (config.auth == "auto" and outside)
     if outside:
-        _refuse_outside(config, asks, has_token, tls)
-    host = _bare(config.host)
-    names = {*LOOPBACK_NAMES, *map(_bare, config.public_names), *([] if is_any(host) else [host])}
-    return Exposure(asks, tls, outside, proxies, frozenset(names), is_any(host))
+        _check_outside_access(config, asks, has_token, tls)
+    host = _normalize_host(config.host)
+    names = {*LOOPBACK_NAMES, *map(_normalize_host, config.public_names), *([] if is_any_address(host) else [host])}
+    return Exposure(asks, tls, outside, proxies, frozenset(names), is_any_address(host))
 
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches this address. A name other than localhost may mean anything."""
-    found = parse_address(_bare(host))
-    return _bare(host) == "localhost" if found is None else found.is_loopback
+    found = parse_address(_normalize_host(host))
+    return _normalize_host(host) == "localhost" if found is None else found.is_loopback
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
     """An address; one of IPv4 that is written as IPv6 is that of IPv4. None for anything else."""
     try:
-        found = ip_address(_bare(text))
+        found = ip_address(_normalize_host(text))
     except ValueError:
         return None
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return mapped or found
 
 
-def _refuse_outside(config: ServiceConfig, asks: bool, has_token: bool, tls: bool) -> None:
+def _check_outside_access(config: ServiceConfig, requires_tokens: bool, has_token: bool, tls: bool) -> None:
     place = config.host or "every address"
     what = f"the service may not listen on {place}: it could be reached from beyond this machine"
     if is_loopback(config.host):
         what = "the service may not listen: by its proxy or public name it is reached from beyond this machine"
-    if not asks:
+    if not requires_tokens:
         raise ServiceRefused(
             what,
             found="no tokens are asked for: whoever reaches it may do everything",
@@ -113,7 +113,7 @@ def _refuse_outside(config: ServiceConfig, asks: bool, has_token: bool, tls: boo
         )
 
 
-def _tls(config: ServiceConfig) -> bool:
+def _has_tls(config: ServiceConfig) -> bool:
     if bool(config.tls_cert) != bool(config.tls_key):
         raise ServiceRefused(
             "TLS needs a certificate and its key",
@@ -124,19 +124,19 @@ def _tls(config: ServiceConfig) -> bool:
     return bool(config.tls_cert)
 
 
-def _network(text: str) -> Network:
+def _parse_proxy_network(proxy: str) -> Network:
     try:
-        found = ip_network(_bare(text))
+        found = ip_network(_normalize_host(proxy))
     except ValueError as error:
         raise ServiceRefused(
-            f"the proxy {text!r} is neither an address nor a network",
+            f"the proxy {proxy!r} is neither an address nor a network",
             found=str(error),
             expected="such as 10.1.2.3 or 10.1.0.0/16",
             next="state the addresses that the proxy asks from: --proxy ADDRESS",
         ) from error
     if found.prefixlen == 0:
         raise ServiceRefused(
-            f"the proxy {text!r} would be everybody",
+            f"the proxy {proxy!r} would be everybody",
             found="a network of all addresses, so that any caller could say that it asks for another",
             expected="the addresses of the proxy",
             next="--proxy 10.1.2.3 or --proxy 10.1.0.0/16",
@@ -144,18 +144,18 @@ def _network(text: str) -> Network:
     return found
 
 
-def is_any(host: str) -> bool:
+def is_any_address(host: str) -> bool:
     """Whether it listens on every address of the machine."""
     found = parse_address(host)
     return host == "" or (found is not None and found.is_unspecified)
 
 
-def _bare(host: str) -> str:
+def _normalize_host(host: str) -> str:
     """A host as it is compared: lower case, no brackets, no dot at its end."""
     return host.strip().lower().removeprefix("[").removesuffix("]").rstrip(".")
 
 
-def host_of(header: str) -> tuple[str, str] | None:
+def parse_host_header(header: str) -> tuple[str, str] | None:
     """(name, port or nothing) of a ``Host`` header; None where it is none."""
     text = header.strip()
     if text.startswith("["):
@@ -166,19 +166,21 @@ def host_of(header: str) -> tuple[str, str] | None:
     else:
         name, _, port = text.partition(":")
     odd = not name or any(c in "@/\\?#, \t" for c in name) or not (port == "" or (port.isascii() and port.isdigit()))
-    return None if odd else (_bare(name), port)
+    return None if odd else (_normalize_host(name), port)
 
 
-def may_be_called(exposure: Exposure, name: str, own_addresses: Iterable[str]) -> bool:
+def is_allowed_host(exposure: Exposure, host_name: str, connection_addresses: Iterable[str]) -> bool:
     """Whether the service goes by this name. Any other has been pointed at it by a stranger (DNS rebinding).
 
     Args:
-        own_addresses: those on which the connection came in.
+        connection_addresses: those on which the connection came in.
     """
-    if name in exposure.names:
+    if host_name in exposure.host_names:
         return True
-    address = parse_address(name)
+    address = parse_address(host_name)
     if address is None:
         return False
-    known = [parse_address(n) for n in exposure.names]
-    return address in known or (exposure.any_own_address and address in map(parse_address, own_addresses))
+    known = [parse_address(n) for n in exposure.host_names]
+    return address in known or (
+        exposure.listens_on_all_addresses and address in map(parse_address, connection_addresses)
+    )

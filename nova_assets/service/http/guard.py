@@ -11,18 +11,27 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from nova_assets.errors import BadToken, NotAllowed, NovaError, RequestRefused
-from nova_assets.model.token import Token, parse
-from nova_assets.service.http.asgi import HEALTH, App, Receive, Scope, Send, header, headers_named, state_of
+from nova_assets.model.token import Token, parse_token
+from nova_assets.service.http.asgi import (
+    HEALTH,
+    App,
+    Receive,
+    Scope,
+    Send,
+    header_values,
+    request_state,
+    single_header_value,
+)
 from nova_assets.service.http.caller import LOCAL, Caller
-from nova_assets.service.http.exposure import Exposure, host_of, may_be_called, parse_address
+from nova_assets.service.http.exposure import Exposure, is_allowed_host, parse_address, parse_host_header
 from nova_assets.service.http.problems import send_problem
 
-Find = Callable[[str], Token | None]
+TokenLookup = Callable[[str], Token | None]
 """Id -> the token, valid or not."""
 
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto")
-_FORWARDED_MORE = (b"x-forwarded-prefix", b"x-forwarded-server", b"x-forwarded-ssl", b"x-real-ip")
-_MOST = 1024
+_OTHER_PROXY_HEADERS = (b"x-forwarded-prefix", b"x-forwarded-server", b"x-forwarded-ssl", b"x-real-ip")
+_MAX_CACHED_TOKENS = 1024
 """Tokens that are remembered."""
 
 
@@ -30,25 +39,27 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Tokens:
+class TokenAuthenticator:
     """Finds out whose token a text is, and does not ask the catalog about each request."""
 
-    def __init__(self, find: Find, now: Callable[[], datetime] = utc_now, seconds: float = 5.0) -> None:
-        self.find = find
+    def __init__(
+        self, find_token: TokenLookup, now: Callable[[], datetime] = utc_now, cache_seconds: float = 5.0
+    ) -> None:
+        self.find_token = find_token
         self.now = now
-        self.seconds = seconds
-        self._known: dict[str, tuple[Token, float]] = {}
+        self.cache_seconds = cache_seconds
+        self._cached_tokens: dict[str, tuple[Token, float]] = {}
 
-    async def caller(self, authorization: Iterable[str]) -> Caller:
+    async def authenticate(self, authorization_headers: Iterable[str]) -> Caller:
         """Who asks, by the values of the header.
 
         Raises:
             BadToken: in the same words whatever is wrong, so that nobody learns which tokens there are.
         """
-        given = [text.partition(" ") for text in authorization]
+        given = [text.partition(" ") for text in authorization_headers]
         if len(given) == 1 and given[0][0].lower() == "bearer":
-            parts = parse(given[0][2].strip())
-            token = None if parts is None else await self._token(parts[0])
+            parts = parse_token(given[0][2].strip())
+            token = None if parts is None else await self._find_cached_token(parts[0])
             if parts is not None and token is not None and token.has_secret(parts[1]) and token.is_valid(self.now()):
                 return Caller(token.name, token)
         raise BadToken(
@@ -58,29 +69,29 @@ class Tokens:
             reason="token",
         )
 
-    async def _token(self, token_id: str) -> Token | None:
-        known = self._known.get(token_id)
-        if known is not None and time.monotonic() - known[1] < self.seconds:
+    async def _find_cached_token(self, token_id: str) -> Token | None:
+        known = self._cached_tokens.get(token_id)
+        if known is not None and time.monotonic() - known[1] < self.cache_seconds:
             return known[0]
         asked = time.monotonic()
-        token = await asyncio.to_thread(self.find, token_id)
-        self._known.pop(token_id, None)
+        token = await asyncio.to_thread(self.find_token, token_id)
+        self._cached_tokens.pop(token_id, None)
         if token is not None:  # what is unknown is asked for again: a token works as soon as it is made
-            while len(self._known) >= _MOST:
-                self._known.pop(next(iter(self._known)))
-            self._known[token_id] = (token, asked)
+            while len(self._cached_tokens) >= _MAX_CACHED_TOKENS:
+                self._cached_tokens.pop(next(iter(self._cached_tokens)))
+            self._cached_tokens[token_id] = (token, asked)
         return token
 
 
-class Guard:
+class AccessGuard:
     """Lets in who may ask, and leaves in ``state["caller"]`` who that is."""
 
-    def __init__(self, app: App, exposure: Exposure, tokens: Tokens | None = None) -> None:
-        if exposure.asks_tokens and tokens is None:
+    def __init__(self, app: App, exposure: Exposure, authenticator: TokenAuthenticator | None = None) -> None:
+        if exposure.requires_tokens and authenticator is None:
             raise ValueError("tokens are asked for, and there is no way to look them up")
         self.app = app
         self.exposure = exposure
-        self.tokens = tokens if exposure.asks_tokens else None
+        self.authenticator = authenticator if exposure.requires_tokens else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -89,32 +100,34 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
         else:
             try:
-                await self._admit(scope)
+                await self._admit_request(scope)
             except NovaError as error:
-                state_of(scope)["failure"] = error
+                request_state(scope)["failure"] = error
                 await send_problem(scope, send, error)
                 return
             await self.app(scope, receive, send)
 
-    async def _admit(self, scope: Scope) -> None:
+    async def _admit_request(self, scope: Scope) -> None:
         """Raises NovaError where the request is refused."""
         peer = (scope.get("client") or (None,))[0]
-        forwarded = _take_forwarded(scope)
+        forwarded = _pop_forwarded_headers(scope)
         if scope["path"] in HEALTH:
-            state_of(scope)["caller"] = Caller("")
+            request_state(scope)["caller"] = Caller("")
             return
         if self.exposure.is_proxy(peer):
-            self._believe(scope, forwarded)
+            self._apply_forwarded_headers(scope, forwarded)
         else:
-            self._refuse_detours(peer, forwarded)
-        self._refuse_strangers(scope)
-        _refuse_other_sites(scope)
-        authorization = headers_named(scope, b"authorization")
-        state_of(scope)["caller"] = Caller(LOCAL) if self.tokens is None else await self.tokens.caller(authorization)
+            self._check_proxy_is_stated(peer, forwarded)
+        self._check_host_header(scope)
+        _check_same_site(scope)
+        authorization = header_values(scope, b"authorization")
+        request_state(scope)["caller"] = (
+            Caller(LOCAL) if self.authenticator is None else await self.authenticator.authenticate(authorization)
+        )
 
-    def _believe(self, scope: Scope, forwarded: dict[bytes, list[str]]) -> None:
+    def _apply_forwarded_headers(self, scope: Scope, forwarded: dict[bytes, list[str]]) -> None:
         """What the proxy says of who asks."""
-        scheme = _last(forwarded, b"x-forwarded-proto")
+        scheme = _last_forwarded_value(forwarded, b"x-forwarded-proto")
         if scheme is not None and scheme.lower() != "https" and not self.exposure.tls:
             raise NotAllowed(
                 "the proxy was asked without TLS, so that the token could be read on its way",
@@ -124,7 +137,7 @@ class Guard:
             )
         if scheme is not None:
             scope["scheme"] = "https" if scheme.lower() == "https" else "http"
-        host = _last(forwarded, b"x-forwarded-host")
+        host = _last_forwarded_value(forwarded, b"x-forwarded-host")
         if host is not None:
             others = [(n, v) for n, v in scope["headers"] if n.lower() != b"host"]
             scope["headers"] = [*others, (b"host", host.encode("latin-1"))]
@@ -133,15 +146,15 @@ class Guard:
         if asking is not None and parse_address(asking) is not None:
             scope["client"] = (str(parse_address(asking)), 0)
 
-    def _refuse_detours(self, peer: str | None, forwarded: dict[bytes, list[str]]) -> None:
+    def _check_proxy_is_stated(self, peer: str | None, forwarded: dict[bytes, list[str]]) -> None:
         """What came over a way that nobody has stated."""
-        if self.exposure.through_proxy_alone and not _is_loopback(peer):
+        if self.exposure.requires_proxy and not _is_loopback_peer(peer):
             raise NotAllowed(
                 "the service is asked through its proxy alone: without TLS, tokens could be read on their way",
                 expected="a request from an address that was stated as --proxy",
                 reason="proxy",
             )
-        if self.tokens is None and forwarded:
+        if self.authenticator is None and forwarded:
             raise NotAllowed(
                 "the request came through a proxy that nobody has stated, and the service asks for no tokens",
                 expected="requests of this machine alone",
@@ -149,9 +162,9 @@ class Guard:
                 reason="proxy",
             )
 
-    def _refuse_strangers(self, scope: Scope) -> None:
-        hosts = headers_named(scope, b"host")
-        named = host_of(hosts[0]) if len(hosts) == 1 else None
+    def _check_host_header(self, scope: Scope) -> None:
+        hosts = header_values(scope, b"host")
+        named = parse_host_header(hosts[0]) if len(hosts) == 1 else None
         if named is None:
             raise RequestRefused(
                 "the request does not say which host it asks",
@@ -161,7 +174,7 @@ class Guard:
                 reason="host",
             )
         own = [scope["server"][0]] if scope.get("server") else []
-        if not may_be_called(self.exposure, named[0], own):
+        if not is_allowed_host(self.exposure, named[0], own):
             raise RequestRefused(
                 "the service does not go by this name",
                 found=f"host: {named[0][:100]}",
@@ -172,11 +185,13 @@ class Guard:
             )
 
 
-def _refuse_other_sites(scope: Scope) -> None:
+def _check_same_site(scope: Scope) -> None:
     """Pages of other sites, in the browser of one who can reach the service."""
-    origins = headers_named(scope, b"origin")
-    site = header(scope, b"sec-fetch-site") or ""
-    if site.lower() == "cross-site" or any(not _is_same(origin, header(scope, b"host") or "") for origin in origins):
+    origins = header_values(scope, b"origin")
+    site = single_header_value(scope, b"sec-fetch-site") or ""
+    if site.lower() == "cross-site" or any(
+        not _is_same_origin(origin, single_header_value(scope, b"host") or "") for origin in origins
+    ):
         raise NotAllowed(
             "the request comes from a page of another site",
             found=f"origin: {origins[0][:100]}" if origins else "sec-fetch-site: cross-site",
@@ -185,7 +200,7 @@ def _refuse_other_sites(scope: Scope) -> None:
         )
 
 
-def _is_same(origin: str, host: str) -> bool:
+def _is_same_origin(origin: str, host: str) -> bool:
     """Whether an origin is the host that is asked; where no port is named, it is that of the origin's scheme."""
     try:
         parts = urlsplit(origin)
@@ -193,13 +208,13 @@ def _is_same(origin: str, host: str) -> bool:
         port = parts.port or usual
     except (KeyError, ValueError):
         return False
-    named = host_of(host)
+    named = parse_host_header(host)
     return named is not None and parts.hostname == named[0] and port == int(named[1] or usual)
 
 
-def _take_forwarded(scope: Scope) -> dict[bytes, list[str]]:
+def _pop_forwarded_headers(scope: Scope) -> dict[bytes, list[str]]:
     """What a request says to have been forwarded for: nothing behind the guard sees it any more."""
-    taken = (*_FORWARDED, *_FORWARDED_MORE)
+    taken = (*_FORWARDED, *_OTHER_PROXY_HEADERS)
     found: dict[bytes, list[str]] = {}
     for name, value in scope["headers"]:
         if name.lower() in taken:
@@ -209,13 +224,13 @@ def _take_forwarded(scope: Scope) -> dict[bytes, list[str]]:
     return found
 
 
-def _last(forwarded: dict[bytes, list[str]], name: bytes) -> str | None:
+def _last_forwarded_value(forwarded: dict[bytes, list[str]], header_name: bytes) -> str | None:
     """What the proxy itself has said: it adds at the end to what it was given."""
-    values = forwarded.get(name)
+    values = forwarded.get(header_name)
     return values[-1].rpartition(",")[2].strip() if values else None
 
 
-def _is_loopback(peer: str | None) -> bool:
+def _is_loopback_peer(peer: str | None) -> bool:
     try:
         return peer is not None and (parse_address(peer) or ip_address(peer)).is_loopback
     except ValueError:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from nova_assets.errors import NovaError
 from nova_assets.masking import get_logger
-from nova_assets.service.http.asgi import App, Message, Receive, Scope, Send, header, state_of
+from nova_assets.service.http.asgi import App, Message, Receive, Scope, Send, request_state, single_header_value
 from nova_assets.service.http.problems import send_problem
 
 LOGGER = get_logger("nova_assets.service")
@@ -28,12 +28,12 @@ LOGGER = get_logger("nova_assets.service")
 NO_ROUTE = "(none)"
 """The route of requests that no route takes, or that were refused before."""
 
-_ID = re.compile(r"(?!.*nova_)[A-Za-z0-9._:-]{1,64}")
+_REQUEST_ID = re.compile(r"(?!.*nova_)[A-Za-z0-9._:-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class Observed:
+class ServiceMetrics:
     """The metrics of one service, in a registry of its own."""
 
     def __init__(self) -> None:
@@ -41,68 +41,68 @@ class Observed:
         on, of = ("route", "method"), self.registry
         self.requests = Counter("nova_service_requests", "Requests that were answered.", (*on, "status"), registry=of)
         self.seconds = Histogram("nova_service_seconds", "Until they were answered.", on, buckets=_SECONDS, registry=of)
-        self.taken = Counter("nova_service_received_bytes", "Bytes of bodies of requests.", on, registry=of)
-        self.sent = Counter("nova_service_sent_bytes", "Bytes of bodies of answers.", on, registry=of)
-        self.open = Gauge("nova_service_requests_in_flight", "Requests that are not answered yet.", registry=of)
+        self.received_bytes = Counter("nova_service_received_bytes", "Bytes of bodies of requests.", on, registry=of)
+        self.sent_bytes = Counter("nova_service_sent_bytes", "Bytes of bodies of answers.", on, registry=of)
+        self.in_flight = Gauge("nova_service_requests_in_flight", "Requests that are not answered yet.", registry=of)
         self.refusals = Counter("nova_service_refusals", "Requests that were refused.", ("reason",), registry=of)
 
     def register(self, collector: Collector) -> None:
         """Have further metrics shown beside these."""
         self.registry.register(collector)
 
-    def page(self) -> tuple[bytes, str]:
+    def prometheus_text(self) -> tuple[bytes, str]:
         """What Prometheus is answered, and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics_response(self, request: Request) -> Response:
         """The same as a route: ``app.add_route("/metrics", observed.metrics)``."""
-        body, content_type = self.page()
+        body, content_type = self.prometheus_text()
         return Response(body, headers={"cache-control": "no-store", "content-type": content_type})
 
 
-class Observe:
+class MetricsMiddleware:
     """Counts and logs every request, whoever answers it, and gives each its id."""
 
-    def __init__(self, app: App, observed: Observed) -> None:
+    def __init__(self, app: App, metrics: ServiceMetrics) -> None:
         self.app = app
-        self.observed = observed
+        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request = _Request(scope, receive, send)
-        self.observed.open.inc()
+        request = _ObservedRequest(scope, receive, send)
+        self.metrics.in_flight.inc()
         try:
             await self.app(scope, request.receive, request.send)
         except Exception as error:
-            await request.failed(error)
+            await request.answer_failure(error)
         finally:
-            self.observed.open.dec()
-            self._note(request)
+            self.metrics.in_flight.dec()
+            self._record_request(request)
 
-    def _note(self, request: _Request) -> None:
+    def _record_request(self, request: _ObservedRequest) -> None:
         method = request.scope["method"] if request.scope["method"] in _METHODS else "(other)"
-        on = (route_of(request.scope), method)
-        self.observed.requests.labels(*on, str(request.status)).inc()
-        self.observed.seconds.labels(*on).observe(request.seconds)
-        self.observed.taken.labels(*on).inc(request.taken)
-        self.observed.sent.labels(*on).inc(request.sent)
+        on = (route_template(request.scope), method)
+        self.metrics.requests.labels(*on, str(request.status)).inc()
+        self.metrics.seconds.labels(*on).observe(request.seconds)
+        self.metrics.received_bytes.labels(*on).inc(request.received_bytes)
+        self.metrics.sent_bytes.labels(*on).inc(request.sent_bytes)
         if "refused" in request.state:
-            self.observed.refusals.labels(request.state["refused"]).inc()
-        _log(request, *on)
+            self.metrics.refusals.labels(request.state["refused"]).inc()
+        _log_request(request, *on)
 
 
-class _Request:
+class _ObservedRequest:
     """One request on its way through."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
-        self.state = state_of(scope)
-        self.state["request_id"] = self.id = _id_of(scope)
+        self.state = request_state(scope)
+        self.state["request_id"] = self.id = _request_id(scope)
         self.status = 0
-        self.taken = self.sent = 0
-        self.whole = False
+        self.received_bytes = self.sent_bytes = 0
+        self.is_answer_complete = False
         self._receive = receive
         self._send = send
         self._began = time.perf_counter()
@@ -110,7 +110,7 @@ class _Request:
 
     async def receive(self) -> Message:
         message = await self._receive()
-        self.taken += len(message.get("body", b""))
+        self.received_bytes += len(message.get("body", b""))
         return message
 
     async def send(self, message: Message) -> None:
@@ -118,31 +118,31 @@ class _Request:
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", self.id.encode())]}
         else:
-            self.sent += len(message.get("body", b""))
-            self.whole = not message.get("more_body", False)
+            self.sent_bytes += len(message.get("body", b""))
+            self.is_answer_complete = not message.get("more_body", False)
         self.seconds = time.perf_counter() - self._began
         await self._send(message)
 
-    async def failed(self, error: Exception) -> None:
+    async def answer_failure(self, error: Exception) -> None:
         """Something was raised that nobody has answered. An answer that had begun is cut short by the server."""
         self.state["failure"] = error
         if self.status == 0:
             await send_problem(self.scope, self.send, error)
 
 
-def route_of(scope: Scope) -> str:
+def route_template(scope: Scope) -> str:
     """The template of the route that took a request: ``/v1/channels/{channel}``."""
     return str(getattr(scope.get("route"), "path", NO_ROUTE))
 
 
-def _id_of(scope: Scope) -> str:
+def _request_id(scope: Scope) -> str:
     """The id that a caller has given to its request, if it can be one; a new one otherwise."""
-    given = header(scope, b"x-request-id")
-    sane = given is not None and _ID.fullmatch(given) is not None
+    given = single_header_value(scope, b"x-request-id")
+    sane = given is not None and _REQUEST_ID.fullmatch(given) is not None
     return given if given is not None and sane else uuid.uuid4().hex
 
 
-def _log(request: _Request, route: str, method: str) -> None:
+def _log_request(request: _ObservedRequest, route: str, method: str) -> None:
     state, failure = request.state, request.state.get("failure")
     caller = state.get("caller")
     channel = state.get("channel") or request.scope.get("path_params", {}).get("channel")
@@ -152,15 +152,15 @@ def _log(request: _Request, route: str, method: str) -> None:
         "route": route,
         "status": request.status,
         "ms": round(request.seconds * 1000, 1),
-        "bytes_in": request.taken,
-        "bytes_out": request.sent,
+        "bytes_in": request.received_bytes,
+        "bytes_out": request.sent_bytes,
         "caller": getattr(caller, "name", None) or None,
         "channel": channel,
         "execution_id": state.get("execution_id"),
         "refused": state.get("refused"),
     }
     told = {name: value for name, value in told.items() if value is not None}
-    if not request.whole:
+    if not request.is_answer_complete:
         told["cut_short"] = True
     if failure is None or (isinstance(failure, NovaError) and request.status < 500):
         LOGGER.info("request", extra=told)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from nova_assets.service.http.active_requests import Work
-from nova_assets.service.http.admission import Limits
+from nova_assets.service.http.active_requests import ActiveRequests
+from nova_assets.service.http.admission import AdmissionLimits
 from nova_assets.service.http.asgi import App, Receive, Scope, Send
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import Exposure
-from nova_assets.service.http.guard import Find, Guard, Tokens, utc_now
-from nova_assets.service.http.metrics import Observe, Observed
+from nova_assets.service.http.guard import AccessGuard, TokenAuthenticator, TokenLookup, utc_now
+from nova_assets.service.http.metrics import MetricsMiddleware, ServiceMetrics
 
 
-class Shell:
+class GuardedApp:
     """An app behind its guard.
 
     Args:
@@ -30,17 +30,17 @@ class Shell:
         app: App,
         config: ServiceConfig,
         exposure: Exposure,
-        find: Find | None = None,
+        find_token: TokenLookup | None = None,
         now: Callable[[], datetime] = utc_now,
-        observed: Observed | None = None,
+        metrics: ServiceMetrics | None = None,
     ) -> None:
         self.config = config
         self.exposure = exposure
-        self.observed = observed or Observed()
-        self.work = Work()
-        tokens = None if find is None else Tokens(find, now, config.token_seconds)
-        guarded = Guard(app, exposure, tokens)
-        self._app: App = Observe(Limits(guarded, config, self.work), self.observed)
+        self.metrics = metrics or ServiceMetrics()
+        self.active_requests = ActiveRequests()
+        tokens = None if find_token is None else TokenAuthenticator(find_token, now, config.token_seconds)
+        guarded = AccessGuard(app, exposure, tokens)
+        self._app: App = MetricsMiddleware(AdmissionLimits(guarded, config, self.active_requests), self.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

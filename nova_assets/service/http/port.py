@@ -12,7 +12,7 @@ from nova_assets.errors import PortTaken, ServiceRefused
 from nova_assets.service.http.exposure import parse_address
 
 
-def listen(host: str, port: int) -> socket.socket:
+def bind_listening_socket(host: str, port: int) -> socket.socket:
     """A socket that is bound there.
 
     Raises:
@@ -27,7 +27,7 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise _no_such(host, error) from error
+        raise _unusable_address_error(host, error) from error
     try:
         if os.name == "posix":
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -35,20 +35,20 @@ def listen(host: str, port: int) -> socket.socket:
         bound.listen(2048)
     except OSError as error:
         bound.close()
-        raise _refused(host, port, error) from error
+        raise _bind_error(host, port, error) from error
     bound.setblocking(False)
     return bound
 
 
-def url_of(bound: socket.socket, host: str, tls: bool) -> str:
+def local_service_url(listening_socket: socket.socket, host: str, tls: bool) -> str:
     """Where a service on this socket is called from this machine."""
     found = parse_address(host)
-    address = bound.getsockname()[0] if found is None or not found.is_unspecified else "127.0.0.1"
+    address = listening_socket.getsockname()[0] if found is None or not found.is_unspecified else "127.0.0.1"
     name = host if found is None and host else f"[{address}]" if ":" in address else address
-    return f"{'https' if tls else 'http'}://{name}:{bound.getsockname()[1]}"
+    return f"{'https' if tls else 'http'}://{name}:{listening_socket.getsockname()[1]}"
 
 
-def holder_of(port: int) -> str | None:
+def process_on_port(port: int) -> str | None:
     """Which process listens on a port, where that can be found out: on Linux, of one's own processes."""
     sockets = set()
     for table in ("tcp", "tcp6"):
@@ -63,19 +63,19 @@ def holder_of(port: int) -> str | None:
         with contextlib.suppress(OSError):
             if any(os.readlink(d) in sockets for d in (process / "fd").iterdir()):
                 command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                return f"process {process.name} ({' '.join(map(_short, command[:4])).strip()})"
+                return f"process {process.name} ({' '.join(map(_shorten_word, command[:4])).strip()})"
     return None
 
 
-def _short(word: str) -> str:
+def _shorten_word(word: str) -> str:
     return Path(word).name[:40] if word.startswith("/") else word[:40]
 
 
-def _refused(host: str, port: int, error: OSError) -> PortTaken | ServiceRefused:
+def _bind_error(host: str, port: int, error: OSError) -> PortTaken | ServiceRefused:
     if error.errno == errno.EADDRINUSE:
         return PortTaken(
             f"port {port} is taken",
-            found=holder_of(port) or "a process that cannot be looked at",
+            found=process_on_port(port) or "a process that cannot be looked at",
             expected="a port that nothing listens on",
             next="end that process, or take a port that is free: --port 0",
             port=port,
@@ -84,10 +84,10 @@ def _refused(host: str, port: int, error: OSError) -> PortTaken | ServiceRefused
         return ServiceRefused(
             f"this user may not listen on port {port}", found=str(error), expected="1024 or above", next="--port 8765"
         )
-    return _no_such(host, error)
+    return _unusable_address_error(host, error)
 
 
-def _no_such(host: str, error: OSError) -> ServiceRefused:
+def _unusable_address_error(host: str, error: OSError) -> ServiceRefused:
     return ServiceRefused(
         f"the service cannot listen on {host!r}",
         found=error.strerror or str(error),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nova_assets import errors
 from nova_assets.errors import NovaError
-from nova_assets.service.http.asgi import Scope, Send, answer, state_of
+from nova_assets.service.http.asgi import Scope, Send, request_state, send_response
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -56,7 +56,7 @@ _STATUS: dict[type[NovaError], int] = {
 }
 """Errors whose words are for who asks."""
 
-_INSIDE: dict[type[NovaError], tuple[int, str]] = {
+_INTERNAL_ERRORS: dict[type[NovaError], tuple[int, str]] = {
     errors.CatalogUnavailable: (503, "the catalog does not answer"),
     errors.CatalogVersion: (503, "the catalog is of another version than the service"),
     errors.CommitOutcomeUnknown: (503, "the connection to the catalog was lost during COMMIT: it may have taken"),
@@ -80,13 +80,13 @@ _IDEMPOTENT = "ask again with the same idempotency key: it is done once"
 
 _RETRY_AFTER = {429: "1", 503: "5"}
 
-_TOLD = ("channel", "binding", "partition", "head", "right", "rows")
+_PUBLIC_FIELDS = ("channel", "binding", "partition", "head", "right", "rows")
 """Further facts that are told where they are known."""
 
 
-def problem_of(error: BaseException, request_id: str | None = None) -> tuple[int, dict[str, Any]]:
+def problem_from_error(error: BaseException, request_id: str | None = None) -> tuple[int, dict[str, Any]]:
     """The status and the body of the answer to an error."""
-    status, what = _judged(error)
+    status, what = _status_and_public_text(error)
     told = isinstance(error, NovaError) and what is None
     code = error.code if isinstance(error, NovaError) else "NOVA-UNEXPECTED"
     body: dict[str, Any] = {
@@ -101,9 +101,11 @@ def problem_of(error: BaseException, request_id: str | None = None) -> tuple[int
         if isinstance(error, errors.ChannelNotFound):  # its own words name channels that who asks may not know of
             parts |= {"expected": None, "next": "GET /v1/channels lists those that may be read"}
         body |= {name: without_paths(str(part)) for name, part in parts.items() if part is not None}
-        body |= {n: _plain(error.fields[n]) for n in _TOLD if n in error.fields}
+        body |= {n: _to_json_value(error.fields[n]) for n in _PUBLIC_FIELDS if n in error.fields}
     else:
-        body["next"] = _IDEMPOTENT if isinstance(error, errors.CommitOutcomeUnknown) else _later(status, request_id)
+        body["next"] = (
+            _IDEMPOTENT if isinstance(error, errors.CommitOutcomeUnknown) else _next_step_text(status, request_id)
+        )
     return status, body | ({"request_id": request_id} if request_id else {})
 
 
@@ -123,63 +125,63 @@ async def send_problem(scope: Scope, send: Send, error: BaseException, *, close:
     Args:
         close: and end its connection.
     """
-    state = state_of(scope)
-    status, body = problem_of(error, state.get("request_id"))
-    state["refused"] = reason_of(error)
+    state = request_state(scope)
+    status, body = problem_from_error(error, state.get("request_id"))
+    state["refused"] = refusal_reason(error)
     headers = problem_headers(status) + ([("connection", "close")] if close else [])
-    await answer(send, status, encoded(body), CONTENT_TYPE, headers)
+    await send_response(send, status, encode_problem(body), CONTENT_TYPE, headers)
 
 
-def encoded(body: dict[str, Any]) -> bytes:
+def encode_problem(problem: dict[str, Any]) -> bytes:
     """A problem as it is sent."""
-    return json.dumps(body, default=str).encode()
+    return json.dumps(problem, default=str).encode()
 
 
-def error_of(body: dict[str, Any]) -> NovaError:
+def error_from_problem(problem: dict[str, Any]) -> NovaError:
     """The error that a problem tells of, for a client to raise."""
     known = {"type", "title", "status", "detail", "code", "found", "expected", "next"}
-    what = str(body.get("detail") or body.get("title") or "the service refused the request")
-    return errors.kind_of_code(str(body.get("code")))(
+    what = str(problem.get("detail") or problem.get("title") or "the service refused the request")
+    return errors.kind_of_code(str(problem.get("code")))(
         what,
-        found=body.get("found"),
-        expected=body.get("expected"),
-        next=body.get("next"),
-        status=body.get("status"),
-        **{str(k): v for k, v in body.items() if k not in known and str(k).isidentifier()},
+        found=problem.get("found"),
+        expected=problem.get("expected"),
+        next=problem.get("next"),
+        status=problem.get("status"),
+        **{str(k): v for k, v in problem.items() if k not in known and str(k).isidentifier()},
     )
 
 
-def reason_of(error: BaseException) -> str:
+def refusal_reason(error: BaseException) -> str:
     """In a word, why a request was refused: for counting."""
     if isinstance(error, NovaError):
         return str(error.fields.get("reason") or error.code.removeprefix("NOVA-").lower().replace("-", "_"))
     return "unexpected"
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Have an app answer all that its routes raise with problems."""
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.responses import Response
 
-    def answered(request: Request, error: Exception) -> Response:
-        known = error if isinstance(error, NovaError) else _known(request, error)
-        state = state_of(request.scope)
-        status, body = problem_of(known, state.get("request_id"))
-        state["refused"] = reason_of(known)
+    def handle_error(request: Request, error: Exception) -> Response:
+        known = error if isinstance(error, NovaError) else _translate_framework_error(request, error)
+        state = request_state(request.scope)
+        status, body = problem_from_error(known, state.get("request_id"))
+        state["refused"] = refusal_reason(known)
         if status >= 500:
             state["failure"] = error
         headers = (
-            dict(getattr(error, "headers", None) or {}) | dict(problem_headers(status)) | _allowed(request, status)
+            dict(getattr(error, "headers", None) or {}) | dict(problem_headers(status)) | _allow_header(request, status)
         )
-        return Response(encoded(body), status, headers, CONTENT_TYPE)
+        return Response(encode_problem(body), status, headers, CONTENT_TYPE)
 
     for kind in (NovaError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, answered)
+        app.add_exception_handler(kind, handle_error)
 
 
-def _known(request: Any, error: Exception) -> BaseException:
+def _translate_framework_error(request: Any, error: Exception) -> BaseException:
     """Errors of the web framework, in our words."""
     status = getattr(error, "status_code", None)
     if isinstance(status, int):
@@ -208,31 +210,31 @@ def _known(request: Any, error: Exception) -> BaseException:
     return error
 
 
-def _allowed(request: Any, status: int) -> dict[str, str]:
+def _allow_header(request: Any, status: int) -> dict[str, str]:
     """How an address may be asked that was asked in another way: several routes may share one."""
     ways = request.app.openapi()["paths"].get(getattr(request.scope.get("route"), "path", None), {})
     return {"Allow": ", ".join(sorted(ways)).upper()} if status == 405 and ways else {}
 
 
-def _judged(error: BaseException) -> tuple[int, str | None]:
+def _status_and_public_text(error: BaseException) -> tuple[int, str | None]:
     """The status, and what is told instead of the error's own words."""
     if isinstance(error, errors.RequestRefused):
         return int(error.fields.get("status", 400)), None
     for kind in type(error).__mro__:
-        if kind in _INSIDE:
-            return _INSIDE[kind]
+        if kind in _INTERNAL_ERRORS:
+            return _INTERNAL_ERRORS[kind]
         if kind in _STATUS:
             return _STATUS[kind], None
     return _UNKNOWN
 
 
-def _later(status: int, request_id: str | None) -> str:
+def _next_step_text(status: int, request_id: str | None) -> str:
     if status == 503:
         return "ask again later"
     return f"tell who runs the service: its log says more under {request_id}" if request_id else "ask again later"
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | None) else without_paths(str(value))
 
 

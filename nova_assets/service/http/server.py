@@ -20,18 +20,18 @@ import uvicorn
 from nova_assets.errors import NovaError, ServiceRefused, ServiceUnavailable, SettingsError
 from nova_assets.masking import get_logger
 from nova_assets.service.http.asgi import Receive, Scope, Send
-from nova_assets.service.http.connection_limits import bounded
-from nova_assets.service.http.middleware import Shell
-from nova_assets.service.http.port import listen, url_of
+from nova_assets.service.http.connection_limits import limited_protocol
+from nova_assets.service.http.middleware import GuardedApp
+from nova_assets.service.http.port import bind_listening_socket, local_service_url
 
 _LOGGER = get_logger("nova_assets.service")
 
-_TICK = 0.05
-_IDLE = 30
+_POLL_SECONDS = 0.05
+_KEEP_ALIVE_SECONDS = 30
 """Seconds for which a connection stays open that nobody asks on: longer than clients keep theirs (httpx: 5), so that
 none asks on one that is just being closed."""
 
-_START = 60.0
+_START_TIMEOUT = 60.0
 """Seconds that a service in the background has to start."""
 
 
@@ -46,10 +46,10 @@ class Server:
         SettingsError: the certificate or its key cannot be used.
     """
 
-    def __init__(self, shell: Shell) -> None:
-        self.shell = shell
-        self.config = shell.config
-        self.on_end: Callable[[], None] = lambda: None
+    def __init__(self, guarded_app: GuardedApp) -> None:
+        self.guarded_app = guarded_app
+        self.config = guarded_app.config
+        self.before_forced_exit: Callable[[], None] = lambda: None
         """Called before a process ends beside work that cannot be stopped."""
         self._socket: socket.socket | None = None
 
@@ -57,8 +57,8 @@ class Server:
         """Take the port. Gives the address under which the service will answer."""
         if self._socket is None:
             self._check_tls()
-            self._socket = listen(self.config.host, self.config.port)
-        return url_of(self._socket, self.config.host, self.shell.exposure.tls)
+            self._socket = bind_listening_socket(self.config.host, self.config.port)
+        return local_service_url(self._socket, self.config.host, self.guarded_app.exposure.tls)
 
     def run(self) -> None:
         """Serve in the foreground until SIGTERM or SIGINT, and return when all is answered. A second SIGINT hurries.
@@ -66,26 +66,27 @@ class Server:
         Where something is at work then that cannot be stopped, the process ends all the same, with 0: whatever it was
         changing is in the catalog whole, or not at all (R2, R3).
         """
-        server = self._server()
+        server = self._make_uvicorn()
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-            runner.run(server.served())
+            runner.run(server.serve_until_stopped())
             server.raise_failure()
-            if self.shell.work.handlers:
+            if self.guarded_app.active_requests.handler_count:
                 _LOGGER.warning(
-                    "stopped beside work that cannot be stopped", extra={"at_work": self.shell.work.handlers}
+                    "stopped beside work that cannot be stopped",
+                    extra={"at_work": self.guarded_app.active_requests.handler_count},
                 )
-                self.on_end()
+                self.before_forced_exit()
                 _end_process()
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[str]:
         """Serve from a thread of this process while the block lasts. Gives the address. Signals are left alone."""
         url = self.listen()
-        server = self._server()
+        server = self._make_uvicorn()
 
         def serve() -> None:
             with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-                runner.run(server.served())
+                runner.run(server.serve_until_stopped())
 
         thread = threading.Thread(target=serve, name="nova-service", daemon=True)
         thread.start()
@@ -96,11 +97,11 @@ class Server:
             server.should_exit = True
             thread.join(self.config.shutdown_grace + 5)
 
-    def _server(self) -> _Uvicorn:
+    def _make_uvicorn(self) -> _UvicornServer:
         self.listen()
         assert self._socket is not None
         bound, self._socket = self._socket, None
-        return _Uvicorn(self.shell, bound)
+        return _UvicornServer(self.guarded_app, bound)
 
     def _check_tls(self) -> None:
         if not self.config.tls_cert:
@@ -119,19 +120,19 @@ class Server:
             ) from error
 
 
-class _Uvicorn(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """Uvicorn, stopped our way."""
 
-    def __init__(self, shell: Shell, bound: socket.socket) -> None:
-        self.shell = shell
-        self.bound = bound
+    def __init__(self, guarded_app: GuardedApp, listening_socket: socket.socket) -> None:
+        self.guarded_app = guarded_app
+        self.listening_socket = listening_socket
         self.failure: BaseException | None = None
-        config = shell.config
+        config = guarded_app.config
         tls: dict[str, Any] = {"ssl_certfile": config.tls_cert, "ssl_keyfile": config.tls_key}
-        protocol: Any = bounded(config, shell.exposure)
+        protocol: Any = limited_protocol(config, guarded_app.exposure)
         super().__init__(
             uvicorn.Config(
-                self._app,
+                self._asgi_app,
                 http=protocol,
                 interface="asgi3",
                 ws="none",
@@ -139,39 +140,39 @@ class _Uvicorn(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=_IDLE,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=1,
-                **(tls if shell.exposure.tls else {}),
+                **(tls if guarded_app.exposure.tls else {}),
             )
         )
 
-    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _asgi_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The shell; remembers why the app would not start."""
         try:
-            await self.shell(scope, receive, send)
+            await self.guarded_app(scope, receive, send)
         except Exception as error:
             if scope["type"] == "lifespan":
                 self.failure = error
             raise
 
-    async def served(self) -> None:
+    async def serve_until_stopped(self) -> None:
         """Serve until told to stop."""
         try:
-            await self.serve(sockets=[self.bound])
+            await self.serve(sockets=[self.listening_socket])
         except SystemExit as end:  # how uvicorn says that the app's lifespan would not begin
             self.failure = self.failure or end
         finally:
-            self.bound.close()
+            self.listening_socket.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        work, loop = self.shell.work, asyncio.get_running_loop()
-        work.drain()
+        work, loop = self.guarded_app.active_requests, asyncio.get_running_loop()
+        work.start_draining()
         for server in self.servers:
             server.close()
-        until = loop.time() + self.shell.config.shutdown_grace
-        while work.answering and loop.time() < until and not self.force_exit:
-            await asyncio.sleep(_TICK)
-        work.end()
+        until = loop.time() + self.guarded_app.config.shutdown_grace
+        while work.unanswered_count and loop.time() < until and not self.force_exit:
+            await asyncio.sleep(_POLL_SECONDS)
+        work.refuse_unanswered()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 
@@ -190,10 +191,10 @@ class _Uvicorn(uvicorn.Server):
 
     def await_start(self, thread: threading.Thread) -> None:
         """Wait until it answers. Raises what kept it from that."""
-        for _ in range(int(_START / _TICK)):
+        for _ in range(int(_START_TIMEOUT / _POLL_SECONDS)):
             if self.started:
                 return
-            thread.join(_TICK)
+            thread.join(_POLL_SECONDS)
             if not thread.is_alive():
                 break
         self.raise_failure()

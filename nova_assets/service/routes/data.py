@@ -11,30 +11,30 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.arrow_types import to_arrow
+from nova_assets.model.arrow_types import to_arrow_schema
 from nova_assets.model.block import Kind
 from nova_assets.model.commit import Commit
 from nova_assets.model.schema import Schema
-from nova_assets.service.block_visibility import commit_for, refusals_for
+from nova_assets.service.block_visibility import redact_refusals, visible_commit_shape
 from nova_assets.service.deployment import (
     ChannelName,
-    Number,
-    Partition,
-    Reading,
-    Served,
+    PartitionFilter,
+    ReaderDependency,
     Service,
-    problems,
-    with_right,
+    ServiceDependency,
+    VersionNumber,
+    problem_responses,
+    require_right,
 )
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.http.media_types import ARROW, LINES, PARQUET
 from nova_assets.service.shapes.blocks import CheckedShape, CommitShape
 from nova_assets.service.shapes.requests import ReadRequest
-from nova_assets.service.shapes.shape import columns
-from nova_assets.service.streaming import Streamed, StreamedResponse, rows
-from nova_assets.service.uploads import DECODES, EXPANDS, kind_of, spooled
+from nova_assets.service.shapes.shape import columns_of_schema
+from nova_assets.service.streaming import RowStream, RowStreamResponse, open_selected_rows
+from nova_assets.service.uploads import DECODE_TIME_SHARE, MAX_EXPANSION, body_format, spool_body
 
-router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problems(409, 410, 422))
+router = APIRouter(prefix="/v1/channels/{channel}", tags=["data"], responses=problem_responses(409, 410, 422))
 
 Compression = Annotated[
     Literal["none", "lz4", "zstd"], Query(description="Of the stream's buffers; readers undo it by themselves.")
@@ -45,36 +45,40 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-Writing = Annotated[Caller, Depends(with_right("write"))]
+WriterDependency = Annotated[Caller, Depends(require_right("write"))]
 
 
-@router.get("/data", response_class=StreamedResponse, responses=_STREAM)
+@router.get("/data", response_class=RowStreamResponse, responses=_STREAM)
 def data(
     channel: ChannelName,
-    caller: Reading,
-    service: Served,
-    at: Number = None,
-    since: Number = None,
-    partition: Partition = None,
+    caller: ReaderDependency,
+    service: ServiceDependency,
+    at: VersionNumber = None,
+    since: VersionNumber = None,
+    partition: PartitionFilter = None,
     column: Annotated[list[str] | None, Query(max_length=1000, description="These columns only.")] = None,
     compression: Compression = "none",
-) -> StreamedResponse:
+) -> RowStreamResponse:
     """The rows of a channel, or with ``since`` what changed, pinned for the length of the read."""
     wanted = ReadRequest(at=at, since=since, partition=partition, columns=column, keys=None)
-    return _streamed(service, channel, wanted, compression)
+    return _stream_response(service, channel, wanted, compression)
 
 
-@router.post("/read", response_class=StreamedResponse, responses=_STREAM | problems(409, 410, 415, 422))
+@router.post("/read", response_class=RowStreamResponse, responses=_STREAM | problem_responses(409, 410, 415, 422))
 def read(
-    channel: ChannelName, caller: Reading, service: Served, wanted: ReadRequest, compression: Compression = "none"
-) -> StreamedResponse:
+    channel: ChannelName,
+    caller: ReaderDependency,
+    service: ServiceDependency,
+    wanted: ReadRequest,
+    compression: Compression = "none",
+) -> RowStreamResponse:
     """The same; and with ``keys`` only their rows."""
-    return _streamed(service, channel, wanted, compression)
+    return _stream_response(service, channel, wanted, compression)
 
 
 @router.post(
     "/blocks",
-    responses=problems(408, 409, 415, 422),
+    responses=problem_responses(408, 409, 415, 422),
     response_model=CommitShape | CheckedShape,
     openapi_extra={
         "requestBody": {"required": True, "content": {ARROW: _BINARY, PARQUET: _BINARY, LINES: _BINARY}},
@@ -83,10 +87,10 @@ def read(
 async def insert(
     request: Request,
     channel: ChannelName,
-    caller: Writing,
-    service: Served,
+    caller: WriterDependency,
+    service: ServiceDependency,
     kind: Annotated[Kind, Query(description="A delta adds, a base replaces.")] = "delta",
-    partition: Partition = None,
+    partition: PartitionFilter = None,
     dry_run: Annotated[bool, Query(description="Only see whether it could be taken.")] = False,
     idempotency_key: Annotated[
         str | None,
@@ -97,50 +101,54 @@ async def insert(
 
     Ask again with the same ``Idempotency-Key`` where no answer came: the rows are there once.
     """
-    format_ = kind_of(request)
-    async with spooled(request, format_, service.spool) as file:
-        with refusals_for(caller, channel):
+    format_ = body_format(request)
+    async with spool_body(request, format_, service.spool) as file:
+        with redact_refusals(caller, channel):
             done = await run_in_threadpool(
-                _inserted, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
+                _insert_body, service, channel, (file, format_), kind, partition, idempotency_key, dry_run
             )
     if isinstance(done, Commit):
         request.state.execution_id = done.execution_id
     if isinstance(done, CheckedShape):
-        return done if caller.may("read", channel) else done.model_copy(update={"columns": []})
-    return commit_for(caller, channel, done)
+        return done if caller.has_right("read", channel) else done.model_copy(update={"columns": []})
+    return visible_commit_shape(caller, channel, done)
 
 
-def _inserted(
+def _insert_body(
     service: Service,
     channel: str,
-    body: tuple[Path, str],
+    file_and_format: tuple[Path, str],
     kind: Kind,
     partition: str | None,
-    key: str | None,
+    idempotency_key: str | None,
     dry_run: bool,
 ) -> Commit | CheckedShape:
     schema = service.store.catalog.channel(service.store.known(channel)).schema
-    most, seconds = EXPANDS * service.config.max_body, DECODES * service.config.request_seconds
-    given = service.decoders.table(*body, schema, most, seconds)
+    most, seconds = MAX_EXPANSION * service.config.max_body, DECODE_TIME_SHARE * service.config.request_seconds
+    given = service.decoders.decode(*file_and_format, schema, most, seconds)
     if not dry_run:
-        return service.store.insert(channel, given, kind, key, partition)
+        return service.store.insert(channel, given, kind, idempotency_key, partition)
     found = service.store.check_insert(channel, given, kind, partition)
-    return CheckedShape(channel=channel, kind=found.kind, head=found.head, columns=columns(found.schema) or [])
+    return CheckedShape(
+        channel=channel, kind=found.kind, head=found.head, columns=columns_of_schema(found.schema) or []
+    )
 
 
-def _streamed(service: Service, channel: str, wanted: ReadRequest, compression: str) -> StreamedResponse:
-    how = {"partition": wanted.partition, "columns": wanted.columns}
-    keys = None if wanted.keys is None else _keys(service, channel, wanted.keys)
+def _stream_response(service: Service, channel: str, read_request: ReadRequest, compression: str) -> RowStreamResponse:
+    how = {"partition": read_request.partition, "columns": read_request.columns}
+    keys = None if read_request.keys is None else _keys_as_table(service, channel, read_request.keys)
 
-    def opened() -> AbstractContextManager[pa.RecordBatchReader]:
-        pinned = service.store.pin(channel, at=wanted.at, since=wanted.since, partition=wanted.partition)
-        return rows(pinned, lambda held: held.read(channel, since=wanted.since, keys=keys, **how))
+    def open_rows() -> AbstractContextManager[pa.RecordBatchReader]:
+        pinned = service.store.pin(
+            channel, at=read_request.at, since=read_request.since, partition=read_request.partition
+        )
+        return open_selected_rows(pinned, lambda held: held.read(channel, since=read_request.since, keys=keys, **how))
 
-    stream = Streamed(opened, None if compression == "none" else compression, service.config.stream_seconds)
-    return StreamedResponse(stream, media_type=ARROW, headers={"nova-catalog": service.identity})
+    stream = RowStream(open_rows, None if compression == "none" else compression, service.config.stream_seconds)
+    return RowStreamResponse(stream, media_type=ARROW, headers={"nova-catalog": service.identity})
 
 
-def _keys(service: Service, channel: str, keys: list[dict[str, Any]]) -> pa.Table:
+def _keys_as_table(service: Service, channel: str, keys: list[dict[str, Any]]) -> pa.Table:
     """Keys as a table, in the types that the channel has them in."""
     state = service.store.catalog.channel(channel)
     on = state.channel.merge.key
@@ -150,6 +158,6 @@ def _keys(service: Service, channel: str, keys: list[dict[str, Any]]) -> pa.Tabl
         return pa.Table.from_pylist(keys)
     schema = Schema(tuple(state.schema.field(k) for k in on))
     if not keys:
-        return to_arrow(schema).empty_table()
-    table: pa.Table = service.store.engine.take(keys, schema)
+        return to_arrow_schema(schema).empty_table()
+    table: pa.Table = service.store.engine.convert_input(keys, schema)
     return table

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from nova_assets.service.deployment import Served, problems
-from nova_assets.service.http.active_requests import stopping
+from nova_assets.service.deployment import ServiceDependency, problem_responses
+from nova_assets.service.http.active_requests import stopping_error
 from nova_assets.service.shapes.shape import HealthShape
 
-router = APIRouter(tags=["health"], responses=problems())
-counted = APIRouter(tags=["health"], responses=problems())
+router = APIRouter(tags=["health"], responses=problem_responses())
+metrics_router = APIRouter(tags=["health"], responses=problem_responses())
 """What takes a token, where any is asked for."""
 
 
@@ -21,17 +21,17 @@ async def healthz() -> HealthShape:
 
 
 @router.get("/readyz")
-def readyz(service: Served) -> HealthShape:
+def readyz(service: ServiceDependency) -> HealthShape:
     """The catalog answers, and requests are welcome."""
-    if service.work is not None and service.work.draining:
-        raise stopping()
-    service.see_that_the_catalog_answers()
+    if service.active_requests is not None and service.active_requests.is_draining:
+        raise stopping_error()
+    service.check_catalog_answers()
     return HealthShape(status="ready")
 
 
-@counted.get("/metrics", response_class=PlainTextResponse)
-async def metrics(request: Request, service: Served) -> Response:
+@metrics_router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request, service: ServiceDependency) -> Response:
     """Counters and gauges, as Prometheus reads them."""
-    if service.observed is None:
+    if service.metrics is None:
         return PlainTextResponse("")
-    return await service.observed.metrics(request)
+    return await service.metrics.metrics_response(request)

@@ -7,21 +7,27 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from nova_assets.model.block import Block
-from nova_assets.service.block_visibility import blocks_for, commit_for
-from nova_assets.service.deployment import ChannelName, Reading, Served, problems, with_right
+from nova_assets.service.block_visibility import visible_block_shapes, visible_commit_shape
+from nova_assets.service.deployment import (
+    ChannelName,
+    ReaderDependency,
+    ServiceDependency,
+    problem_responses,
+    require_right,
+)
 from nova_assets.service.http.caller import Caller
 from nova_assets.service.shapes.blocks import BlockShape, CommitShape
 from nova_assets.service.shapes.maintenance import CollectedShape, CompactedShape, CompactShape, PlanShape
 from nova_assets.service.shapes.requests import CollectRequest, CompactRequest, DropRequest, RestoreRequest
 
-router = APIRouter(prefix="/v1/channels/{channel}", tags=["upkeep"], responses=problems(409, 410, 415, 422))
+router = APIRouter(prefix="/v1/channels/{channel}", tags=["upkeep"], responses=problem_responses(409, 410, 415, 422))
 
 
-Operating = Annotated[Caller, Depends(with_right("operate"))]
+OperatorDependency = Annotated[Caller, Depends(require_right("operate"))]
 
 
 @router.get("/upkeep")
-def upkeep(channel: ChannelName, caller: Reading, service: Served) -> PlanShape:
+def upkeep(channel: ChannelName, caller: ReaderDependency, service: ServiceDependency) -> PlanShape:
     """What upkeep would add to the channel now, where it is worth it, and which blocks nobody needs any more."""
     compact = service.store.compactable(channel, force=False)
     gone: list[Block] = [v.block for v in service.store.held(channel) if not v.held_by]
@@ -33,7 +39,9 @@ def upkeep(channel: ChannelName, caller: Reading, service: Served) -> PlanShape:
 
 
 @router.post("/compact")
-def compact(channel: ChannelName, caller: Operating, service: Served, wanted: CompactRequest) -> CompactedShape:
+def compact(
+    channel: ChannelName, caller: OperatorDependency, service: ServiceDependency, wanted: CompactRequest
+) -> CompactedShape:
     """Add bases, or chained deltas, at numbers that exist. No answer changes, and nothing is deleted."""
     force, chained, partitions = wanted.force, wanted.chained, wanted.partitions
     found = service.store.compactable(channel, force=force, chained=chained, partitions=partitions)
@@ -43,34 +51,42 @@ def compact(channel: ChannelName, caller: Operating, service: Served, wanted: Co
     return CompactedShape(
         channel=channel,
         wanted=[CompactShape.of(c) for c in found],
-        commit=None if done is None else commit_for(caller, channel, done),
+        commit=None if done is None else visible_commit_shape(caller, channel, done),
     )
 
 
 @router.post("/collect")
-def collect(channel: ChannelName, caller: Operating, service: Served, wanted: CollectRequest) -> CollectedShape:
+def collect(
+    channel: ChannelName, caller: OperatorDependency, service: ServiceDependency, wanted: CollectRequest
+) -> CollectedShape:
     """Take the blocks that nobody needs any more. Their files are deleted after a grace."""
     if wanted.dry_run:
         found = [v.block for v in service.store.held(channel, retain=wanted.retain) if not v.held_by]
-        return CollectedShape(channel=channel, blocks=blocks_for(caller, channel, found), commit="")
+        return CollectedShape(channel=channel, blocks=visible_block_shapes(caller, channel, found), commit="")
     done = service.store.collect(channel, retain=wanted.retain)
-    return CollectedShape(channel=channel, blocks=blocks_for(caller, channel, done.blocks), commit=done.commit_id)
+    return CollectedShape(
+        channel=channel, blocks=visible_block_shapes(caller, channel, done.blocks), commit=done.commit_id
+    )
 
 
 @router.post("/drop")
-def drop(channel: ChannelName, caller: Operating, service: Served, wanted: DropRequest) -> CommitShape | None:
+def drop(
+    channel: ChannelName, caller: OperatorDependency, service: ServiceDependency, wanted: DropRequest
+) -> CommitShape | None:
     """Drop a partition, or all that agree with some dimensions. Null where there was nothing to drop."""
     if wanted.dry_run:
-        service.scope(channel, wanted.partition)
+        service.parse_scope(channel, wanted.partition)
         return None
     done = service.store.drop(channel, wanted.partition)
-    return None if done is None else commit_for(caller, channel, done)
+    return None if done is None else visible_commit_shape(caller, channel, done)
 
 
 @router.post("/restore")
-def restore(channel: ChannelName, caller: Operating, service: Served, wanted: RestoreRequest) -> CommitShape | None:
+def restore(
+    channel: ChannelName, caller: OperatorDependency, service: ServiceDependency, wanted: RestoreRequest
+) -> CommitShape | None:
     """Make the channel what it was at a number, by a base on top of what is there."""
     if wanted.dry_run:
         service.store.read(channel, wanted.at)
         return None
-    return commit_for(caller, channel, service.store.restore(channel, wanted.at))
+    return visible_commit_shape(caller, channel, service.store.restore(channel, wanted.at))

@@ -10,18 +10,18 @@ from fastapi.responses import Response
 from nova_assets.service.deployment import (
     ChannelName,
     Fresh,
-    Known,
+    KnownPosition,
     Limit,
-    Number,
-    Partition,
-    Reading,
-    Served,
-    problems,
+    PartitionFilter,
+    ReaderDependency,
+    ServiceDependency,
+    VersionNumber,
+    problem_responses,
 )
 from nova_assets.service.shapes.timeline import InstantsShape, StepShape, TouchedShape
 from nova_assets.service.shapes.views import ChangedFiles, HistoryShape, SnapshotFiles
 
-router = APIRouter(prefix="/v1/channels/{channel}", tags=["views"], responses=problems(409, 410, 422))
+router = APIRouter(prefix="/v1/channels/{channel}", tags=["views"], responses=problem_responses(409, 410, 422))
 
 Since = Annotated[int, Query(ge=0, le=2**31 - 1, description="A number: what came after it is asked for.")]
 
@@ -29,50 +29,54 @@ Since = Annotated[int, Query(ge=0, le=2**31 - 1, description="A number: what cam
 @router.get("/files", response_model=SnapshotFiles)
 def files(
     channel: ChannelName,
-    caller: Reading,
-    service: Served,
-    known: Known,
-    partition: Partition = None,
-    at: Number = None,
+    caller: ReaderDependency,
+    service: ServiceDependency,
+    known: KnownPosition,
+    partition: PartitionFilter = None,
+    at: VersionNumber = None,
     fresh: Fresh = True,
 ) -> Response:
     """The latest files of a channel or partition, or those at a number: of each partition the newest base, and the
     deltas that lead on."""
-    scope = service.scope(channel, partition)
-    return service.answer(service.desk.files(channel, scope, at, known, enough=not fresh))
+    scope = service.parse_scope(channel, partition)
+    return service.json_response(service.query_handler.files_answer(channel, scope, at, known, allow_stale=not fresh))
 
 
 @router.get("/changes", response_model=ChangedFiles)
 def changes(
     channel: ChannelName,
-    caller: Reading,
-    service: Served,
-    known: Known,
+    caller: ReaderDependency,
+    service: ServiceDependency,
+    known: KnownPosition,
     since: Since,
-    at: Number = None,
-    partition: Partition = None,
+    at: VersionNumber = None,
+    partition: PartitionFilter = None,
     fresh: Fresh = True,
 ) -> Response:
     """The files that tell what changed between two numbers."""
-    scope = service.scope(channel, partition)
-    return service.answer(service.desk.changed_files(channel, scope, since, at, known, enough=not fresh))
+    scope = service.parse_scope(channel, partition)
+    return service.json_response(
+        service.query_handler.changed_files_answer(channel, scope, since, at, known, allow_stale=not fresh)
+    )
 
 
 @router.get("/history", response_model=HistoryShape)
 def history(
     channel: ChannelName,
-    caller: Reading,
-    service: Served,
-    known: Known,
-    partition: Partition = None,
-    at: Number = None,
-    since: Number = None,
-    back_to: Number = None,
+    caller: ReaderDependency,
+    service: ServiceDependency,
+    known: KnownPosition,
+    partition: PartitionFilter = None,
+    at: VersionNumber = None,
+    since: VersionNumber = None,
+    back_to: VersionNumber = None,
     fresh: Fresh = True,
 ) -> Response:
     """What a plan needs of a channel: for clients that plan by themselves."""
-    scope = service.scope(channel, partition)
-    return service.answer(service.desk.history(channel, scope, at, since or 0, back_to or 0, known, enough=not fresh))
+    scope = service.parse_scope(channel, partition)
+    return service.json_response(
+        service.query_handler.history_answer(channel, scope, at, since or 0, back_to or 0, known, allow_stale=not fresh)
+    )
 
 
 After = Annotated[
@@ -82,10 +86,15 @@ After = Annotated[
 
 @router.get("/instants", response_model=InstantsShape)
 def instants(
-    channel: ChannelName, caller: Reading, service: Served, known: Known, after: After = 0, limit: Limit = 1000
+    channel: ChannelName,
+    caller: ReaderDependency,
+    service: ServiceDependency,
+    known: KnownPosition,
+    after: After = 0,
+    limit: Limit = 1000,
 ) -> InstantsShape:
     """The first complete instants after one, and how many there are that the asker does not know."""
-    position, found = service.desk.instants(channel, after, limit, known)
+    position, found = service.query_handler.instants(channel, after, limit, known)
     return InstantsShape(
         channel=channel,
         after=after,
@@ -97,10 +106,15 @@ def instants(
 
 @router.get("/touched", response_model=TouchedShape)
 def touched(
-    channel: ChannelName, caller: Reading, service: Served, known: Known, after: After = 0, limit: Limit = 1000
+    channel: ChannelName,
+    caller: ReaderDependency,
+    service: ServiceDependency,
+    known: KnownPosition,
+    after: After = 0,
+    limit: Limit = 1000,
 ) -> TouchedShape:
     """The partitions that were touched by the first instants after one, up to ``until``."""
-    position, found = service.desk.instants(channel, after, limit, known)
+    position, found = service.query_handler.instants(channel, after, limit, known)
     return TouchedShape(
         channel=channel,
         after=after,

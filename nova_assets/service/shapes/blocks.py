@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from nova_assets.model.block import Block, DataFile, Kind, Manifest, Origin
-from nova_assets.model.block_layout import Layout
+from nova_assets.model.block_layout import KeyLayout
 from nova_assets.model.commit import Commit
-from nova_assets.model.external_files import Outside
-from nova_assets.model.merge import model_from_json
+from nova_assets.model.external_files import ExternalFolder
+from nova_assets.model.merge import merge_model_from_json
 from nova_assets.model.schema import Schema
-from nova_assets.service.shapes.shape import Column, Shape, columns, schema_of
+from nova_assets.service.shapes.shape import Column, Shape, columns_of_schema, schema_of_columns
 
 
 class FileShape(Shape):
@@ -54,27 +54,27 @@ class BlockShape(Shape):
     files: list[FileShape]
 
     @staticmethod
-    def of(b: Block) -> BlockShape:
-        m = b.manifest
+    def of(block: Block) -> BlockShape:
+        m = block.manifest
         return BlockShape(
-            id=b.id,
-            channel=b.channel,
-            partition=b.partition,
-            kind=b.kind,
-            lo=b.lo,
-            hi=b.hi,
-            range=b.range,
-            origin=b.origin,
-            commit=b.commit_id,
-            rows=b.rows,
-            bytes=b.bytes,
+            id=block.id,
+            channel=block.channel,
+            partition=block.partition,
+            kind=block.kind,
+            lo=block.lo,
+            hi=block.hi,
+            range=block.range,
+            origin=block.origin,
+            commit=block.commit_id,
+            rows=block.rows,
+            bytes=block.bytes,
             deletes=m.deletes,
             format=m.format,
             keeps_all=m.keeps_all,
-            columns=columns(m.schema) or [],
-            merge=b.merge.as_json(),
+            columns=columns_of_schema(m.schema) or [],
+            merge=block.merge.as_json(),
             layout=None if m.layout is None else m.layout.as_json(),
-            outside=None if m.outside is None else m.outside.as_json(),
+            outside=None if m.external_folder is None else m.external_folder.as_json(),
             files=[FileShape(**f.as_json()) for f in m.files],
         )
 
@@ -83,18 +83,18 @@ class BlockShape(Shape):
         nothing: dict[str, Any] = {"columns": [], "layout": None, "outside": None, "files": []}
         return self.model_copy(update=nothing)
 
-    def back(self) -> Block:
+    def to_block(self) -> Block:
         manifest = Manifest(
             tuple(DataFile.from_json(f.model_dump()) for f in self.files),
-            schema_of(self.columns) or Schema(()),
+            schema_of_columns(self.columns) or Schema(()),
             self.deletes,
             self.format,
             self.keeps_all,
-            None if self.layout is None else Layout.from_json(self.layout),
-            None if self.outside is None else Outside.from_json(self.outside),
+            None if self.layout is None else KeyLayout.from_json(self.layout),
+            None if self.outside is None else ExternalFolder.from_json(self.outside),
         )
         where = (self.id, self.channel, self.partition, self.kind, self.lo, self.hi)
-        return Block(*where, manifest, model_from_json(self.merge), self.origin, self.commit)
+        return Block(*where, manifest, merge_model_from_json(self.merge), self.origin, self.commit)
 
 
 class CommitShape(Shape):
@@ -112,27 +112,27 @@ class CommitShape(Shape):
     details: dict[str, Any]
 
     @staticmethod
-    def of(c: Commit) -> CommitShape:
+    def of(commit: Commit) -> CommitShape:
         return CommitShape(
-            id=c.id,
-            execution=c.execution_id,
-            binding=c.binding,
-            at=c.at,
-            numbers=dict(c.numbers),
-            heads=dict(c.heads),
-            repeated=c.repeated,
-            blocks=[BlockShape.of(b) for b in c.blocks],
-            details=dict(c.details),
+            id=commit.id,
+            execution=commit.execution_id,
+            binding=commit.binding,
+            at=commit.at,
+            numbers=dict(commit.numbers),
+            heads=dict(commit.heads),
+            repeated=commit.repeated,
+            blocks=[BlockShape.of(b) for b in commit.blocks],
+            details=dict(commit.details),
         )
 
-    def back(self) -> Commit:
+    def to_commit(self) -> Commit:
         return Commit(
             self.id,
             self.execution,
             self.binding,
             self.at,
             self.numbers,
-            tuple(b.back() for b in self.blocks),
+            tuple(b.to_block() for b in self.blocks),
             self.heads,
             repeated=self.repeated,
             details=self.details,

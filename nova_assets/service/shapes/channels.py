@@ -8,8 +8,8 @@ from typing import Any
 from nova_assets.model.channel import Channel
 from nova_assets.model.channel_state import ChannelState, PartitionState
 from nova_assets.model.seal import Sealing
-from nova_assets.model.timeline import Position
-from nova_assets.service.shapes.shape import Column, Shape, columns, schema_of
+from nova_assets.model.timeline import TimelinePosition
+from nova_assets.service.shapes.shape import Column, Shape, columns_of_schema, schema_of_columns
 
 
 class ChannelShape(Shape):
@@ -32,30 +32,30 @@ class ChannelShape(Shape):
     seal: dict[str, Any] | None
 
     @staticmethod
-    def of(s: ChannelState) -> ChannelShape:
+    def of(state: ChannelState) -> ChannelShape:
         return ChannelShape(
-            name=s.channel.name,
-            head=s.head,
-            position=str(s.position),
-            definition=s.channel.as_json(),
-            columns=columns(s.schema),
-            rows=s.rows,
-            bytes=s.bytes,
-            blocks=s.blocks,
-            updated_at=s.updated_at,
-            registered_at=s.since,
-            bases=s.bases,
-            news=s.news,
-            retain=s.retain,
-            keep=dict(s.keep),
-            seal=None if s.seal is None else s.seal.as_json(),
+            name=state.channel.name,
+            head=state.head,
+            position=str(state.position),
+            definition=state.channel.as_json(),
+            columns=columns_of_schema(state.schema),
+            rows=state.rows,
+            bytes=state.bytes,
+            blocks=state.blocks,
+            updated_at=state.updated_at,
+            registered_at=state.since,
+            bases=state.bases,
+            news=state.news,
+            retain=state.retain,
+            keep=dict(state.keep),
+            seal=None if state.seal is None else state.seal.as_json(),
         )
 
-    def back(self) -> ChannelState:
+    def to_channel_state(self) -> ChannelState:
         return ChannelState(
             Channel.from_json(self.definition),
             self.head,
-            schema_of(self.columns),
+            schema_of_columns(self.columns),
             self.rows,
             self.bytes,
             self.blocks,
@@ -66,7 +66,7 @@ class ChannelShape(Shape):
             self.keep,
             self.registered_at,
             seal=None if self.seal is None else Sealing.from_json(self.seal),
-            position=Position.parse(self.position),
+            position=TimelinePosition.parse(self.position),
         )
 
 
@@ -82,12 +82,17 @@ class PartitionShape(Shape):
     blocks: int
 
     @staticmethod
-    def of(p: PartitionState) -> PartitionShape:
+    def of(state: PartitionState) -> PartitionShape:
         return PartitionShape(
-            partition=p.partition, seq=p.seq, news=p.news, rows=p.rows, bytes=p.bytes, blocks=p.blocks
+            partition=state.partition,
+            seq=state.seq,
+            news=state.news,
+            rows=state.rows,
+            bytes=state.bytes,
+            blocks=state.blocks,
         )
 
-    def back(self) -> PartitionState:
+    def to_partition_state(self) -> PartitionState:
         return PartitionState(self.partition, self.seq, self.rows, self.bytes, self.blocks, self.news)
 
 

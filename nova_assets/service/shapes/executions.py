@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from nova_assets.model.channel_state import Cursor
-from nova_assets.model.execution import Execution, Pin, State
+from nova_assets.model.execution import Execution, ExecutionState, Pin
 from nova_assets.model.firing import Firing
 from nova_assets.service.http.problems import without_paths
 from nova_assets.service.shapes.shape import Shape
@@ -25,19 +25,19 @@ class CursorShape(Shape):
     moved_at: datetime | None
 
     @staticmethod
-    def of(c: Cursor) -> CursorShape:
+    def of(cursor: Cursor) -> CursorShape:
         return CursorShape(
-            binding=c.binding,
-            channel=c.channel,
-            seq=c.seq,
-            head=c.head,
-            lag=c.lag,
-            partition=c.partition,
-            channel_partition=c.channel_partition,
-            moved_at=c.moved_at,
+            binding=cursor.binding,
+            channel=cursor.channel,
+            seq=cursor.seq,
+            head=cursor.head,
+            lag=cursor.lag,
+            partition=cursor.partition,
+            channel_partition=cursor.channel_partition,
+            moved_at=cursor.moved_at,
         )
 
-    def back(self) -> Cursor:
+    def to_cursor(self) -> Cursor:
         where = (self.partition, self.channel_partition)
         return Cursor(self.binding, self.channel, self.seq, self.head, *where, self.moved_at)
 
@@ -58,7 +58,7 @@ class ExecutionShape(Shape):
     id: str
     binding: str | None
     partition: str
-    state: State
+    state: ExecutionState
     purpose: str
     epoch: int
     pins: list[PinShape]
@@ -71,29 +71,29 @@ class ExecutionShape(Shape):
     firing: str | None
 
     @staticmethod
-    def of(e: Execution) -> ExecutionShape:
+    def of(execution: Execution) -> ExecutionShape:
         pins = [
             PinShape(channel=p.channel, head=p.head, cursor=p.cursor, partition=p.partition, has_run=p.has_run)
-            for p in e.pins.values()
+            for p in execution.pins.values()
         ]
         return ExecutionShape(
-            id=e.id,
-            binding=e.binding,
-            partition=e.partition,
-            state=e.state,
-            purpose=e.purpose,
-            epoch=e.epoch,
+            id=execution.id,
+            binding=execution.binding,
+            partition=execution.partition,
+            state=execution.state,
+            purpose=execution.purpose,
+            epoch=execution.epoch,
             pins=sorted(pins, key=lambda p: p.channel),
-            started_at=e.started_at,
-            lease_until=e.lease_until,
-            finished_at=e.finished_at,
-            error=None if e.error is None else without_paths(e.error),
-            commit=e.commit_id,
-            run_id=e.run_id,
-            firing=e.firing_id,
+            started_at=execution.started_at,
+            lease_until=execution.lease_until,
+            finished_at=execution.finished_at,
+            error=None if execution.error is None else without_paths(execution.error),
+            commit=execution.commit_id,
+            run_id=execution.run_id,
+            firing=execution.firing_id,
         )
 
-    def back(self) -> Execution:
+    def to_execution(self) -> Execution:
         return Execution(
             self.id,
             self.binding,
@@ -135,20 +135,20 @@ class FiringShape(Shape):
     positions: dict[str, Any]
 
     @staticmethod
-    def of(f: Firing) -> FiringShape:
+    def of(firing: Firing) -> FiringShape:
         return FiringShape(
-            id=f.id,
-            binding=f.binding,
-            partition=f.partition,
-            n=f.n,
-            attempt=f.attempt,
-            state=f.state,
-            at=f.at,
-            why=f.why,
-            positions=dict(f.positions),
+            id=firing.id,
+            binding=firing.binding,
+            partition=firing.partition,
+            n=firing.n,
+            attempt=firing.attempt,
+            state=firing.state,
+            at=firing.at,
+            why=firing.why,
+            positions=dict(firing.positions),
         )
 
-    def back(self) -> Firing:
+    def to_firing(self) -> Firing:
         return Firing(
             self.id, self.binding, self.n, self.positions, self.attempt, self.state, self.at, self.partition, self.why
         )

@@ -19,10 +19,17 @@ class CompactShape(Shape):
     range: str
 
     @staticmethod
-    def of(c: Compact) -> CompactShape:
-        return CompactShape(partition=c.partition, at=c.at, why=c.why, since=c.since, anew=c.anew, range=c.range)
+    def of(compact: Compact) -> CompactShape:
+        return CompactShape(
+            partition=compact.partition,
+            at=compact.at,
+            why=compact.why,
+            since=compact.since,
+            anew=compact.anew,
+            range=compact.range,
+        )
 
-    def back(self) -> Compact:
+    def to_compact(self) -> Compact:
         return Compact(self.partition, self.at, self.why, self.since, self.anew)
 
 
@@ -42,11 +49,15 @@ class CollectedShape(Shape):
     commit: str
 
     @staticmethod
-    def of(c: Collection) -> CollectedShape:
-        return CollectedShape(channel=c.channel, blocks=[BlockShape.of(b) for b in c.blocks], commit=c.commit_id)
+    def of(collection: Collection) -> CollectedShape:
+        return CollectedShape(
+            channel=collection.channel,
+            blocks=[BlockShape.of(b) for b in collection.blocks],
+            commit=collection.commit_id,
+        )
 
-    def back(self) -> Collection:
-        return Collection(self.channel, tuple(b.back() for b in self.blocks), self.commit)
+    def to_collection(self) -> Collection:
+        return Collection(self.channel, tuple(b.to_block() for b in self.blocks), self.commit)
 
 
 class PlanShape(Shape):

@@ -9,13 +9,13 @@ from pydantic import ConfigDict, Field
 from nova_assets.service.shapes.shape import Shape
 
 
-class Asked(Shape):
+class StrictRequest(Shape):
     """What is asked for, in the very types: a text is no number, and 0 no false."""
 
     model_config = ConfigDict(strict=True)
 
 
-class ReadRequest(Asked):
+class ReadRequest(StrictRequest):
     """Which rows are wanted."""
 
     at: int | None = Field(None, ge=0, le=2**31 - 1, description="The version; the head by default.")
@@ -25,7 +25,7 @@ class ReadRequest(Asked):
     keys: list[dict[str, Any]] | None = Field(None, max_length=100_000, description="The rows of these keys only.")
 
 
-class CompactRequest(Asked):
+class CompactRequest(StrictRequest):
     """What is to be compacted."""
 
     force: bool = Field(True, description="Also where it is not worth it.")
@@ -34,21 +34,21 @@ class CompactRequest(Asked):
     dry_run: bool = False
 
 
-class CollectRequest(Asked):
+class CollectRequest(StrictRequest):
     """What is to be collected."""
 
     retain: str | None = Field(None, max_length=40, description="How long old versions are kept, such as 30d.")
     dry_run: bool = False
 
 
-class DropRequest(Asked):
+class DropRequest(StrictRequest):
     """Which partitions are to be dropped."""
 
     partition: str = Field(min_length=1, max_length=2000)
     dry_run: bool = False
 
 
-class RestoreRequest(Asked):
+class RestoreRequest(StrictRequest):
     """Which version is to be restored."""
 
     at: int = Field(ge=0, le=2**31 - 1)

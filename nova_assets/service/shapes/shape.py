@@ -37,12 +37,12 @@ class Problem(BaseModel):
     request_id: str | None = None
 
 
-def columns(schema: Schema | None) -> list[Column] | None:
+def columns_of_schema(schema: Schema | None) -> list[Column] | None:
     return None if schema is None else [Column(**f) for f in schema.as_json()]
 
 
-def schema_of(some: list[Column] | None) -> Schema | None:
-    return None if some is None else Schema.from_json([c.model_dump() for c in some])
+def schema_of_columns(columns: list[Column] | None) -> Schema | None:
+    return None if columns is None else Schema.from_json([c.model_dump() for c in columns])
 
 
 class HealthShape(Shape):

@@ -24,20 +24,20 @@ class InstantShape(Shape):
     details: dict[str, Any]
 
     @staticmethod
-    def of(i: Instant) -> InstantShape:
+    def of(instant: Instant) -> InstantShape:
         return InstantShape(
-            action=i.action,
-            state=i.state,
-            seq=i.seq,
-            at=i.at,
-            commit=i.commit_id,
-            binding=i.binding,
-            blocks=[BlockShape.of(b) for b in i.blocks],
-            details=dict(i.details),
+            action=instant.action,
+            state=instant.state,
+            seq=instant.seq,
+            at=instant.at,
+            commit=instant.commit_id,
+            binding=instant.binding,
+            blocks=[BlockShape.of(b) for b in instant.blocks],
+            details=dict(instant.details),
         )
 
-    def back(self) -> Instant:
-        blocks = tuple(b.back() for b in self.blocks)
+    def to_instant(self) -> Instant:
+        blocks = tuple(b.to_block() for b in self.blocks)
         return Instant(self.action, self.state, self.seq, self.at, self.commit, self.binding, blocks, self.details)
 
 

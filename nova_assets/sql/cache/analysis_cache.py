@@ -24,166 +24,186 @@ from sqlglot import exp
 from nova_assets.errors import NovaError
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import Schema
-from nova_assets.sql.cache.disk_cache import Opened, Shelf
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.parse.tree_encoding import packed, unpacked
-from nova_assets.sql.query.query import Query, Scan, understood
-from nova_assets.sql.query.table_function_calls import tables_of
-from nova_assets.sql.statement.header import Head
-from nova_assets.sql.statement.statement import Written, head_from, scopes_of, written
-from nova_assets.sql.text import Text
+from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.parse.tree_encoding import decode_tree, encode_tree
+from nova_assets.sql.query.query import Query, Scan, resolve_query
+from nova_assets.sql.query.table_function_calls import table_function_schemas
+from nova_assets.sql.statement.header import StatementHeader
+from nova_assets.sql.statement.statement import (
+    DatasetStatement,
+    header_from_tree,
+    make_header_tree,
+    parse_dataset_statement,
+)
+from nova_assets.sql.text import SqlText
 
-_AMISS = (KeyError, TypeError, ValueError, NovaError)
+_INVALID_RECORD_ERRORS = (KeyError, TypeError, ValueError, NovaError)
 """What comes of a record that is not as it was kept."""
 
 
 @dataclass(frozen=True)
-class Understood:
+class DatasetAnalysis:
     """What a dataset comes to.
 
     Args:
         schema: of what it gives, its partition columns last.
         dimensions: how it is partitioned.
-        query: gives its query, with every column told.
+        load_query: gives its query, with every column told.
     """
 
     schema: Schema
     dimensions: tuple[Dimension, ...]
-    query: Callable[[], Query]
+    load_query: Callable[[], Query]
 
 
-class Recall:
+class AnalysisCache:
     """Looks up what is known of some datasets, and keeps what is found out of others.
 
     Args:
-        shelf: where it is kept.
-        functions: of users, with what they give.
+        session: where it is kept.
+        function_types: of users, with what they give.
 
     Attributes:
         hits: so many were known.
     """
 
-    def __init__(self, shelf: Opened, functions: Mapping[str, str]) -> None:
-        self.shelf = shelf
+    def __init__(self, session: DiskCacheSession, function_types: Mapping[str, str]) -> None:
+        self.session = session
         self.hits = 0
-        self.functions = functions
-        self._functions = json.dumps(dict(functions), sort_keys=True)
-        self._faces: dict[str, str] = {}
+        self.function_types = function_types
+        self._function_types_json = json.dumps(dict(function_types), sort_keys=True)
+        self._interface_hashes: dict[str, str] = {}
 
-    def written(self, text: Text) -> Written | None:
+    def get_statement(self, text: SqlText) -> DatasetStatement | None:
         """What a statement says; None where it is not known."""
-        key = hash_of_text(text)
-        said = self._said(key)
+        key = statement_hash(text)
+        record = self._get_record(key)
         try:
-            return None if said is None else _written(self.shelf.shelf, text, key, **said)
-        except _AMISS:
+            return None if record is None else _statement_from_record(self.session.disk_cache, text, key, **record)
+        except _INVALID_RECORD_ERRORS:
             return None
 
-    def keep(self, one: Written) -> None:
+    def put_statement(self, statement: DatasetStatement) -> None:
         """Keep what a statement says."""
-        said = {
-            "name": one.name,
-            "kind": one.kind,
-            "scans": [asdict(s) for s in one.scans],
-            "calls": one.calls,
-            "named": sorted(one.named),
-            "scopes": one.scopes,
-            "begin": one.begin,
-            "description": one.description,
-            "owner": one.owner,
+        record = {
+            "name": statement.name,
+            "kind": statement.kind,
+            "scans": [asdict(s) for s in statement.scans],
+            "calls": statement.calls,
+            "named": sorted(statement.named),
+            "scopes": statement.scopes,
+            "begin": statement.begin,
+            "description": statement.description,
+            "owner": statement.owner,
         }
-        self._put(hash_of_text(one.text), said, lambda: scopes_of(one))
+        self._put_record(statement_hash(statement.text), record, lambda: make_header_tree(statement))
 
-    def understood(
-        self, one: Written, schemas: Mapping[str, Schema], partitions: Mapping[str, Sequence[str]]
-    ) -> Understood | None:
+    def get_analysis(
+        self, statement: DatasetStatement, schemas: Mapping[str, Schema], partition_columns: Mapping[str, Sequence[str]]
+    ) -> DatasetAnalysis | None:
         """What a dataset comes to; None where it is not known."""
-        key = self._key(one, schemas, partitions)
-        said = None if key is None else self._said(key)
+        key = self._analysis_key(statement, schemas, partition_columns)
+        record = None if key is None else self._get_record(key)
         try:
-            if key is None or said is None:
+            if key is None or record is None:
                 return None
-            find = partial(_query, self.shelf.shelf, self.functions, one, key, {r: schemas[r] for r in one.reads})
-            found = _understood(find, **said)
-        except _AMISS:
+            load_query = partial(
+                _load_query,
+                self.session.disk_cache,
+                self.function_types,
+                statement,
+                key,
+                {r: schemas[r] for r in statement.reads},
+            )
+            analysis = _analysis_from_record(load_query, **record)
+        except _INVALID_RECORD_ERRORS:
             return None
         self.hits += 1
-        return found
+        return analysis
 
-    def keep_understood(
+    def put_analysis(
         self,
-        one: Written,
+        statement: DatasetStatement,
         schemas: Mapping[str, Schema],
-        partitions: Mapping[str, Sequence[str]],
-        found: Understood,
+        partition_columns: Mapping[str, Sequence[str]],
+        analysis: DatasetAnalysis,
     ) -> None:
         """Keep what a dataset comes to."""
-        key, query = self._key(one, schemas, partitions), found.query()
+        key, query = self._analysis_key(statement, schemas, partition_columns), analysis.load_query()
         if key is not None:
-            said = {
-                "schema": found.schema.as_json(),
-                "dimensions": [asdict(d) for d in found.dimensions],
+            record = {
+                "schema": analysis.schema.as_json(),
+                "dimensions": [asdict(d) for d in analysis.dimensions],
                 "variables": dict(query.variables),
-                "names": query.names,
-                "bare": query.bare,
+                "names": query.written_names,
+                "bare": query.bare_variables,
             }
-            self._put(key, said, lambda: query.tree)
+            self._put_record(key, record, lambda: query.tree)
 
-    def _key(
-        self, one: Written, schemas: Mapping[str, Schema], partitions: Mapping[str, Sequence[str]]
+    def _analysis_key(
+        self, statement: DatasetStatement, schemas: Mapping[str, Schema], partition_columns: Mapping[str, Sequence[str]]
     ) -> bytes | None:
         """None where it cannot be kept: functions that stand as tables are asked what they are called with."""
-        if one.calls or not all(r in schemas for r in one.reads):
+        if statement.calls or not all(r in schemas for r in statement.reads):
             return None
-        faces = [f"{r} {self._face(r, schemas[r], partitions.get(r, ()))}" for r in one.reads]
-        return hash_of("dataset", hash_of_text(one.text).hex(), self._functions, *faces)
+        interface_hashes = [
+            f"{r} {self._interface_hash(r, schemas[r], partition_columns.get(r, ()))}" for r in statement.reads
+        ]
+        return hash_with_code_version(
+            "dataset", statement_hash(statement.text).hex(), self._function_types_json, *interface_hashes
+        )
 
-    def _face(self, name: str, schema: Schema, columns: Sequence[str]) -> str:
+    def _interface_hash(self, dataset: str, schema: Schema, partition_columns: Sequence[str]) -> str:
         """What others see of a dataset, which is one and the same as long as this is used."""
-        if name not in self._faces:
-            self._faces[name] = hash_of(str(schema), *columns).hex()
-        return self._faces[name]
+        if dataset not in self._interface_hashes:
+            self._interface_hashes[dataset] = hash_with_code_version(str(schema), *partition_columns).hex()
+        return self._interface_hashes[dataset]
 
-    def _said(self, key: bytes) -> dict[str, Any] | None:
-        said = self.shelf.said(key)
-        return said if isinstance(said, dict) else None
+    def _get_record(self, key: bytes) -> dict[str, Any] | None:
+        record = self.session.get(key)
+        return record if isinstance(record, dict) else None
 
-    def _put(self, key: bytes, said: Mapping[str, Any], tree: Callable[[], exp.Expr]) -> None:
+    def _put_record(self, key: bytes, record: Mapping[str, Any], make_tree: Callable[[], exp.Expr]) -> None:
         with suppress(TypeError):  # there is something in it that JSON has not
-            self.shelf.put(key, said, packed(tree()))
+            self.session.put(key, record, encode_tree(make_tree()))
 
 
-def _written(shelf: Shelf, text: Text, key: bytes, *, scans: Any, named: Sequence[str], **said: Any) -> Written:
-    return Written(
+def _statement_from_record(
+    disk_cache: DiskCache, text: SqlText, key: bytes, *, scans: Any, named: Sequence[str], **record: Any
+) -> DatasetStatement:
+    return DatasetStatement(
         text=text,
         scans=tuple(Scan(**{**s, "place": tuple(s["place"])}) for s in scans),
         named=frozenset(named),
-        **said,
-        parse=partial(parsed, text),
-        think=partial(_head, shelf, text, key),
+        **record,
+        load_tree=partial(parse_statement, text),
+        load_header=partial(_load_header, disk_cache, text, key),
     )
 
 
-def _head(shelf: Shelf, text: Text, key: bytes) -> Head:
-    tree = shelf.tree(key)
+def _load_header(disk_cache: DiskCache, text: SqlText, key: bytes) -> StatementHeader:
+    tree = disk_cache.tree(key)
     try:
-        return written(text).head if tree is None else head_from(text, unpacked(tree))
+        return parse_dataset_statement(text).header if tree is None else header_from_tree(text, decode_tree(tree))
     except ValueError:
-        return written(text).head
+        return parse_dataset_statement(text).header
 
 
-def _understood(find: Callable[..., Query], *, schema: Any, dimensions: Any, **said: Any) -> Understood:
-    return Understood(
+def _analysis_from_record(
+    load_query: Callable[..., Query], *, schema: Any, dimensions: Any, **query_record: Any
+) -> DatasetAnalysis:
+    return DatasetAnalysis(
         Schema.from_json(schema),
         tuple(Dimension(**{**d, "values": tuple(d["values"])}) for d in dimensions),
-        partial(find, **said),
+        partial(load_query, **query_record),
     )
 
 
-def _query(
-    shelf: Shelf,
-    functions: Mapping[str, str],
-    one: Written,
+def _load_query(
+    disk_cache: DiskCache,
+    function_types: Mapping[str, str],
+    statement: DatasetStatement,
     key: bytes,
     schemas: Mapping[str, Schema],
     *,
@@ -192,28 +212,34 @@ def _query(
     bare: Sequence[tuple[Sequence[int], str]],
 ) -> Query:
     """The query that is kept; understood anew, where it is gone."""
-    kept = shelf.tree(key)
+    encoded_tree = disk_cache.tree(key)
     try:
-        tree = None if kept is None else unpacked(kept)
+        tree = None if encoded_tree is None else decode_tree(encoded_tree)
     except ValueError:
         tree = None
     if not isinstance(tree, exp.Query):
-        return understood(one.text, one.query, schemas, one.head.variable_types, tables_of(functions))
+        return resolve_query(
+            statement.text,
+            statement.query,
+            schemas,
+            statement.header.variable_types,
+            table_function_schemas(function_types),
+        )
     places = tuple(((begin, end), name) for (begin, end), name in bare)
-    return Query(one.text, tree, one.scans, variables, tuple(names), places, schemas=schemas)
+    return Query(statement.text, tree, statement.scans, variables, tuple(names), places, schemas=schemas)
 
 
-def hash_of_text(text: Text) -> bytes:
+def statement_hash(text: SqlText) -> bytes:
     """The hash of a statement. The name of the file is that of the dataset, where it says no other."""
-    return hash_of("text", Path(text.name).stem, text.sql)
+    return hash_with_code_version("text", Path(text.name).stem, text.sql)
 
 
-def hash_of(*parts: str) -> bytes:
+def hash_with_code_version(*parts: str) -> bytes:
     """The hash of some texts, and of the code that reads statements."""
-    made = sha256(_readers())
+    digest = sha256(_readers())
     for data in (part.encode("utf-8", "surrogatepass") for part in parts):
-        made.update(b"%d:" % len(data) + data)
-    return made.digest()
+        digest.update(b"%d:" % len(data) + data)
+    return digest.digest()
 
 
 @cache
@@ -224,14 +250,14 @@ def _readers() -> bytes:
     except PackageNotFoundError:  # put there without being installed
         made = sha256()
     for room in ("nova_assets.sql", "nova_assets.model"):
-        for file in _files_below(files(room)):
+        for file in _python_files_below(files(room)):
             made.update(file.read_bytes())
     return made.digest()
 
 
-def _files_below(folder: Traversable) -> Iterator[Traversable]:
+def _python_files_below(folder: Traversable) -> Iterator[Traversable]:
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.is_dir():
-            yield from _files_below(entry)
+            yield from _python_files_below(entry)
         elif entry.name.endswith(".py"):
             yield entry

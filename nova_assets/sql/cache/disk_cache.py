@@ -19,17 +19,17 @@ from platformdirs import user_cache_path
 
 from nova_assets.masking import get_logger
 
-VARIABLE = "NOVA_CACHE"
+FOLDER_VARIABLE = "NOVA_CACHE"
 """The folder; nothing is kept where it is said to be empty."""
 
-UNUSED = 30 * 86400
+EXPIRE_AFTER_SECONDS = 30 * 86400
 """Seconds after which is forgotten what nobody asked for."""
 
 PATIENCE = 1.0, 5.0
 """Seconds for which a file that somebody holds is waited for: once to read it, once to write it."""
 
 _DAY = 86400
-_SEAL = 32
+_CHECKSUM_SIZE = 32
 _VERSION = 1
 """Of the table."""
 
@@ -38,7 +38,7 @@ _SCHEMA = "CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, said BLOB, tre
 _log = get_logger(__name__)
 
 
-class Shelf:
+class DiskCache:
     """Where it is kept.
 
     Args:
@@ -49,33 +49,33 @@ class Shelf:
         self.file = file
 
     @staticmethod
-    def default() -> Shelf:
+    def default() -> DiskCache:
         """That of the user; or the one that ``NOVA_CACHE`` names."""
-        named = os.environ.get(VARIABLE)
+        named = os.environ.get(FOLDER_VARIABLE)
         if named == "":
-            return Shelf(None)
+            return DiskCache(None)
         try:
             folder = Path(named) if named else user_cache_path("nova_assets")
         except RuntimeError as error:  # whoever runs this has no home
             _log.debug("nothing is kept: %s", error)
-            return Shelf(None)
-        return Shelf(folder / f"definitions-{_VERSION}.db")
+            return DiskCache(None)
+        return DiskCache(folder / f"definitions-{_VERSION}.db")
 
     @contextmanager
-    def opened(self) -> Iterator[Opened]:
+    def open_session(self) -> Iterator[DiskCacheSession]:
         """To look many things up, and to put more there, at the end."""
-        db = self._reading()
-        look = Opened(self, db)
+        db = self._connect_read_only()
+        session = DiskCacheSession(self, db)
         try:
-            yield look
+            yield session
         finally:  # what was found out of some holds, whatever was wrong with others
-            look.close()
-            self._keep(look)
-            look.put_there = {}
+            session.close()
+            self._write_session(session)
+            session.new_entries = {}
 
     def tree(self, key: bytes) -> bytes | None:
         """What is kept beside what is said; None where it is not there any more."""
-        db = self._reading()
+        db = self._connect_read_only()
         if db is None:
             return None
         with closing(db):
@@ -84,9 +84,9 @@ class Shelf:
             except sqlite3.Error as error:
                 _log.debug("%s is not read: %s", self.file, error)
                 return None
-        return None if found is None else _unsealed(key, found[0])
+        return None if found is None else _verified_data(key, found[0])
 
-    def _reading(self) -> sqlite3.Connection | None:
+    def _connect_read_only(self) -> sqlite3.Connection | None:
         try:
             if self.file is None or not self.file.is_file():
                 return None
@@ -95,19 +95,19 @@ class Shelf:
             _log.debug("%s is not read: %s", self.file, error)
             return None
 
-    def _keep(self, look: Opened) -> None:
-        if self.file is None or not (look.put_there or look.used):
+    def _write_session(self, session: DiskCacheSession) -> None:
+        if self.file is None or not (session.new_entries or session.used_keys):
             return
         now = int(time.time())
-        rows = [(key, said, tree, now) for key, (said, tree) in look.put_there.items()]
+        rows = [(key, said, tree, now) for key, (said, tree) in session.new_entries.items()]
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self.file, os.O_CREAT, 0o600))
             with closing(sqlite3.connect(self.file, timeout=PATIENCE[1])) as db, db:
                 db.execute(_SCHEMA)
                 db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
-                db.executemany("UPDATE kept SET used = ? WHERE key = ?", [(now, key) for key in look.used])
-                db.execute("DELETE FROM kept WHERE used < ?", (now - UNUSED,))
+                db.executemany("UPDATE kept SET used = ? WHERE key = ?", [(now, key) for key in session.used_keys])
+                db.execute("DELETE FROM kept WHERE used < ?", (now - EXPIRE_AFTER_SECONDS,))
         except (sqlite3.OperationalError, OSError) as error:  # it is full, locked, or not ours to write
             _log.debug("%s is not written: %s", self.file, error)
         except sqlite3.DatabaseError as error:  # it is damaged: the next process begins anew
@@ -116,64 +116,64 @@ class Shelf:
                 self.file.unlink(missing_ok=True)
 
 
-class Opened:
+class DiskCacheSession:
     """A shelf, for the time in which many things are looked up.
 
     Args:
-        put_there: what is new.
-        used: what was asked for, and is not known to have been for a day.
+        new_entries: what is new.
+        used_keys: what was asked for, and is not known to have been for a day.
     """
 
-    def __init__(self, shelf: Shelf, db: sqlite3.Connection | None) -> None:
-        self.shelf = shelf
-        self.put_there: dict[bytes, tuple[bytes, bytes]] = {}
-        self.used: list[bytes] = []
+    def __init__(self, disk_cache: DiskCache, db: sqlite3.Connection | None) -> None:
+        self.disk_cache = disk_cache
+        self.new_entries: dict[bytes, tuple[bytes, bytes]] = {}
+        self.used_keys: list[bytes] = []
         self._db = db
-        self._fresh = int(time.time()) - _DAY
+        self._refresh_before = int(time.time()) - _DAY
 
     def close(self) -> None:
         if self._db is not None:
             self._db.close()
         self._db = None
 
-    def said(self, key: bytes) -> Any | None:
+    def get(self, key: bytes) -> Any | None:
         """What is kept under a hash; None where nothing is."""
         try:
             found = None if self._db is None else _asked(self._db, "SELECT said, used FROM kept WHERE key = ?", key)
-            data = None if found is None else _unsealed(key, found[0])
-            said = None if data is None else json.loads(data)
+            data = None if found is None else _verified_data(key, found[0])
+            record = None if data is None else json.loads(data)
         except sqlite3.Error as error:  # it is locked, or damaged: nobody waits for it again and again
-            _log.debug("%s is not read: %s", self.shelf.file, error)
+            _log.debug("%s is not read: %s", self.disk_cache.file, error)
             self.close()
             return None
         except (ValueError, TypeError, RecursionError):
             return None
         if found is None or data is None:
             return None
-        if not isinstance(found[1], int) or found[1] < self._fresh:
-            self.used.append(key)
-        return said
+        if not isinstance(found[1], int) or found[1] < self._refresh_before:
+            self.used_keys.append(key)
+        return record
 
-    def put(self, key: bytes, said: Mapping[str, Any], tree: bytes) -> None:
+    def put(self, key: bytes, record: Mapping[str, Any], tree: bytes) -> None:
         """Keep something.
 
         Args:
-            said: what everybody wants to know.
+            record: what everybody wants to know.
             tree: what is seldom asked for.
         """
-        told = json.dumps(said, separators=(",", ":")).encode()
-        self.put_there[key] = _sealed(key, told), _sealed(key, tree)
+        encoded_record = json.dumps(record, separators=(",", ":")).encode()
+        self.new_entries[key] = _with_checksum(key, encoded_record), _with_checksum(key, tree)
 
 
-def _sealed(key: bytes, data: bytes) -> bytes:
+def _with_checksum(key: bytes, data: bytes) -> bytes:
     """With a hash before it, so that what was damaged, or lies under another key, is seen."""
     return sha256(key + data).digest() + data
 
 
-def _unsealed(key: bytes, sealed: object) -> bytes | None:
-    if not isinstance(sealed, bytes):
+def _verified_data(key: bytes, checksummed: object) -> bytes | None:
+    if not isinstance(checksummed, bytes):
         return None
-    seal, data = sealed[:_SEAL], sealed[_SEAL:]
+    seal, data = checksummed[:_CHECKSUM_SIZE], checksummed[_CHECKSUM_SIZE:]
     return data if sha256(key + data).digest() == seal else None
 
 

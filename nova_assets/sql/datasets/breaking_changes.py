@@ -11,31 +11,31 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nova_assets.model.channel import Channel
-from nova_assets.model.schema import Schema, widens
+from nova_assets.model.schema import Schema, can_widen
 from nova_assets.sql.datasets.graph import Dataset, Graph
-from nova_assets.sql.datasets.graph_builder import understood_dataset
-from nova_assets.sql.query.column_lineage import Lineage, lineage
-from nova_assets.sql.statement.statement import Written
+from nova_assets.sql.datasets.graph_builder import analyse_dataset
+from nova_assets.sql.query.column_lineage import Lineage, trace_lineage
+from nova_assets.sql.statement.statement import DatasetStatement
 from nova_assets.sql.text import Span
 
-Kind = Literal["added", "widened", "dropped", "renamed", "retyped", "removed", "partitioned"]
+ChangeKind = Literal["added", "widened", "dropped", "renamed", "retyped", "removed", "partitioned"]
 
-HARMLESS: tuple[Kind, ...] = ("added", "widened")
+NON_BREAKING_KINDS: tuple[ChangeKind, ...] = ("added", "widened")
 
 
 @dataclass(frozen=True)
-class Break:
+class BrokenReference:
     """A place that has to be adapted first.
 
     Args:
         dataset: that reads what changes.
-        columns: of it that are made of that; none where it only filters, joins or groups by it.
+        affected_columns: of it that are made of that; none where it only filters, joins or groups by it.
         file, line, column, snippet: where it is named.
         owner: whom to ask.
     """
 
     dataset: str
-    columns: tuple[str, ...]
+    affected_columns: tuple[str, ...]
     file: str
     line: int
     column: int
@@ -51,16 +51,16 @@ class Change:
         dataset: its name.
         kind: what happens.
         column: to which of its columns; none where it is the dataset itself.
-        was, becomes: a name, a type, or partition columns.
+        old_value, new_value: a name, a type, or partition columns.
         breaks: the places that count on what was.
     """
 
     dataset: str
-    kind: Kind
+    kind: ChangeKind
     column: str = ""
-    was: str = ""
-    becomes: str = ""
-    breaks: tuple[Break, ...] = ()
+    old_value: str = ""
+    new_value: str = ""
+    breaks: tuple[BrokenReference, ...] = ()
 
     @property
     def is_breaking(self) -> bool:
@@ -70,157 +70,174 @@ class Change:
     def __str__(self) -> str:
         of = f"{self.dataset}.{self.column}" if self.column else self.dataset
         if self.kind in ("widened", "retyped", "partitioned", "renamed"):
-            return f"{of} is {self.kind}: {self.was or '(none)'} → {self.becomes or '(none)'}"
+            return f"{of} is {self.kind}: {self.old_value or '(none)'} → {self.new_value or '(none)'}"
         return f"{of} is {self.kind}"
 
 
-def changes(
-    old: Graph, new: Sequence[Written], channels: Sequence[Channel] = (), functions: Mapping[str, str] | None = None
+def find_changes(
+    old_graph: Graph,
+    new_statements: Sequence[DatasetStatement],
+    channels: Sequence[Channel] = (),
+    function_types: Mapping[str, str] | None = None,
 ) -> tuple[Change, ...]:
     """What is to be otherwise, and what that breaks; in the order in which data flows.
 
     Args:
-        old: the datasets in use.
-        new: those that are to be, each after those that it reads.
+        old_graph: the datasets in use.
+        new_statements: those that are to be, each after those that it reads.
         channels: that they read.
-        functions: user-defined functions, with the types that they give.
+        function_types: user-defined functions, with the types that they give.
 
     Raises:
         SqlError: one of the new ones is wrong by itself.
     """
-    return tuple(_Comparison(old, {c.name: c for c in channels}, functions or {}).through(new))
+    return tuple(
+        _GraphComparison(old_graph, {c.name: c for c in channels}, function_types or {}).find_changes(new_statements)
+    )
 
 
-class _Comparison:
+class _GraphComparison:
     """Goes through the new datasets with both schemas of everything before them in hand: what names a column that is
     gone is then still understood, and can be pointed at."""
 
-    def __init__(self, old: Graph, channels: Mapping[str, Channel], functions: Mapping[str, str]) -> None:
-        self.old = old
-        self.functions = functions
+    def __init__(self, old_graph: Graph, channels: Mapping[str, Channel], function_types: Mapping[str, str]) -> None:
+        self.old_graph = old_graph
+        self.function_types = function_types
         self.channels = channels
-        self.was = {n: c.schema for n, c in old.channels.items() if c.schema is not None}
-        self.was |= {n: d.schema for n, d in old.datasets.items()}
-        self.known: dict[str, Schema] = {}  # old and new columns together
-        self.found: list[Change] = []
-        self.broken: dict[tuple[str, str], set[int]] = {}  # a column -> the changes that it suffers from
+        self.old_schemas = {n: c.schema for n, c in old_graph.channels.items() if c.schema is not None}
+        self.old_schemas |= {n: d.schema for n, d in old_graph.datasets.items()}
+        self.combined_schemas: dict[str, Schema] = {}  # old and new columns together
+        self.changes: list[Change] = []
+        self.causes_by_column: dict[tuple[str, str], set[int]] = {}  # a column -> the changes that it suffers from
 
-    def through(self, new: Sequence[Written]) -> Iterator[Change]:
-        made = {w.name for w in new}
+    def find_changes(self, new_statements: Sequence[DatasetStatement]) -> Iterator[Change]:
+        new_names = {w.name for w in new_statements}
         for name, channel in self.channels.items():
-            if channel.schema is not None and name not in made:
-                self._compared(name, channel.schema, {}, frozenset())
-        names = {w.name for w in new} | set(self.channels)
-        for gone in [n for n in self.was if n not in names]:
-            self._removed(gone)
-        for one in new:
-            self._dataset(one)
-        yield from self.found
+            if channel.schema is not None and name not in new_names:
+                self._record_schema_changes(name, channel.schema, {}, frozenset())
+        names = {w.name for w in new_statements} | set(self.channels)
+        for gone in [n for n in self.old_schemas if n not in names]:
+            self._record_removed_dataset(gone)
+        for one in new_statements:
+            self._compare_dataset(one)
+        yield from self.changes
 
-    def _removed(self, name: str) -> None:
-        if any(name in d.reads for d in self.old.datasets.values()) or name in self.old.datasets:
-            self.found.append(Change(name, "removed"))
-            self.known[name] = self.was[name]
-            for column in self.was[name].names:
-                self.broken.setdefault((name, column.lower()), set()).add(len(self.found) - 1)
+    def _record_removed_dataset(self, dataset: str) -> None:
+        if any(dataset in d.reads for d in self.old_graph.datasets.values()) or dataset in self.old_graph.datasets:
+            self.changes.append(Change(dataset, "removed"))
+            self.combined_schemas[dataset] = self.old_schemas[dataset]
+            for column in self.old_schemas[dataset].names:
+                self.causes_by_column.setdefault((dataset, column.lower()), set()).add(len(self.changes) - 1)
 
-    def _dataset(self, one: Written) -> None:
-        dataset = understood_dataset(one, self.known, self.channels.get(one.name), self.functions)
-        traced = lineage(dataset.query)
-        suffers = self._suffers(dataset, traced)
-        self._point_out(dataset, traced)
-        before = self.old.datasets.get(one.name)
-        self._compared(one.name, dataset.schema, suffers, self._same_columns(before, dataset))
+    def _compare_dataset(self, statement: DatasetStatement) -> None:
+        dataset = analyse_dataset(
+            statement, self.combined_schemas, self.channels.get(statement.name), self.function_types
+        )
+        column_lineage = trace_lineage(dataset.query)
+        inherited_changes = self._inherited_changes_by_column(dataset, column_lineage)
+        self._record_broken_references(dataset, column_lineage)
+        before = self.old_graph.datasets.get(statement.name)
+        self._record_schema_changes(
+            statement.name, dataset.schema, inherited_changes, self._renamed_columns(before, dataset)
+        )
         if before is not None and before.channel.partitions != dataset.channel.partitions:
-            was, becomes = (", ".join(map(_shown, d.channel.partitions)) for d in (before, dataset))
-            self.found.append(Change(one.name, "partitioned", "", was, becomes))
+            was, becomes = (", ".join(map(_format_dimension, d.channel.partitions)) for d in (before, dataset))
+            self.changes.append(Change(statement.name, "partitioned", "", was, becomes))
 
-    def _suffers(self, dataset: Dataset, traced: Lineage) -> dict[str, set[int]]:
+    def _inherited_changes_by_column(self, dataset: Dataset, column_lineage: Lineage) -> dict[str, set[int]]:
         """The columns of a dataset that are made of changed ones."""
         found: dict[str, set[int]] = {}
-        for column, origins in traced.outputs.items():
+        for column, origins in column_lineage.outputs.items():
             for number, name in origins:
                 found.setdefault(column, set()).update(
-                    self.broken.get((dataset.query.scans[number].dataset, name), set())
+                    self.causes_by_column.get((dataset.query.scans[number].dataset, name), set())
                 )
         return {column: some for column, some in found.items() if some}
 
-    def _point_out(self, dataset: Dataset, traced: Lineage) -> None:
+    def _record_broken_references(self, dataset: Dataset, column_lineage: Lineage) -> None:
         """Every place in a query that names what is changed."""
         places: dict[tuple[int, Span], set[str]] = {}
-        for use in traced.uses:
+        for use in column_lineage.uses:
             number, name = use.origin
             scan = dataset.query.scans[number]
-            made = {c for c, origins in traced.outputs.items() if use.origin in origins}
-            for n in self.broken.get((scan.dataset, name), set()):
-                if use.span is not None and self.found[n].kind not in HARMLESS:
+            made = {c for c, origins in column_lineage.outputs.items() if use.origin in origins}
+            for n in self.causes_by_column.get((scan.dataset, name), set()):
+                if use.span is not None and self.changes[n].kind not in NON_BREAKING_KINDS:
                     places.setdefault((n, use.span), set()).update(made)
         for scan in dataset.query.scans:
-            for n, change in enumerate(self.found):
+            for n, change in enumerate(self.changes):
                 if change.kind == "removed" and change.dataset == scan.dataset:
-                    places[n, scan.place] = set(traced.outputs)
+                    places[n, scan.place] = set(column_lineage.outputs)
         for (n, place), columns in sorted(places.items()):
             spelled = tuple(c for c in dataset.schema.names if c.lower() in columns)
-            said = dataset.written.text.error("", place)
-            added = Break(dataset.name, spelled, said.file, said.line, said.column, said.snippet, dataset.written.owner)
-            if added not in self.found[n].breaks:
-                self.found[n] = replace(self.found[n], breaks=(*self.found[n].breaks, added))
+            error = dataset.statement.text.error("", place)
+            added = BrokenReference(
+                dataset.name, spelled, error.file, error.line, error.column, error.snippet, dataset.statement.owner
+            )
+            if added not in self.changes[n].breaks:
+                self.changes[n] = replace(self.changes[n], breaks=(*self.changes[n].breaks, added))
 
-    def _same_columns(self, before: Dataset | None, after: Dataset) -> frozenset[tuple[str, str]]:
+    def _renamed_columns(self, old_dataset: Dataset | None, new_dataset: Dataset) -> frozenset[tuple[str, str]]:
         """(old, new) names of columns that are made alike: what has only got another name."""
-        if before is None:
+        if old_dataset is None:
             return frozenset()
-        old = {s.unalias().sql(): s.alias_or_name.lower() for s in before.query.tree.selects}
-        pairs = ((old.get(s.unalias().sql()), s.alias_or_name.lower()) for s in after.query.tree.selects)
+        old = {s.unalias().sql(): s.alias_or_name.lower() for s in old_dataset.query.tree.selects}
+        pairs = ((old.get(s.unalias().sql()), s.alias_or_name.lower()) for s in new_dataset.query.tree.selects)
         return frozenset((a, b) for a, b in pairs if a is not None and a != b)
 
-    def _compared(
-        self, name: str, new: Schema, suffers: Mapping[str, set[int]], renamed: frozenset[tuple[str, str]]
+    def _record_schema_changes(
+        self,
+        dataset: str,
+        new_schema: Schema,
+        inherited_changes: Mapping[str, set[int]],
+        renamed_columns: frozenset[tuple[str, str]],
     ) -> None:
         """Record what is otherwise in a schema by its own definition; what only follows from a change before it is that
         change's."""
-        was = self.was.get(name)
-        both = {f.name.lower(): f for f in new.fields}
-        for column, some in suffers.items():
-            self.broken.setdefault((name, column), set()).update(some)
-        if was is not None:
-            names = dict(renamed)
-            for f in was.fields:
-                self._column(name, f.name, was, new, names, suffers)
+        old_schema = self.old_schemas.get(dataset)
+        both = {f.name.lower(): f for f in new_schema.fields}
+        for column, some in inherited_changes.items():
+            self.causes_by_column.setdefault((dataset, column), set()).update(some)
+        if old_schema is not None:
+            names = dict(renamed_columns)
+            for f in old_schema.fields:
+                self._record_column_change(dataset, f.name, old_schema, new_schema, names, inherited_changes)
                 both.setdefault(f.name.lower(), f)
-            self.found += [
-                Change(name, "added", n)
-                for n in new.names
-                if n.lower() not in (o.lower() for o in was.names) and n.lower() not in names.values()
+            self.changes += [
+                Change(dataset, "added", n)
+                for n in new_schema.names
+                if n.lower() not in (o.lower() for o in old_schema.names) and n.lower() not in names.values()
             ]
-        self.known[name] = Schema(tuple(both.values()))
+        self.combined_schemas[dataset] = Schema(tuple(both.values()))
 
-    def _column(
+    def _record_column_change(
         self,
-        name: str,
+        dataset: str,
         column: str,
-        was: Schema,
-        new: Schema,
-        renamed: Mapping[str, str],
-        suffers: Mapping[str, set[int]],
+        old_schema: Schema,
+        new_schema: Schema,
+        new_name_by_column: Mapping[str, str],
+        inherited_changes: Mapping[str, set[int]],
     ) -> None:
-        now = {f.name.lower(): f for f in new.fields}.get(column.lower())
-        old = was.field(column).type
+        now = {f.name.lower(): f for f in new_schema.fields}.get(column.lower())
+        old = old_schema.field(column).type
         change: Change | None = None
         if now is None:
-            other = renamed.get(column.lower())
-            spelled = next((n for n in new.names if n.lower() == other), "")
-            change = Change(name, "renamed", column, column, spelled) if other else Change(name, "dropped", column)
+            other = new_name_by_column.get(column.lower())
+            spelled = next((n for n in new_schema.names if n.lower() == other), "")
+            change = (
+                Change(dataset, "renamed", column, column, spelled) if other else Change(dataset, "dropped", column)
+            )
         elif now.type != old:
-            kind: Kind = "widened" if widens(old, now.type) else "retyped"
-            causes = {self.found[n].kind for n in suffers.get(column.lower(), ())}
-            if not causes or (kind not in HARMLESS and causes <= set(HARMLESS)):
-                change = Change(name, kind, column, str(old), str(now.type))
+            kind: ChangeKind = "widened" if can_widen(old, now.type) else "retyped"
+            causes = {self.changes[n].kind for n in inherited_changes.get(column.lower(), ())}
+            if not causes or (kind not in NON_BREAKING_KINDS and causes <= set(NON_BREAKING_KINDS)):
+                change = Change(dataset, kind, column, str(old), str(now.type))
         if change is not None:
-            self.found.append(change)
-            self.broken.setdefault((name, column.lower()), set()).add(len(self.found) - 1)
+            self.changes.append(change)
+            self.causes_by_column.setdefault((dataset, column.lower()), set()).add(len(self.changes) - 1)
 
 
-def _shown(dimension: object) -> str:
+def _format_dimension(dimension: object) -> str:
     kind, column = getattr(dimension, "kind", ""), getattr(dimension, "column", "")
     return f"{column} ({kind})"

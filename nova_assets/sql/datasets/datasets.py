@@ -13,11 +13,11 @@ from nova_assets.model.edge import Produces
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
 from nova_assets.model.workflowette import Workflowette
-from nova_assets.sql.datasets.declared import Declared, understand
+from nova_assets.sql.datasets.declared import DatasetDeclarations, build_declared_graph
 from nova_assets.sql.datasets.graph import Graph
-from nova_assets.sql.datasets.task import InScope, Late, consumes_of
-from nova_assets.sql.query.function import Functions, SqlFunction, bodies_of, types_of
-from nova_assets.sql.text import Text
+from nova_assets.sql.datasets.task import DatasetQuery, Late, consumed_edges
+from nova_assets.sql.query.function import Functions, SqlFunction, sql_functions_by_name, type_by_function
+from nova_assets.sql.text import SqlText
 
 
 class Datasets(Sequence[Binding]):
@@ -34,8 +34,8 @@ class Datasets(Sequence[Binding]):
     ) -> None:
         self.graph = graph
         said = late or {}
-        queries = [InScope(graph, name, said.get(name, "rebuild"), bodies) for name in graph.datasets]
-        self._bindings = tuple(_binding(graph, q) for q in queries)
+        queries = [DatasetQuery(graph, name, said.get(name, "rebuild"), bodies) for name in graph.datasets]
+        self._bindings = tuple(_make_binding(graph, q) for q in queries)
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -95,51 +95,51 @@ def datasets(
             expected="a folder with .sql files, a statement in each",
             next=f"make {root / 'NAME.sql'}",
         )
-    texts = tuple(_text(file) for file in files)
-    found = understand(Declared(texts, tuple(channels), types_of(functions)))
-    _refuse_late(late or {}, found)
-    return Datasets(found, late, bodies_of(functions))
+    texts = tuple(_read_sql_file(file) for file in files)
+    found = build_declared_graph(DatasetDeclarations(texts, tuple(channels), type_by_function(functions)))
+    _check_late_policies(late or {}, found)
+    return Datasets(found, late, sql_functions_by_name(functions))
 
 
-def queries_of(project: Project) -> dict[str, InScope]:
+def dataset_queries_by_name(project: Project) -> dict[str, DatasetQuery]:
     """The datasets of a project, by name."""
     found = (t.scoped for b in project.bindings for t in b.tasks)
-    return {q.name: q for q in found if isinstance(q, InScope)}
+    return {q.name: q for q in found if isinstance(q, DatasetQuery)}
 
 
-def _refuse_late(late: Mapping[str, str], graph: Graph) -> None:
-    for name, what in late.items():
+def _check_late_policies(late_policies: Mapping[str, str], graph: Graph) -> None:
+    for name, policy in late_policies.items():
         if graph.datasets:  # else it is not understood, and said so
             graph.dataset(name)
-        if what not in get_args(Late):
-            raise DefinitionError(f"late={{{name!r}: {what!r}}} says nothing", expected=" or ".join(get_args(Late)))
+        if policy not in get_args(Late):
+            raise DefinitionError(f"late={{{name!r}: {policy!r}}} says nothing", expected=" or ".join(get_args(Late)))
 
 
-def _text(file: Path) -> Text:
+def _read_sql_file(file: Path) -> SqlText:
     try:
-        return Text(str(file), file.read_text(encoding="utf-8-sig"))
+        return SqlText(str(file), file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise SqlError(f"{file} cannot be read as text", found=str(error), expected="UTF-8", file=str(file)) from error
 
 
-def _binding(graph: Graph, query: InScope) -> Binding:
+def _make_binding(graph: Graph, query: DatasetQuery) -> Binding:
     dataset = graph.dataset(query.name)
     task = Task(
         name=f"make_{dataset.name}",
         function=query,
-        consumes=consumes_of(dataset.written.scans),
-        produces=(Produces(dataset.name, dataset.written.kind),),
-        deterministic=not dataset.written.calls,  # what they read may be otherwise the next time
-        description=dataset.written.text.sql.strip(),
+        consumes=consumed_edges(dataset.statement.scans),
+        produces=(Produces(dataset.name, dataset.statement.kind),),
+        deterministic=not dataset.statement.calls,  # what they read may be otherwise the next time
+        description=dataset.statement.text.sql.strip(),
         scoped=query,
     )
     return bind(
         Workflowette(dataset.name, [task]),
-        channels={name: _channel(graph, name) for name in (*dataset.reads, dataset.name)},
-        description=dataset.written.description or None,
+        channels={name: _channel_by_name(graph, name) for name in (*dataset.reads, dataset.name)},
+        description=dataset.statement.description or None,
         partitions=list(dataset.channel.partition_columns),
     )
 
 
-def _channel(graph: Graph, name: str) -> Channel:
+def _channel_by_name(graph: Graph, name: str) -> Channel:
     return graph.datasets[name].channel if name in graph.datasets else graph.channels[name]

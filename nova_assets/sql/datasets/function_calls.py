@@ -14,24 +14,29 @@ from nova_assets.sql.datasets.graph import Dataset, Graph
 from nova_assets.sql.evaluation.operand import Evaluable
 from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.query.function import SqlFunction
-from nova_assets.sql.query.table_function_calls import Argument, Call, scalars_of, tables_of
-from nova_assets.sql.statement.header import of_scope
+from nova_assets.sql.query.table_function_calls import (
+    CallArgument,
+    TableFunctionCall,
+    scalar_function_types,
+    table_function_schemas,
+)
+from nova_assets.sql.statement.header import compile_scope_expression
 from nova_assets.sql.text import Span
 
-Run = Callable[[str, Mapping[str, Any]], Any]
+RunSql = Callable[[str, Mapping[str, Any]], Any]
 """Gives the frame of a text, in which frames that functions gave may stand."""
 
 
 @dataclass(frozen=True)
-class _Given:
+class _BoundArgument:
     """An argument: a value that follows from the scope, or a query by its place."""
 
     name: str
-    value: Evaluable | None
-    place: Span | None
+    evaluable: Evaluable | None
+    query_span: Span | None
 
 
-class Calling:
+class FunctionCalls:
     """The calls of a dataset's query.
 
     Args:
@@ -41,102 +46,123 @@ class Calling:
         SqlError: one is called as it cannot be, or is not given.
     """
 
-    def __init__(self, graph: Graph, dataset: Dataset, bodies: Mapping[str, SqlFunction]) -> None:
-        self.name = dataset.name
-        self.schemas = tables_of(graph.functions)
-        self.calls = [(c, _function(dataset, c, bodies), _given(dataset, c)) for c in dataset.query.calls]
+    def __init__(self, graph: Graph, dataset: Dataset, sql_functions: Mapping[str, SqlFunction]) -> None:
+        self.dataset_name = dataset.name
+        self.schema_by_function = table_function_schemas(graph.function_types)
+        self.bound_calls = [
+            (c, _function_of_call(dataset, c, sql_functions), _bind_arguments(dataset, c)) for c in dataset.query.calls
+        ]
         used = {n.name.lower() for n in dataset.query.tree.find_all(exp.Anonymous)}
-        self.values = {n: bodies[n] for n in scalars_of(graph.functions) if n in bodies and n.lower() in used}
-        _refuse_wrong_values(dataset, self.values)
+        self.scalar_functions = {
+            n: sql_functions[n]
+            for n in scalar_function_types(graph.function_types)
+            if n in sql_functions and n.lower() in used
+        }
+        _check_scalar_calls(dataset, self.scalar_functions)
 
     @property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
+    def python_functions(self) -> tuple[Callable[..., Any], ...]:
         """Those of users, whose modules have to reach Spark's workers."""
-        return tuple(f.function for f in (*self.values.values(), *(f for _, f, _ in self.calls)))
+        return tuple(f.function for f in (*self.scalar_functions.values(), *(f for _, f, _ in self.bound_calls)))
 
-    def register(self, ctx: Context) -> None:
+    def register_scalar_functions(self, ctx: Context) -> None:
         """Make functions of values known to the session, for this task's query."""
-        for name, f in self.values.items():
+        for name, f in self.scalar_functions.items():
             if hasattr(f.function, "returnType"):  # Spark's own kind, which says it itself
                 ctx.spark.udf.register(name, f.function)
             else:
                 ctx.spark.udf.register(name, f.function, f.returns)
 
-    def frames(
-        self, ctx: Context, scope: Mapping[str, Value], queries: Mapping[str, Mapping[Span, str]], run: Run
+    def frames_by_call(
+        self,
+        ctx: Context,
+        scope: Mapping[str, Value],
+        query_texts_by_call: Mapping[str, Mapping[Span, str]],
+        run_sql: RunSql,
     ) -> dict[str, Any]:
         """What each call gives, by the name of its frame.
 
         Args:
-            queries: the texts of the queries that it takes.
-            run: runs one.
+            query_texts_by_call: the texts of the queries that it takes.
+            run_sql: runs one.
 
         Raises:
             SchemaMismatch: a function gives other columns than it declares.
         """
         values = {("", n): v for n, v in scope.items()}
         found: dict[str, Any] = {}
-        for call, function, given in reversed(self.calls):  # the inner ones first
+        for call, function, given in reversed(self.bound_calls):  # the inner ones first
             name = f"call_{call.number}"
             each = [
-                (g.name, run(queries[name][g.place], found) if g.place is not None else g.value.value(values))  # type: ignore[union-attr]
+                (
+                    g.name,
+                    run_sql(query_texts_by_call[name][g.query_span], found)
+                    if g.query_span is not None
+                    else g.evaluable.value(values),  # type: ignore[union-attr]
+                )
                 for g in given
             ]
-            gave = function.called(ctx, [v for n, v in each if not n], {n: v for n, v in each if n})
-            made = ctx.frame(gave, self.schemas[call.function])
-            found[name] = self._fitted(ctx, made, call.function)
+            gave = function.call_with_context(ctx, [v for n, v in each if not n], {n: v for n, v in each if n})
+            made = ctx.frame(gave, self.schema_by_function[call.function])
+            found[name] = self._cast_to_declared_columns(ctx, made, call.function)
         return found
 
-    def _fitted(self, ctx: Context, frame: Any, name: str) -> Any:
+    def _cast_to_declared_columns(self, ctx: Context, frame: Any, function_name: str) -> Any:
         """A frame with just the columns that are declared, in their types."""
-        schema = self.schemas[name]
-        there = {c.lower() for c in frame.columns}
-        if there != {c.lower() for c in schema.names}:
+        schema = self.schema_by_function[function_name]
+        actual_columns = {c.lower() for c in frame.columns}
+        if actual_columns != {c.lower() for c in schema.names}:
             raise SchemaMismatch(
-                f"function {name!r} gives other columns than it declares, for dataset {self.name!r}",
+                f"function {function_name!r} gives other columns than it declares, for dataset {self.dataset_name!r}",
                 found=", ".join(frame.columns),
                 expected=str(schema),
                 next='change the function, or its returns="table(...)"',
             )
-        columns = ", ".join(f"CAST({_quoted(f.name)} AS {f.type}) AS {_quoted(f.name)}" for f in schema.fields)
+        columns = ", ".join(
+            f"CAST({_quote_identifier(f.name)} AS {f.type}) AS {_quote_identifier(f.name)}" for f in schema.fields
+        )
         return ctx.spark.sql(f"SELECT {columns} FROM {{made}}", made=frame)
 
 
-def _function(dataset: Dataset, call: Call, bodies: Mapping[str, SqlFunction]) -> SqlFunction:
-    text = dataset.written.text
-    if call.function not in bodies:
+def _function_of_call(
+    dataset: Dataset, call: TableFunctionCall, sql_functions: Mapping[str, SqlFunction]
+) -> SqlFunction:
+    text = dataset.statement.text
+    if call.function not in sql_functions:
         raise text.error(
             f"nothing is known of {call.function}(...) but what it gives",
-            call.place,
+            call.call_span,
             expected="the function itself",
             next="nova.datasets(..., functions=[...]) with what @nova.sql_function makes",
         )
-    function = bodies[call.function]
-    why = function.refuses(sum(not a.name for a in call.arguments), [a.name for a in call.arguments if a.name])
-    if why is not None:
-        raise text.error(f"{call.function}(...) cannot be called so: {why}", call.place)
+    function = sql_functions[call.function]
+    problem = function.argument_problem(
+        sum(not a.name for a in call.arguments), [a.name for a in call.arguments if a.name]
+    )
+    if problem is not None:
+        raise text.error(f"{call.function}(...) cannot be called so: {problem}", call.call_span)
     return function
 
 
-def _refuse_wrong_values(dataset: Dataset, values: Mapping[str, SqlFunction]) -> None:
-    by_name = {name.lower(): f for name, f in values.items()}
+def _check_scalar_calls(dataset: Dataset, scalar_functions: Mapping[str, SqlFunction]) -> None:
+    by_name = {name.lower(): f for name, f in scalar_functions.items()}
     for node in dataset.query.tree.find_all(exp.Anonymous):
         function = by_name.get(node.name.lower())
-        why = None if function is None else function.refuses(len(node.expressions), [])
-        if why is not None:
-            raise dataset.written.text.error(f"{node.name}(...) cannot be called so: {why}", node)
+        problem = None if function is None else function.argument_problem(len(node.expressions), [])
+        if problem is not None:
+            raise dataset.statement.text.error(f"{node.name}(...) cannot be called so: {problem}", node)
 
 
-def _given(dataset: Dataset, call: Call) -> list[_Given]:
-    return [_Given(a.name, _value(dataset, a), a.place) for a in call.arguments]
+def _bind_arguments(dataset: Dataset, call: TableFunctionCall) -> list[_BoundArgument]:
+    return [_BoundArgument(a.name, _scope_value(dataset, a), a.query_span) for a in call.arguments]
 
 
-def _value(dataset: Dataset, argument: Argument) -> Evaluable | None:
-    head = dataset.written.head
-    if argument.place is not None:
+def _scope_value(dataset: Dataset, argument: CallArgument) -> Evaluable | None:
+    head = dataset.statement.header
+    if argument.query_span is not None:
         return None
-    return of_scope(dataset.written.text, argument.node, head.known_variables, head.zone)
+    return compile_scope_expression(dataset.statement.text, argument.node, head.variable_data_types, head.zone)
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return exp.to_identifier(name, quoted=True).sql("spark")

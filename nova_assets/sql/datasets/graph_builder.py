@@ -11,150 +11,159 @@ from pathlib import Path
 from nova_assets.errors import DefinitionError, SqlError
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Field, Schema, parse_type
-from nova_assets.sql.cache.analysis_cache import Recall, Understood
-from nova_assets.sql.cache.disk_cache import Shelf
+from nova_assets.sql.cache.analysis_cache import AnalysisCache, DatasetAnalysis
+from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Dataset, Graph
-from nova_assets.sql.parse.dialect import parsed
-from nova_assets.sql.pruning.prune import needed
+from nova_assets.sql.parse.dialect import parse_statement
+from nova_assets.sql.pruning.prune import required_partitions
 from nova_assets.sql.pruning.sources import Partition
-from nova_assets.sql.query.query import Query, understood
-from nova_assets.sql.query.table_function_calls import tables_of
-from nova_assets.sql.statement.external_table import View, is_view, viewed
-from nova_assets.sql.statement.header import dimensions
-from nova_assets.sql.statement.statement import Written, written
-from nova_assets.sql.text import Text
-from nova_assets.sql.types.types import is_unnamed, schema_of_query
+from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.query.table_function_calls import table_function_schemas
+from nova_assets.sql.statement.external_table import ExternalView, is_external_view, parse_external_view
+from nova_assets.sql.statement.header import partition_dimensions
+from nova_assets.sql.statement.statement import DatasetStatement, parse_dataset_statement
+from nova_assets.sql.text import SqlText
+from nova_assets.sql.types.types import is_generated_name, schema_of_query
 
 
-def graph(
-    texts: Sequence[Text],
+def build_graph(
+    texts: Sequence[SqlText],
     channels: Sequence[Channel] = (),
-    functions: Mapping[str, str] | None = None,
-    shelf: Shelf | None = None,
+    function_types: Mapping[str, str] | None = None,
+    disk_cache: DiskCache | None = None,
 ) -> Graph:
     """Understand datasets together.
 
     Args:
         texts: a statement each.
         channels: that they may read; or, under the name of a dataset, how it is to be kept.
-        functions: user-defined functions, by name, with the types that they give.
-        shelf: where it is looked up what was found out of them before.
+        function_types: user-defined functions, by name, with the types that they give.
+        disk_cache: where it is looked up what was found out of them before.
 
     Raises:
         SqlError: the one thing that is wrong.
         DefinitionError: everything that is wrong, where it is several things.
     """
-    with _collecting_what_is_new(), _recall(shelf, functions or {}) as recall:
-        return _graph(texts, channels, functions or {}, recall)
+    with _reduced_garbage_collection(), _open_analysis_cache(disk_cache, function_types or {}) as analysis_cache:
+        return _build_graph(texts, channels, function_types or {}, analysis_cache)
 
 
 @contextmanager
-def _recall(shelf: Shelf | None, functions: Mapping[str, str]) -> Iterator[Recall | None]:
-    if shelf is None or shelf.file is None:
+def _open_analysis_cache(
+    disk_cache: DiskCache | None, function_types: Mapping[str, str]
+) -> Iterator[AnalysisCache | None]:
+    if disk_cache is None or disk_cache.file is None:
         yield None
         return
-    with shelf.opened() as opened:
-        yield Recall(opened, functions)
+    with disk_cache.open_session() as session:
+        yield AnalysisCache(session, function_types)
 
 
 @contextmanager
-def _collecting_what_is_new() -> Iterator[None]:
+def _reduced_garbage_collection() -> Iterator[None]:
     """Without looking through all that was made of thousands of queries for garbage, again and again: most garbage is
     found among what was made last."""
-    before = gc.get_threshold()
-    gc.set_threshold(max(before[0], 50_000) if before[0] else 0, before[1], 1_000_000)
+    old_thresholds = gc.get_threshold()
+    gc.set_threshold(max(old_thresholds[0], 50_000) if old_thresholds[0] else 0, old_thresholds[1], 1_000_000)
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        gc.set_threshold(*old_thresholds)
 
 
-def _graph(
-    texts: Sequence[Text], channels: Sequence[Channel], functions: Mapping[str, str], recall: Recall | None
+def _build_graph(
+    texts: Sequence[SqlText],
+    channels: Sequence[Channel],
+    function_types: Mapping[str, str],
+    analysis_cache: AnalysisCache | None,
 ) -> Graph:
     problems: list[SqlError] = []
-    read, views = _all_read(texts, problems, recall)
-    _refuse_two_meanings([*read, *views, *(c.name for c in channels)], functions)
+    statements, views = _read_statements(texts, problems, analysis_cache)
+    _check_function_name_clashes([*statements, *views, *(c.name for c in channels)], function_types)
     unread = {Path(p.file).stem for p in problems}
-    given = {c.name: c for c in channels}
-    _refuse_both(views, given)
-    others = {n: c for n, c in given.items() if n not in read} | {n: v.channel for n, v in views.items()}
-    schemas = {n: c.schema for n, c in others.items() if c.schema is not None}
-    columns = {n: [c.lower() for c in x.partition_columns] for n, x in others.items()}
-    made: dict[str, Dataset] = {}
-    for name in _in_order(read, problems):
-        if any((r in read and r not in made) or r in unread for r in read[name].reads):
+    channel_by_name = {c.name: c for c in channels}
+    _check_view_channel_clashes(views, channel_by_name)
+    other_channels = {n: c for n, c in channel_by_name.items() if n not in statements} | {
+        n: v.channel for n, v in views.items()
+    }
+    schemas = {n: c.schema for n, c in other_channels.items() if c.schema is not None}
+    columns = {n: [c.lower() for c in x.partition_columns] for n, x in other_channels.items()}
+    datasets: dict[str, Dataset] = {}
+    for name in _order_by_dependencies(statements, problems):
+        if any((r in statements and r not in datasets) or r in unread for r in statements[name].reads):
             continue  # what it reads is not understood: that is said already
         try:
-            _refuse_changes_of_external(read[name], others)
-            made[name] = understood_dataset(read[name], schemas, given.get(name), functions, columns, recall)
+            _check_external_read_modes(statements[name], other_channels)
+            datasets[name] = analyse_dataset(
+                statements[name], schemas, channel_by_name.get(name), function_types, columns, analysis_cache
+            )
         except SqlError as error:
             problems.append(error)
         else:
-            schemas[name] = made[name].schema
-            columns[name] = [c.lower() for c in made[name].channel.partition_columns]
-    _refuse(problems)
-    reads = {r for d in made.values() for r in d.reads}
-    kept = {n: c for n, c in others.items() if n in reads or n in views}
-    return Graph(made, kept, dict(functions), views, recall.hits if recall else 0)
+            schemas[name] = datasets[name].schema
+            columns[name] = [c.lower() for c in datasets[name].channel.partition_columns]
+    _raise_problems(problems)
+    reads = {r for d in datasets.values() for r in d.reads}
+    kept = {n: c for n, c in other_channels.items() if n in reads or n in views}
+    return Graph(datasets, kept, dict(function_types), views, analysis_cache.hits if analysis_cache else 0)
 
 
-def _refuse_two_meanings(names: Sequence[str], functions: Mapping[str, str]) -> None:
-    both = sorted(set(names) & set(tables_of(functions)))
-    if both:
-        raise DefinitionError(f"{', '.join(both)}: a function and a dataset", expected="a name for each")
+def _check_function_name_clashes(dataset_names: Sequence[str], function_types: Mapping[str, str]) -> None:
+    shared_names = sorted(set(dataset_names) & set(table_function_schemas(function_types)))
+    if shared_names:
+        raise DefinitionError(f"{', '.join(shared_names)}: a function and a dataset", expected="a name for each")
 
 
-def _refuse_both(views: Mapping[str, View], given: Mapping[str, Channel]) -> None:
+def _check_view_channel_clashes(views: Mapping[str, ExternalView], channels: Mapping[str, Channel]) -> None:
     for name, view in views.items():
-        if name in given and given[name] != view.channel:
+        if name in channels and channels[name] != view.channel:
             raise DefinitionError(
                 f"{name!r} is a channel, and a view in {view.text.name}", expected="the one or the other"
             )
 
 
-def _refuse_changes_of_external(one: Written, others: Mapping[str, Channel]) -> None:
-    for scan in one.scans:
-        if scan.mode in ("new", "old") and scan.dataset in others and others[scan.dataset].external is not None:
-            raise one.text.error(
+def _check_external_read_modes(statement: DatasetStatement, channels: Mapping[str, Channel]) -> None:
+    for scan in statement.scans:
+        if scan.mode in ("new", "old") and scan.dataset in channels and channels[scan.dataset].external is not None:
+            raise statement.text.error(
                 f"{scan.dataset!r} is external: of what others write only the newest state is known",
                 scan.place,
                 expected=f"FROM {scan.dataset}",
             )
 
 
-def in_order(texts: Sequence[Text], shelf: Shelf | None = None) -> list[Written]:
+def statements_in_order(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[DatasetStatement]:
     """The datasets among some statements by themselves, each after those that it reads.
 
     Args:
-        shelf: where it is looked up what was found out of them before.
+        disk_cache: where it is looked up what was found out of them before.
 
     Raises:
         SqlError: the one thing that is wrong.
         DefinitionError: everything that is wrong, where it is several things.
     """
     problems: list[SqlError] = []
-    with _recall(shelf, {}) as recall:
-        read, _ = _all_read(texts, problems, recall)
-    names = _in_order(read, problems)
-    _refuse(problems)
-    return [read[n] for n in names]
+    with _open_analysis_cache(disk_cache, {}) as analysis_cache:
+        statements, _ = _read_statements(texts, problems, analysis_cache)
+    names = _order_by_dependencies(statements, problems)
+    _raise_problems(problems)
+    return [statements[n] for n in names]
 
 
-def views_of(texts: Sequence[Text], shelf: Shelf | None = None) -> list[View]:
+def external_views_in(texts: Sequence[SqlText], disk_cache: DiskCache | None = None) -> list[ExternalView]:
     """The views of external tables among some statements; of those that can be read."""
-    with _recall(shelf, {}) as recall:
-        return list(_all_read(texts, [], recall)[1].values())
+    with _open_analysis_cache(disk_cache, {}) as analysis_cache:
+        return list(_read_statements(texts, [], analysis_cache)[1].values())
 
 
-def _all_read(
-    texts: Sequence[Text], problems: list[SqlError], recall: Recall | None = None
-) -> tuple[dict[str, Written], dict[str, View]]:
-    datasets: dict[str, Written] = {}
-    views: dict[str, View] = {}
+def _read_statements(
+    texts: Sequence[SqlText], problems: list[SqlError], analysis_cache: AnalysisCache | None = None
+) -> tuple[dict[str, DatasetStatement], dict[str, ExternalView]]:
+    datasets: dict[str, DatasetStatement] = {}
+    views: dict[str, ExternalView] = {}
     for text in texts:
         try:
-            one = _read(text, recall)
+            one = _read_statement(text, analysis_cache)
         except SqlError as error:
             problems.append(error)
             continue
@@ -162,34 +171,34 @@ def _all_read(
         if known is not None:
             where = known.text.name
             problems.append(text.error(f"dataset {one.name!r} is in {where} already", None, expected="one statement"))
-        elif isinstance(one, View):
+        elif isinstance(one, ExternalView):
             views[one.name] = one
         else:
             datasets[one.name] = one
     return datasets, views
 
 
-def _read(text: Text, recall: Recall | None) -> Written | View:
-    known = None if recall is None else recall.written(text)
+def _read_statement(text: SqlText, analysis_cache: AnalysisCache | None) -> DatasetStatement | ExternalView:
+    known = None if analysis_cache is None else analysis_cache.get_statement(text)
     if known is not None:
         return known
-    statement = parsed(text)
-    if is_view(statement):
-        return viewed(text, statement)
-    one = written(text, statement)
-    if recall is not None:
-        recall.keep(one)
+    statement = parse_statement(text)
+    if is_external_view(statement):
+        return parse_external_view(text, statement)
+    one = parse_dataset_statement(text, statement)
+    if analysis_cache is not None:
+        analysis_cache.put_statement(one)
     return one
 
 
-def _in_order(read: Mapping[str, Written], problems: list[SqlError]) -> list[str]:
+def _order_by_dependencies(statements: Mapping[str, DatasetStatement], problems: list[SqlError]) -> list[str]:
     """The datasets, each after those that it reads."""
-    order = {n: [r for r in w.reads if r in read] for n, w in read.items()}
+    order = {n: [r for r in w.reads if r in statements] for n, w in statements.items()}
     try:
         return list(TopologicalSorter(order).static_order())
     except CycleError as error:
         cycle = list(reversed(error.args[1]))
-        first = read[cycle[0]]
+        first = statements[cycle[0]]
         scan = next(s for s in first.scans if s.dataset in cycle)
         what = "a dataset reads itself" if len(set(cycle)) == 1 else "datasets read each other"
         problems.append(
@@ -203,83 +212,91 @@ def _in_order(read: Mapping[str, Written], problems: list[SqlError]) -> list[str
         return []
 
 
-def understood_dataset(
-    one: Written,
+def analyse_dataset(
+    statement: DatasetStatement,
     schemas: Mapping[str, Schema],
-    given: Channel | None,
-    functions: Mapping[str, str],
-    partitions: Mapping[str, Sequence[str]] | None = None,
-    recall: Recall | None = None,
+    declared_channel: Channel | None,
+    function_types: Mapping[str, str],
+    partition_columns: Mapping[str, Sequence[str]] | None = None,
+    analysis_cache: AnalysisCache | None = None,
 ) -> Dataset:
     """What a dataset comes to, given the schemas of what it reads.
 
     Args:
-        given: how it is to be kept, if its author says.
-        partitions: of what it reads, the partition columns, in small letters.
-        recall: knows it, perhaps.
+        declared_channel: how it is to be kept, if its author says.
+        partition_columns: of what it reads, the partition columns, in small letters.
+        analysis_cache: knows it, perhaps.
 
     Raises:
         SqlError: it cannot be understood.
     """
-    columns = partitions or {}
-    known = None if recall is None else recall.understood(one, schemas, columns)
-    if known is None:
-        known = _understood(one, schemas, functions, columns)
-        if recall is not None:
-            recall.keep_understood(one, schemas, columns, known)
-    return Dataset(one, known.schema, _channel(one, known, given), known.query)
+    columns = partition_columns or {}
+    analysis = None if analysis_cache is None else analysis_cache.get_analysis(statement, schemas, columns)
+    if analysis is None:
+        analysis = _compute_analysis(statement, schemas, function_types, columns)
+        if analysis_cache is not None:
+            analysis_cache.put_analysis(statement, schemas, columns, analysis)
+    return Dataset(
+        statement, analysis.schema, _make_channel(statement, analysis, declared_channel), analysis.load_query
+    )
 
 
-def _understood(
-    one: Written,
+def _compute_analysis(
+    statement: DatasetStatement,
     schemas: Mapping[str, Schema],
-    functions: Mapping[str, str],
-    partitions: Mapping[str, Sequence[str]],
-) -> Understood:
-    tables = tables_of(functions)
-    query = understood(one.text, one.query, schemas, one.head.variable_types, tables)
+    function_types: Mapping[str, str],
+    partition_columns: Mapping[str, Sequence[str]],
+) -> DatasetAnalysis:
+    tables = table_function_schemas(function_types)
+    query = resolve_query(statement.text, statement.query, schemas, statement.header.variable_types, tables)
     for n, select in enumerate(query.tree.selects, start=1):
-        if is_unnamed(select):
-            raise one.text.error(f"column {n} of what it gives has no name", select, next="give it one: ... AS name")
-    gives = schema_of_query(query, {**tables, **{r: schemas[r] for r in query.reads}}, functions)
-    types = one.head.column_types
+        if is_generated_name(select):
+            raise statement.text.error(
+                f"column {n} of what it gives has no name", select, next="give it one: ... AS name"
+            )
+    output_schema = schema_of_query(query, {**tables, **{r: schemas[r] for r in query.reads}}, function_types)
+    types = statement.header.partition_column_types
     for column in types:
-        if column.lower() in (n.lower() for n in gives.names):
-            raise one.text.error(
+        if column.lower() in (n.lower() for n in output_schema.names):
+            raise statement.text.error(
                 f"column {column!r} is given by PARTITION and by the query",
                 None,
                 next=f"leave {column} out of SELECT: every row of a scope has the same",
             )
-    schema = Schema((*gives.fields, *(Field(c, parse_type(t)) for c, t in types.items())))
-    _refuse_what_cannot_be_told(query, one, partitions)
-    return Understood(schema, dimensions(one.head), lambda: query)
+    schema = Schema((*output_schema.fields, *(Field(c, parse_type(t)) for c, t in types.items())))
+    _check_partition_conditions(query, statement, partition_columns)
+    return DatasetAnalysis(schema, partition_dimensions(statement.header), lambda: query)
 
 
-def _refuse_what_cannot_be_told(query: Query, one: Written, partitions: Mapping[str, Sequence[str]]) -> None:
+def _check_partition_conditions(
+    query: Query, statement: DatasetStatement, partition_columns: Mapping[str, Sequence[str]]
+) -> None:
     """Conditions on partitions are tried on one of each before anything is run."""
-    some: dict[str, list[Partition]] = {n: [dict.fromkeys(partitions.get(n, ()))] for n in query.reads}
+    sample_partitions: dict[str, list[Partition]] = {
+        n: [dict.fromkeys(partition_columns.get(n, ()))] for n in query.reads
+    }
     try:
-        needed(query, some, one.head.some_scope)
+        required_partitions(query, sample_partitions, statement.header.sample_scope)
     except SqlError as error:
         if not error.of_values:
             raise
 
 
-def _channel(one: Written, known: Understood, given: Channel | None) -> Channel:
-    if given is not None:
-        return given.redefined(known.schema, known.dimensions)
+def _make_channel(statement: DatasetStatement, analysis: DatasetAnalysis, declared_channel: Channel | None) -> Channel:
+    if declared_channel is not None:
+        return declared_channel.redefined(analysis.schema, analysis.dimensions)
     return Channel(
-        one.name,
-        schema=known.schema,
-        partitions=known.dimensions,
-        description=one.description or None,
-        owners=[one.owner] if one.owner else (),
+        statement.name,
+        schema=analysis.schema,
+        partitions=analysis.dimensions,
+        description=statement.description or None,
+        owners=[statement.owner] if statement.owner else (),
     )
 
 
-def _refuse(problems: Sequence[SqlError]) -> None:
+def _raise_problems(problems: Sequence[SqlError]) -> None:
     if len(problems) == 1:
         raise problems[0]
     if problems:
-        said = [p.render().split("] ", 1)[1] for p in problems]
-        raise DefinitionError.of(said, "the datasets are not sound")
+        messages = [p.render().split("] ", 1)[1] for p in problems]
+        raise DefinitionError.of(messages, "the datasets are not sound")

@@ -10,53 +10,56 @@ from importlib.metadata import PackageNotFoundError, version
 from nova_assets.errors import EngineUnavailable, NovaError, SqlError
 from nova_assets.model.engine import Engine
 from nova_assets.model.schema import Schema
-from nova_assets.sql.cache.analysis_cache import hash_of, hash_of_text
-from nova_assets.sql.cache.disk_cache import Opened, Shelf
-from nova_assets.sql.datasets.task import InScope
+from nova_assets.sql.cache.analysis_cache import hash_with_code_version, statement_hash
+from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
+from nova_assets.sql.datasets.task import DatasetQuery
 from nova_assets.sql.query.spark_confirmation import check_columns
 
 
 @dataclass(frozen=True)
-class Analysis:
+class SparkAnalysis:
     """What Spark says of some datasets.
 
     Args:
-        asked: datasets of which it gave the columns now.
-        known: datasets whose answer was kept.
-        refused: the error of each dataset that it does not take, or has other columns of.
-        not_asked: dataset -> the reason why it could not be asked.
+        newly_analysed: datasets of which it gave the columns now.
+        cached: datasets whose answer was kept.
+        error_by_dataset: the error of each dataset that it does not take, or has other columns of.
+        skip_reason_by_dataset: dataset -> the reason why it could not be asked.
     """
 
-    asked: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
-    refused: Mapping[str, SqlError] = field(default_factory=dict)
-    not_asked: Mapping[str, str] = field(default_factory=dict)
+    newly_analysed: tuple[str, ...] = ()
+    cached: tuple[str, ...] = ()
+    error_by_dataset: Mapping[str, SqlError] = field(default_factory=dict)
+    skip_reason_by_dataset: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def confirmed(self) -> list[str]:
         """Datasets of which Spark has the same columns as the rules."""
-        return [name for name in (*self.asked, *self.known) if name not in self.refused]
+        return [name for name in (*self.newly_analysed, *self.cached) if name not in self.error_by_dataset]
 
 
-def analyse(
-    datasets: Sequence[InScope], engine: Callable[[], Engine], config: Mapping[str, str], shelf: Shelf
-) -> Analysis:
+def analyse_with_spark(
+    queries: Sequence[DatasetQuery],
+    get_engine: Callable[[], Engine],
+    spark_config: Mapping[str, str],
+    disk_cache: DiskCache,
+) -> SparkAnalysis:
     """Ask Spark about datasets: does it take the query, and has it the same columns.
 
     A dataset is asked about once for each text, schemas of its inputs, version of Spark, and configuration. Nothing is
     run, and no input is read.
 
     Args:
-        engine: gives the engine; called only if there is something to ask.
-        config: of the Spark session.
-        shelf: keeps the answers.
+        get_engine: gives the engine; called only if there is something to ask.
+        spark_config: of the Spark session.
+        disk_cache: keeps the answers.
     """
     asked, known, refused, not_asked = list[str](), list[str](), dict[str, SqlError](), dict[str, str]()
     unavailable = ""
-    with shelf.opened() as kept:
-        for dataset in datasets:
-            key = _key(dataset, config)
-            schema = _kept(kept, key)
+    with disk_cache.open_session() as session:
+        for dataset in queries:
+            key = _analysis_key(dataset, spark_config)
+            schema = _cached_schema(session, key)
             try:
                 if schema is not None:
                     known.append(dataset.name)
@@ -64,36 +67,36 @@ def analyse(
                     not_asked[dataset.name] = unavailable
                     continue
                 else:
-                    schema = dataset.analysed(engine())
+                    schema = dataset.spark_schema(get_engine())
                     asked.append(dataset.name)
-                    kept.put(key, {"schema": schema.as_json()}, b"")
+                    session.put(key, {"schema": schema.as_json()}, b"")
                 check_columns(dataset.query, dataset.schema, schema)
             except SqlError as error:
                 refused[dataset.name] = error
             except NovaError as error:
                 not_asked[dataset.name] = error.what
                 unavailable = error.what if isinstance(error, EngineUnavailable) else ""
-    return Analysis(tuple(asked), tuple(known), refused, not_asked)
+    return SparkAnalysis(tuple(asked), tuple(known), refused, not_asked)
 
 
-def _key(dataset: InScope, config: Mapping[str, str]) -> bytes:
+def _analysis_key(query: DatasetQuery, spark_config: Mapping[str, str]) -> bytes:
     """Everything that Spark's answer follows from."""
-    schemas = [f"{name} {schema}" for name, schema in dataset.query.schemas.items()]
-    functions = json.dumps(dict(dataset.graph.functions), sort_keys=True)
-    settings = json.dumps(dict(config), sort_keys=True)
-    text = hash_of_text(dataset.written.text).hex()
-    return hash_of("spark", _spark_version(), settings, text, functions, *schemas)
+    schemas = [f"{name} {schema}" for name, schema in query.query.schemas.items()]
+    functions = json.dumps(dict(query.graph.function_types), sort_keys=True)
+    settings = json.dumps(dict(spark_config), sort_keys=True)
+    text = statement_hash(query.statement.text).hex()
+    return hash_with_code_version("spark", _installed_spark_version(), settings, text, functions, *schemas)
 
 
-def _kept(shelf: Opened, key: bytes) -> Schema | None:
-    found = shelf.said(key)
+def _cached_schema(session: DiskCacheSession, key: bytes) -> Schema | None:
+    found = session.get(key)
     try:
         return None if found is None else Schema.from_json(found["schema"])
     except (KeyError, TypeError, NovaError):
         return None
 
 
-def _spark_version() -> str:
+def _installed_spark_version() -> str:
     """Of the package that is installed, so that a kept answer needs no session."""
     for package in ("pyspark", "pyspark-client"):
         try:

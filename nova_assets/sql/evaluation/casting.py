@@ -14,7 +14,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.operand import Undecided
 from nova_assets.sql.evaluation.values import Value
-from nova_assets.sql.types.widening import is_whole
+from nova_assets.sql.types.widening import is_integral
 
 Cast = Callable[[Value], Value]
 
@@ -27,16 +27,16 @@ DATE = DataType("date")
 TIMESTAMP = DataType("timestamp")
 TIMESTAMP_NTZ = DataType("timestamp_ntz")
 
-RANGES: Mapping[str, tuple[int, int]] = {
+INTEGRAL_RANGES: Mapping[str, tuple[int, int]] = {
     name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     for name, bits in (("tinyint", 8), ("smallint", 16), ("int", 32), ("bigint", 64))
 }
 """Least and greatest value of each whole number type."""
 
-LONGEST_TEXT = 10_000
+MAX_TEXT_LENGTH = 10_000
 """Characters of the longest text that is evaluated."""
 
-EXACT = Context(prec=120)
+EXACT_DECIMAL_CONTEXT = Context(prec=120)
 """Holds every product and quotient of decimals."""
 
 _WHOLE_NUMBER = re.compile(r"[ \t\n\r]*([+-]?[0-9]+)[ \t\n\r]*")
@@ -52,7 +52,7 @@ _BOOLEANS = {
 }
 
 
-def cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
+def make_cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
     """How values of one type become values of another; None where that is not understood.
 
     Args:
@@ -62,28 +62,38 @@ def cast(source: DataType, target: DataType, zone: tzinfo) -> Cast | None:
         return lambda value: value
     name = target.name
     if name == "string":
-        return as_text if source.name in _WITH_TEXT else None
-    if name in RANGES:
-        return _to_whole(source, name)
+        return cast_to_text if source.name in _TYPES_CAST_TO_TEXT else None
+    if name in INTEGRAL_RANGES:
+        return _cast_to_integral(source, name)
     if name == "decimal":
-        return _to_decimal(source, target)
+        return _cast_to_decimal(source, target)
     if name == "double":
-        return float if is_whole(source) or source.name == "decimal" else None
+        return float if is_integral(source) or source.name == "decimal" else None
     if name == "boolean":
-        return _to_boolean(source)
+        return _cast_to_boolean(source)
     if name == "date":
-        return _to_date(source, zone)
+        return _cast_to_date(source, zone)
     if name == "timestamp":
-        return _to_timestamp(source, zone)
+        return _cast_to_timestamp(source, zone)
     if name == "timestamp_ntz":
-        return _to_timestamp_ntz(source)
+        return _cast_to_timestamp_ntz(source)
     return None
 
 
-_WITH_TEXT = ("tinyint", "smallint", "int", "bigint", "boolean", "date", "timestamp", "timestamp_ntz", "decimal")
+_TYPES_CAST_TO_TEXT = (
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "decimal",
+)
 
 
-def as_text(value: Value) -> str:
+def cast_to_text(value: Value) -> str:
     """A value as Spark casts it to a string."""
     if isinstance(value, str):
         return value
@@ -93,88 +103,88 @@ def as_text(value: Value) -> str:
         fraction = f".{value.microsecond:06d}".rstrip("0") if value.microsecond else ""
         return f"{value.year:04d}-{value:%m-%d %H:%M:%S}{fraction}"
     if isinstance(value, Decimal):
-        return _plain(value)
+        return _plain_decimal_text(value)
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _plain(value: Decimal) -> str:
+def _plain_decimal_text(value: Decimal) -> str:
     """Java writes a decimal of many zeros after the point with an exponent, and so does Spark in some versions."""
     if value.adjusted() < -6:
         raise Undecided(f"{value} is written with an exponent by some versions of Spark")
     return format(value, "f")
 
 
-def _to_whole(source: DataType, name: str) -> Cast | None:
+def _cast_to_integral(source: DataType, target_name: str) -> Cast | None:
     if source.name == "string":
-        return lambda value: in_range(_whole_number(value), name)
+        return lambda value: check_integral_range(_parse_integer(value), target_name)
     if source.name == "boolean":
         return int
-    if is_whole(source):
-        return lambda value: in_range(value, name)
-    return (lambda value: in_range(int(value), name)) if source.name == "decimal" else None
+    if is_integral(source):
+        return lambda value: check_integral_range(value, target_name)
+    return (lambda value: check_integral_range(int(value), target_name)) if source.name == "decimal" else None
 
 
-def _whole_number(text: str) -> int:
+def _parse_integer(text: str) -> int:
     match = _WHOLE_NUMBER.fullmatch(text)
     if match is None or len(match[1]) > 20:
         raise Undecided(f"{text!r} is no whole number")
     return int(match[1])
 
 
-def in_range(value: int, name: str) -> int:
+def check_integral_range(value: int, type_name: str) -> int:
     """A whole number of a type. Raises Undecided where it is too large."""
-    least, greatest = RANGES[name]
+    least, greatest = INTEGRAL_RANGES[type_name]
     if not least <= value <= greatest:
-        raise Undecided(f"{value} is no {name}")
+        raise Undecided(f"{value} is no {type_name}")
     return value
 
 
-def _to_decimal(source: DataType, target: DataType) -> Cast | None:
+def _cast_to_decimal(source: DataType, target: DataType) -> Cast | None:
     if source.name == "string":
-        return lambda value: fitted(_number(value), target)
-    if is_whole(source) or source.name == "decimal":
-        return lambda value: fitted(Decimal(value), target)
+        return lambda value: round_to_decimal(_parse_decimal(value), target)
+    if is_integral(source) or source.name == "decimal":
+        return lambda value: round_to_decimal(Decimal(value), target)
     return None
 
 
-def _number(text: str) -> Decimal:
+def _parse_decimal(text: str) -> Decimal:
     match = _NUMBER.fullmatch(text)
     if match is None or len(match[1]) > 40:
         raise Undecided(f"{text!r} is no plain number")
     return Decimal(match[1])
 
 
-def fitted(value: Decimal, type_: DataType) -> Decimal:
+def round_to_decimal(value: Decimal, type_: DataType) -> Decimal:
     """A decimal with the digits of a type, rounded half up. Raises Undecided where it has too many before the point."""
     precision, scale = type_.args
-    with_scale = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context=EXACT)
+    with_scale = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, context=EXACT_DECIMAL_CONTEXT)
     if with_scale and with_scale.adjusted() + 1 > precision - scale:
         raise Undecided(f"{value} is no {type_}")
     return with_scale
 
 
-def _to_boolean(source: DataType) -> Cast | None:
+def _cast_to_boolean(source: DataType) -> Cast | None:
     if source.name == "string":
-        return _boolean
-    return bool if is_whole(source) else None
+        return _parse_boolean
+    return bool if is_integral(source) else None
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     value = _BOOLEANS.get(text.strip(" \t\n\r").lower())
     if value is None:
         raise Undecided(f"{text!r} is neither true nor false")
     return value
 
 
-def _to_date(source: DataType, zone: tzinfo) -> Cast | None:
+def _cast_to_date(source: DataType, zone: tzinfo) -> Cast | None:
     if source.name == "string":
-        return text_to_date
+        return parse_date
     if source.name == "timestamp":
         return lambda value: value.astimezone(zone).date()
     return (lambda value: value.date()) if source.name == "timestamp_ntz" else None
 
 
-def text_to_date(text: str) -> date:
+def parse_date(text: str) -> date:
     """A text as a date. Raises Undecided where it is not written as one."""
     match = _DATE.fullmatch(text)
     if match is None:
@@ -185,19 +195,19 @@ def text_to_date(text: str) -> date:
         raise Undecided(f"{text!r} is no date") from None
 
 
-def _to_timestamp(source: DataType, zone: tzinfo) -> Cast | None:
+def _cast_to_timestamp(source: DataType, zone: tzinfo) -> Cast | None:
     if source.name == "string":
-        return lambda value: text_to_timestamp(value, zone)
+        return lambda value: parse_timestamp(value, zone)
     if source.name == "date":
-        return lambda value: at_midnight(value, zone)
+        return lambda value: midnight_of(value, zone)
     return (lambda value: value.replace(tzinfo=zone)) if source.name == "timestamp_ntz" else None
 
 
-def at_midnight(value: date, zone: tzinfo) -> datetime:
-    return datetime(value.year, value.month, value.day, tzinfo=zone)
+def midnight_of(day: date, zone: tzinfo) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=zone)
 
 
-def text_to_timestamp(text: str, zone: tzinfo) -> datetime:
+def parse_timestamp(text: str, zone: tzinfo) -> datetime:
     """A text as a timestamp. Raises Undecided where it is not written as one."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
@@ -217,7 +227,7 @@ def text_to_timestamp(text: str, zone: tzinfo) -> datetime:
     return datetime.fromisoformat(f"{local.isoformat()}{'+00:00' if offset == 'Z' else offset}").astimezone(zone)
 
 
-def _to_timestamp_ntz(source: DataType) -> Cast | None:
+def _cast_to_timestamp_ntz(source: DataType) -> Cast | None:
     if source.name == "date":
         return lambda value: datetime(value.year, value.month, value.day)
     if source.name == "timestamp":

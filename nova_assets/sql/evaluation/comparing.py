@@ -6,80 +6,95 @@ from collections.abc import Sequence
 from datetime import tzinfo
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, Cast, as_text, cast
+from nova_assets.sql.evaluation.casting import BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, Cast, cast_to_text, make_cast
 from nova_assets.sql.evaluation.operand import Undecided
 from nova_assets.sql.evaluation.values import Value
-from nova_assets.sql.types.widening import MOST_DIGITS, VOID, as_decimal, is_whole, wider
+from nova_assets.sql.types.widening import MAX_DIGITS, VOID, as_decimal, is_integral, wider_type
 
-_ORDERED = ("string", "boolean", "date", "timestamp", "timestamp_ntz", "tinyint", "smallint", "int", "bigint", "double")
+_ORDERED_TYPES = (
+    "string",
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "double",
+)
 
 
-def comparison(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
+def comparison_casts(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
     """How values of two types are made comparable, one function for each side; None where that is not understood.
 
     ``=`` and ``<`` on what the functions give are Spark's own.
     """
-    both = _compared_as(a, b)
+    both = _comparison_type(a, b)
     if both is None:
         return None
     if both == VOID:
-        return _as_it_is, _as_it_is
-    left, right = cast(a, both, zone), cast(b, both, zone)
+        return _unchanged, _unchanged
+    left, right = make_cast(a, both, zone), make_cast(b, both, zone)
     return None if left is None or right is None else (left, right)
 
 
-def _as_it_is(value: Value) -> Value:
+def _unchanged(value: Value) -> Value:
     return value
 
 
-def _compared_as(a: DataType, b: DataType) -> DataType | None:
+def _comparison_type(a: DataType, b: DataType) -> DataType | None:
     if VOID in (a, b):
         return VOID
     if a == b:
-        return a if a.name in _ORDERED or a.name == "decimal" else None
-    if _is_exact(a) and _is_exact(b):
-        return VOID if _digits_together(a, b) <= MOST_DIGITS else None  # Python compares them as they are
+        return a if a.name in _ORDERED_TYPES or a.name == "decimal" else None
+    if _is_exact_number(a) and _is_exact_number(b):
+        return VOID if _common_digits(a, b) <= MAX_DIGITS else None  # Python compares them as they are
     if DOUBLE in (a, b):
-        return DOUBLE if all(t == DOUBLE or _is_exact(t) for t in (a, b)) else None
+        return DOUBLE if all(t == DOUBLE or _is_exact_number(t) for t in (a, b)) else None
     if STRING in (a, b):
-        return _text_compared_as(a if b == STRING else b)
+        return _text_comparison_type(a if b == STRING else b)
     return TIMESTAMP if {a, b} == {DATE, TIMESTAMP} else None
 
 
-def _text_compared_as(other: DataType) -> DataType | None:
+def _text_comparison_type(other_type: DataType) -> DataType | None:
     """A text becomes what it is compared with. Beside a small whole number it becomes a large one in some settings of
     Spark, so a text that is too large for the small one is undecided."""
-    return other if is_whole(other) or other in (DATE, TIMESTAMP, BOOLEAN) else None
+    return other_type if is_integral(other_type) or other_type in (DATE, TIMESTAMP, BOOLEAN) else None
 
 
-def _is_exact(type_: DataType) -> bool:
-    return is_whole(type_) or type_.name == "decimal"
+def _is_exact_number(type_: DataType) -> bool:
+    return is_integral(type_) or type_.name == "decimal"
 
 
-def _digits_together(a: DataType, b: DataType) -> int:
+def _common_digits(a: DataType, b: DataType) -> int:
     (p, s), (q, t) = as_decimal(a).args, as_decimal(b).args
     return max(p - s, q - t) + max(s, t)
 
 
-def among(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
+def in_list_casts(a: DataType, b: DataType, zone: tzinfo) -> tuple[Cast, Cast] | None:
     """As ``comparison``, for ``a IN (b, ...)``.
 
     A date among texts is compared as text in some settings of Spark. So only texts that are written as Spark writes
     dates are decided.
     """
     if a != b and STRING in (a, b) and VOID not in (a, b):
-        other = a if b == STRING else b
-        found = comparison(a, b, zone) if other in (DATE, TIMESTAMP) else None
-        if found is None:
+        other_type = a if b == STRING else b
+        casts = comparison_casts(a, b, zone) if other_type in (DATE, TIMESTAMP) else None
+        if casts is None:
             return None
-        return (found[0], _canonical(found[1])) if b == STRING else (_canonical(found[0]), found[1])
-    return comparison(a, b, zone)
+        return (
+            (casts[0], _require_canonical_text(casts[1]))
+            if b == STRING
+            else (_require_canonical_text(casts[0]), casts[1])
+        )
+    return comparison_casts(a, b, zone)
 
 
-def _canonical(to_other: Cast) -> Cast:
+def _require_canonical_text(cast_text: Cast) -> Cast:
     def canonical(text: Value) -> Value:
-        value = to_other(text)
-        if as_text(value) != text:
+        value = cast_text(text)
+        if cast_to_text(value) != text:
             raise Undecided(f"{text!r} is compared as text in some settings of Spark")
         return value
 
@@ -95,13 +110,13 @@ def common_type(types: Sequence[DataType]) -> DataType | None:
         return None
     common: DataType | None = types[0] if types else None
     for type_ in types[1:]:
-        common = _wider(common, type_)
+        common = _wider_exact_type(common, type_)
     return common
 
 
-def _wider(a: DataType | None, b: DataType) -> DataType | None:
+def _wider_exact_type(a: DataType | None, b: DataType) -> DataType | None:
     if a is None:
         return None
-    if _is_exact(a) and _is_exact(b) and _digits_together(a, b) > MOST_DIGITS and a != b:
+    if _is_exact_number(a) and _is_exact_number(b) and _common_digits(a, b) > MAX_DIGITS and a != b:
         return None
-    return wider(a, b)
+    return wider_type(a, b)

@@ -15,30 +15,30 @@ from nova_assets.sql.evaluation.casting import (
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
-    as_text,
-    at_midnight,
-    text_to_timestamp,
+    cast_to_text,
+    midnight_of,
+    parse_timestamp,
 )
 from nova_assets.sql.evaluation.logic import NULL
-from nova_assets.sql.evaluation.numbers import calculated
-from nova_assets.sql.evaluation.operand import DATA, Operand, Undecided
-from nova_assets.sql.evaluation.patterns import pattern
-from nova_assets.sql.evaluation.rules import Application, function, syntax
-from nova_assets.sql.evaluation.texts import count_of, text
+from nova_assets.sql.evaluation.numbers import arithmetic_operand
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
+from nova_assets.sql.evaluation.patterns import parse_pattern
+from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
+from nova_assets.sql.evaluation.texts import as_int_operand, text_operand
 from nova_assets.sql.evaluation.values import Value
 from nova_assets.sql.types.widening import VOID
 
 EPOCH = date(1970, 1, 1)
 
 
-def date_of(a: Application, operand: Operand) -> Operand:
+def as_date_operand(a: Application, operand: Operand) -> Operand:
     """An argument as a date. Raises NotUnderstood."""
-    return a.implicit(operand, DATE, "string", "timestamp", "timestamp_ntz")
+    return a.implicit_cast(operand, DATE, "string", "timestamp", "timestamp_ntz")
 
 
-def timestamp_of(a: Application, operand: Operand) -> Operand:
+def as_timestamp_operand(a: Application, operand: Operand) -> Operand:
     """An argument as a timestamp. Raises NotUnderstood."""
-    return a.implicit(operand, TIMESTAMP, "string", "date")
+    return a.implicit_cast(operand, TIMESTAMP, "string", "date")
 
 
 # moved
@@ -49,143 +49,161 @@ class Interval:
     """A literal interval: months, or days and a time of the clock."""
 
     months: int = 0
-    time: timedelta = timedelta()
+    duration: timedelta = timedelta()
     is_of_days: bool = True
 
 
 _MONTHS = {"MONTH": 1, "YEAR": 12, "QUARTER": 3}
-_TIMES = {"DAY": 86400, "WEEK": 604800, "HOUR": 3600, "MINUTE": 60, "SECOND": 1}
+_SECONDS_BY_UNIT = {"DAY": 86400, "WEEK": 604800, "HOUR": 3600, "MINUTE": 60, "SECOND": 1}
 
 
-def _interval(a: Application, node: exp.Expr) -> Interval:
+def _parse_interval(a: Application, node: exp.Expr) -> Interval:
     """A literal interval of one unit. Raises NotUnderstood."""
     amount, unit = node.args.get("this"), node.args.get("unit")
     others = [k for k, v in node.args.items() if k not in ("this", "unit") and v]
-    if others or type(amount) is not exp.Literal or type(unit) is not exp.Var or not _is_whole(amount.name):
+    if others or type(amount) is not exp.Literal or type(unit) is not exp.Var or not _is_short_integer(amount.name):
         raise a.not_understood()
     name, count = unit.name.upper().removesuffix("S"), int(amount.name)
     if name in _MONTHS:
         return Interval(months=count * _MONTHS[name])
-    if name not in _TIMES:
+    if name not in _SECONDS_BY_UNIT:
         raise a.not_understood()
-    return Interval(time=timedelta(seconds=count * _TIMES[name]), is_of_days=name in ("DAY", "WEEK"))
+    return Interval(duration=timedelta(seconds=count * _SECONDS_BY_UNIT[name]), is_of_days=name in ("DAY", "WEEK"))
 
 
-def _is_whole(text: str) -> bool:
+def _is_short_integer(text: str) -> bool:
     return text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 8
 
 
-@syntax(exp.Add, arguments="this expression")
-def _plus(a: Application) -> Operand:
+@syntax_rule(exp.Add, allowed_arguments="this expression")
+def _add(a: Application) -> Operand:
     left, right = a.node.this, a.node.expression
     if type(left) is exp.Interval and type(right) is not exp.Interval:
         left, right = right, left
-    return _sum(a, left, right, 1)
+    return _add_or_subtract(a, left, right, 1)
 
 
-@syntax(exp.Sub, arguments="this expression")
-def _minus(a: Application) -> Operand:
-    return _sum(a, a.node.this, a.node.expression, -1)
+@syntax_rule(exp.Sub, allowed_arguments="this expression")
+def _subtract(a: Application) -> Operand:
+    return _add_or_subtract(a, a.node.this, a.node.expression, -1)
 
 
-def _sum(a: Application, left: exp.Expr, right: exp.Expr, sign: int) -> Operand:
-    of = a.evaluate(left)
+def _add_or_subtract(a: Application, left: exp.Expr, right: exp.Expr, sign: int) -> Operand:
+    left_operand = a.evaluate(left)
     if type(right) is exp.Interval:
-        return DATA if of.type is None else _moved_by(a, of, _interval(a, right), sign)
-    by = a.evaluate(right)
-    if DATE in (of.type, by.type):
-        return _date_and_days(a, of, by, sign)
-    return calculated(a, "+" if sign > 0 else "-", lambda x, y: x + sign * y, of, by)
+        return (
+            DATA_DEPENDENT
+            if left_operand.type is None
+            else _add_interval(a, left_operand, _parse_interval(a, right), sign)
+        )
+    right_operand = a.evaluate(right)
+    if DATE in (left_operand.type, right_operand.type):
+        return _add_days_to_date(a, left_operand, right_operand, sign)
+    return arithmetic_operand(a, "+" if sign > 0 else "-", lambda x, y: x + sign * y, left_operand, right_operand)
 
 
-def _date_and_days(a: Application, of: Operand, by: Operand, sign: int) -> Operand:
-    if VOID in (of.type, by.type):
+def _add_days_to_date(a: Application, date_operand: Operand, days_operand: Operand, sign: int) -> Operand:
+    if VOID in (date_operand.type, days_operand.type):
         return NULL
-    if of.type != DATE and sign > 0:
-        of, by = by, of
-    if of.type != DATE or by.type is None or by.type.name not in ("tinyint", "smallint", "int"):
+    if date_operand.type != DATE and sign > 0:
+        date_operand, days_operand = days_operand, date_operand
+    if (
+        date_operand.type != DATE
+        or days_operand.type is None
+        or days_operand.type.name not in ("tinyint", "smallint", "int")
+    ):
         raise a.not_understood()
-    return a.computed(DATE, lambda day, n: days_later(day, sign * n), of, by)
+    return a.null_propagating(DATE, lambda day, n: shift_days(day, sign * n), date_operand, days_operand)
 
 
-def days_later(day: date, days: int) -> date:
+def shift_days(day: date, days: int) -> date:
     try:
         return day + timedelta(days=days)
     except OverflowError:
         raise Undecided(f"{days} days from {day} is no date") from None
 
 
-def _moved_by(a: Application, of: Operand, by: Interval, sign: int) -> Operand:
-    type_, zone = of.type, a.zone
+def _add_interval(a: Application, operand: Operand, interval: Interval, sign: int) -> Operand:
+    type_, zone = operand.type, a.zone
     if type_ == VOID:
         return NULL
-    if type_ == DATE and by.is_of_days:
-        return a.computed(DATE, lambda day: days_later(_months_later(day, sign * by.months), sign * by.time.days), of)
+    if type_ == DATE and interval.is_of_days:
+        return a.null_propagating(
+            DATE,
+            lambda day: shift_days(_shift_months(day, sign * interval.months), sign * interval.duration.days),
+            operand,
+        )
     if type_ in (DATE, TIMESTAMP):
-        return a.computed(TIMESTAMP, lambda moment: _moved(moment, by, sign, zone), a.as_type(of, TIMESTAMP))
+        return a.null_propagating(
+            TIMESTAMP, lambda moment: _shift_timestamp(moment, interval, sign, zone), a.cast_operand(operand, TIMESTAMP)
+        )
     if type_ == TIMESTAMP_NTZ:
-        return a.computed(TIMESTAMP_NTZ, lambda local: _moved_by_the_clock(local, by, sign), of)
+        return a.null_propagating(TIMESTAMP_NTZ, lambda local: _shift_local_time(local, interval, sign), operand)
     if type_ == STRING:  # which comes back as a text
-        return text(a, lambda said: as_text(_moved(text_to_timestamp(said, zone), by, sign, zone)), of)
+        return text_operand(
+            a, lambda said: cast_to_text(_shift_timestamp(parse_timestamp(said, zone), interval, sign, zone)), operand
+        )
     raise a.not_understood()
 
 
-def _moved(moment: datetime, by: Interval, sign: int, zone: tzinfo) -> datetime:
+def _shift_timestamp(moment: datetime, interval: Interval, sign: int, zone: tzinfo) -> datetime:
     """Days and months are those of the calendar of the zone. Hours pass whatever its clocks show."""
     local = moment.astimezone(zone)
-    if by.is_of_days:
-        return _moved_by_the_clock(local.replace(tzinfo=None), by, sign).replace(tzinfo=zone)
+    if interval.is_of_days:
+        return _shift_local_time(local.replace(tzinfo=None), interval, sign).replace(tzinfo=zone)
     try:
-        return (local.astimezone(UTC) + sign * by.time).astimezone(zone)
+        return (local.astimezone(UTC) + sign * interval.duration).astimezone(zone)
     except OverflowError:
         raise Undecided(f"{moment} cannot be moved so far") from None
 
 
-def _moved_by_the_clock(local: datetime, by: Interval, sign: int) -> datetime:
+def _shift_local_time(local: datetime, interval: Interval, sign: int) -> datetime:
     try:
-        return _months_later(local, sign * by.months) + sign * by.time  # type: ignore[no-any-return]
+        return _shift_months(local, sign * interval.months) + sign * interval.duration  # type: ignore[no-any-return]
     except OverflowError:
         raise Undecided(f"{local} cannot be moved so far") from None
 
 
-def _months_later(value: Any, months: int) -> Any:
+def _shift_months(value: Any, months: int) -> Any:
     """A date or timestamp some months later, or the last day of that month."""
     if not months:
         return value
     year, month = divmod(value.year * 12 + value.month - 1 + months, 12)
     if not 1 <= year <= 9999:
         raise Undecided(f"{months} months from {value} is no date")
-    return value.replace(year=year, month=month + 1, day=min(value.day, days_in(year, month + 1)))
+    return value.replace(year=year, month=month + 1, day=min(value.day, days_in_month(year, month + 1)))
 
 
-def days_in(year: int, month: int) -> int:
+def days_in_month(year: int, month: int) -> int:
     return 31 if month == 12 else (date(year, month + 1, 1) - timedelta(days=1)).day
 
 
-@function("date_add dateadd", 2)
-def _date_add(a: Application, of: Operand, days: Operand) -> Operand:
-    return a.computed(DATE, days_later, date_of(a, of), count_of(a, days))
+@function_rule("date_add dateadd", 2)
+def _date_add(a: Application, operand: Operand, days: Operand) -> Operand:
+    return a.null_propagating(DATE, shift_days, as_date_operand(a, operand), as_int_operand(a, days))
 
 
-@function("date_sub", 2)
-def _date_sub(a: Application, of: Operand, days: Operand) -> Operand:
-    return a.computed(DATE, lambda day, n: days_later(day, -n), date_of(a, of), count_of(a, days))
+@function_rule("date_sub", 2)
+def _date_sub(a: Application, operand: Operand, days: Operand) -> Operand:
+    return a.null_propagating(
+        DATE, lambda day, n: shift_days(day, -n), as_date_operand(a, operand), as_int_operand(a, days)
+    )
 
 
-@function("add_months", 2)
-def _add_months(a: Application, of: Operand, months: Operand) -> Operand:
-    return a.computed(DATE, _months_later, date_of(a, of), count_of(a, months))
+@function_rule("add_months", 2)
+def _add_months(a: Application, operand: Operand, months: Operand) -> Operand:
+    return a.null_propagating(DATE, _shift_months, as_date_operand(a, operand), as_int_operand(a, months))
 
 
-@function("datediff date_diff", 2)
+@function_rule("datediff date_diff", 2)
 def _date_diff(a: Application, end: Operand, start: Operand) -> Operand:
-    return a.computed(INT, lambda x, y: (x - y).days, date_of(a, end), date_of(a, start))
+    return a.null_propagating(INT, lambda x, y: (x - y).days, as_date_operand(a, end), as_date_operand(a, start))
 
 
 # parts
 
 
-_OF_DATES: Mapping[str, Callable[[date], int]] = {
+_DATE_FIELDS: Mapping[str, Callable[[date], int]] = {
     "year": lambda d: d.year,
     "quarter": lambda d: (d.month + 2) // 3,
     "month": lambda d: d.month,
@@ -195,12 +213,12 @@ _OF_DATES: Mapping[str, Callable[[date], int]] = {
     "weekday": lambda d: d.weekday(),
     "weekofyear": lambda d: d.isocalendar().week,
 }
-_OF_CLOCKS: Mapping[str, Callable[[datetime], int]] = {
+_TIME_FIELDS: Mapping[str, Callable[[datetime], int]] = {
     "hour": lambda t: t.hour,
     "minute": lambda t: t.minute,
     "second": lambda t: t.second,
 }
-_EXTRACTED = {
+_DATE_FIELD_BY_UNIT = {
     "YEAR": "year",
     "QUARTER": "quarter",
     "MONTH": "month",
@@ -212,64 +230,66 @@ _EXTRACTED = {
 }
 
 
-def _part_of_date(a: Application, of: Operand, compute: Callable[[date], int]) -> Operand:
-    return a.computed(INT, compute, date_of(a, of))
+def _date_field(a: Application, operand: Operand, extract_field: Callable[[date], int]) -> Operand:
+    return a.null_propagating(INT, extract_field, as_date_operand(a, operand))
 
 
-def _part_of_clock(a: Application, of: Operand, compute: Callable[[datetime], int]) -> Operand:
-    local = of if of.type == TIMESTAMP_NTZ else timestamp_of(a, of)
-    return a.computed(INT, compute, local)
+def _time_field(a: Application, operand: Operand, extract_field: Callable[[datetime], int]) -> Operand:
+    local = operand if operand.type == TIMESTAMP_NTZ else as_timestamp_operand(a, operand)
+    return a.null_propagating(INT, extract_field, local)
 
 
-for _names, _of_date in _OF_DATES.items():
-    function(_names, 1)(lambda a, of, compute=_of_date: _part_of_date(a, of, compute))
-for _names, _of_clock in _OF_CLOCKS.items():
-    function(_names, 1)(lambda a, of, compute=_of_clock: _part_of_clock(a, of, compute))
+for _names, _of_date in _DATE_FIELDS.items():
+    function_rule(_names, 1)(lambda a, of, compute=_of_date: _date_field(a, of, compute))
+for _names, _of_clock in _TIME_FIELDS.items():
+    function_rule(_names, 1)(lambda a, of, compute=_of_clock: _time_field(a, of, compute))
 
 
-@syntax(exp.Extract, arguments="this expression")
+@syntax_rule(exp.Extract, allowed_arguments="this expression")
 def _extract(a: Application) -> Operand:
     unit = a.node.this.name.upper()
     if unit in ("HOUR", "MINUTE"):
-        return _part_of_clock(a, a.operand("expression"), _OF_CLOCKS[unit.lower()])
-    if unit not in _EXTRACTED:
+        return _time_field(a, a.operand("expression"), _TIME_FIELDS[unit.lower()])
+    if unit not in _DATE_FIELD_BY_UNIT:
         raise a.not_understood()
-    return _part_of_date(a, a.operand("expression"), _OF_DATES[_EXTRACTED[unit]])
+    return _date_field(a, a.operand("expression"), _DATE_FIELDS[_DATE_FIELD_BY_UNIT[unit]])
 
 
-@function("last_day", 1)
-def _last_day(a: Application, of: Operand) -> Operand:
-    return a.computed(DATE, lambda d: d.replace(day=days_in(d.year, d.month)), date_of(a, of))
+@function_rule("last_day", 1)
+def _last_day(a: Application, operand: Operand) -> Operand:
+    return a.null_propagating(
+        DATE, lambda d: d.replace(day=days_in_month(d.year, d.month)), as_date_operand(a, operand)
+    )
 
 
 _WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
 
 
-@function("next_day", 2)
-def _next_day(a: Application, of: Operand, weekday: Operand) -> Operand:
+@function_rule("next_day", 2)
+def _next_day(a: Application, operand: Operand, weekday: Operand) -> Operand:
     if weekday.type not in (None, STRING):
         raise a.not_understood()
-    return a.computed(DATE, _next_weekday, date_of(a, of), weekday)
+    return a.null_propagating(DATE, _next_weekday, as_date_operand(a, operand), weekday)
 
 
-def _next_weekday(day: date, name: str) -> date:
-    said = name.upper()
+def _next_weekday(day: date, weekday_name: str) -> date:
+    said = weekday_name.upper()
     found = [n for n, w in enumerate(_WEEKDAYS) if said in (w, w[:2], w[:3])]
     if not found:
-        raise Undecided(f"{name!r} is no day of the week")
-    return days_later(day, (found[0] - day.weekday() - 1) % 7 + 1)
+        raise Undecided(f"{weekday_name!r} is no day of the week")
+    return shift_days(day, (found[0] - day.weekday() - 1) % 7 + 1)
 
 
 # rounded down
 
 
-_FIRST_DAYS: Mapping[str, Callable[[date], date]] = {
+_FIRST_DAY_BY_UNIT: Mapping[str, Callable[[date], date]] = {
     **dict.fromkeys(("YEAR", "YYYY", "YY"), lambda d: date(d.year, 1, 1)),
     "QUARTER": lambda d: date(d.year, (d.month - 1) // 3 * 3 + 1, 1),
     **dict.fromkeys(("MONTH", "MM", "MON"), lambda d: date(d.year, d.month, 1)),
-    "WEEK": lambda d: days_later(d, -d.weekday()),
+    "WEEK": lambda d: shift_days(d, -d.weekday()),
 }
-_CLOCKS: Mapping[str, dict[str, int]] = {
+_ZEROED_FIELDS_BY_UNIT: Mapping[str, dict[str, int]] = {
     **{name: {"hour": 0, "minute": 0, "second": 0, "microsecond": 0} for name in ("DAY", "DD")},
     "HOUR": {"minute": 0, "second": 0, "microsecond": 0},
     "MINUTE": {"second": 0, "microsecond": 0},
@@ -277,76 +297,83 @@ _CLOCKS: Mapping[str, dict[str, int]] = {
 }
 
 
-def _unit_of(a: Application, operand: Operand) -> Operand:
+def _require_text(a: Application, operand: Operand) -> Operand:
     if operand.type not in (None, STRING):
         raise a.not_understood()
     return operand
 
 
-@function("trunc", 2)
-def _trunc(a: Application, of: Operand, unit: Operand) -> Operand:
+@function_rule("trunc", 2)
+def _trunc(a: Application, operand: Operand, unit: Operand) -> Operand:
     """Null for any other unit, as in Spark."""
 
     def first_day(day: date, name: str) -> date | None:
-        find = _FIRST_DAYS.get(name.upper())
+        find = _FIRST_DAY_BY_UNIT.get(name.upper())
         return None if find is None else find(day)
 
-    return a.computed(DATE, first_day, date_of(a, of), _unit_of(a, unit))
+    return a.null_propagating(DATE, first_day, as_date_operand(a, operand), _require_text(a, unit))
 
 
-@function("date_trunc", 2)
-def _date_trunc(a: Application, unit: Operand, of: Operand) -> Operand:
-    def begins(name: str, moment: datetime) -> datetime | None:
+@function_rule("date_trunc", 2)
+def _date_trunc(a: Application, unit: Operand, operand: Operand) -> Operand:
+    def truncated(name: str, moment: datetime) -> datetime | None:
         said, local = name.upper(), moment.astimezone(a.zone)
-        if said in _FIRST_DAYS:
-            return at_midnight(_FIRST_DAYS[said](local.date()), a.zone)
-        if said in _CLOCKS:
-            return local.replace(**_CLOCKS[said])  # type: ignore[arg-type]
+        if said in _FIRST_DAY_BY_UNIT:
+            return midnight_of(_FIRST_DAY_BY_UNIT[said](local.date()), a.zone)
+        if said in _ZEROED_FIELDS_BY_UNIT:
+            return local.replace(**_ZEROED_FIELDS_BY_UNIT[said])  # type: ignore[arg-type]
         if said in ("MILLISECOND", "MICROSECOND"):
             raise Undecided(f"moments are not rounded to {name}")
         return None
 
-    return a.computed(TIMESTAMP, begins, _unit_of(a, unit), timestamp_of(a, of))
+    return a.null_propagating(TIMESTAMP, truncated, _require_text(a, unit), as_timestamp_operand(a, operand))
 
 
 # written and read
 
 
-@function("date_format", 2)
-def _date_format(a: Application, of: Operand, how: Operand) -> Operand:
-    return text(a, lambda t, p: pattern(p).format(t.astimezone(a.zone)), timestamp_of(a, of), _unit_of(a, how))
+@function_rule("date_format", 2)
+def _date_format(a: Application, operand: Operand, format_operand: Operand) -> Operand:
+    return text_operand(
+        a,
+        lambda t, p: parse_pattern(p).format(t.astimezone(a.zone)),
+        as_timestamp_operand(a, operand),
+        _require_text(a, format_operand),
+    )
 
 
-@function("to_date", 1, 2)
-def _to_date(a: Application, of: Operand, *how: Operand) -> Operand:
-    if not how:
-        return date_of(a, of)
-    if of.type not in (None, STRING):
+@function_rule("to_date", 1, 2)
+def _to_date(a: Application, operand: Operand, *format_operand: Operand) -> Operand:
+    if not format_operand:
+        return as_date_operand(a, operand)
+    if operand.type not in (None, STRING):
         raise a.not_understood()
-    return a.computed(DATE, lambda said, p: pattern(p).date(said), of, _unit_of(a, how[0]))
+    return a.null_propagating(
+        DATE, lambda said, p: parse_pattern(p).parse_date(said), operand, _require_text(a, format_operand[0])
+    )
 
 
-@function("to_timestamp", 1)
-def _to_timestamp(a: Application, of: Operand) -> Operand:
-    return timestamp_of(a, of)
+@function_rule("to_timestamp", 1)
+def _to_timestamp(a: Application, operand: Operand) -> Operand:
+    return as_timestamp_operand(a, operand)
 
 
-@function("make_date", 3)
+@function_rule("make_date", 3)
 def _make_date(a: Application, year: Operand, month: Operand, day: Operand) -> Operand:
-    def made(y: int, m: int, d: int) -> Value:
+    def make(y: int, m: int, d: int) -> Value:
         try:
             return date(y, m, d)
         except (ValueError, OverflowError):
             raise Undecided(f"{y}-{m}-{d} is no date") from None
 
-    return a.computed(DATE, made, *(count_of(a, n) for n in (year, month, day)))
+    return a.null_propagating(DATE, make, *(as_int_operand(a, n) for n in (year, month, day)))
 
 
-@function("unix_date", 1)
-def _unix_date(a: Application, of: Operand) -> Operand:
-    return a.computed(INT, lambda d: (d - EPOCH).days, date_of(a, of))
+@function_rule("unix_date", 1)
+def _unix_date(a: Application, operand: Operand) -> Operand:
+    return a.null_propagating(INT, lambda d: (d - EPOCH).days, as_date_operand(a, operand))
 
 
-@function("date_from_unix_date", 1)
+@function_rule("date_from_unix_date", 1)
 def _date_from_unix_date(a: Application, days: Operand) -> Operand:
-    return a.computed(DATE, lambda n: days_later(EPOCH, n), count_of(a, days))
+    return a.null_propagating(DATE, lambda n: shift_days(EPOCH, n), as_int_operand(a, days))

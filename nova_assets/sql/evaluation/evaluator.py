@@ -17,25 +17,25 @@ from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation import basics, dates, logic, numbers, texts
 from nova_assets.sql.evaluation.casting import TIMESTAMP, TIMESTAMP_NTZ
 from nova_assets.sql.evaluation.operand import (
-    DATA,
+    DATA_DEPENDENT,
     Evaluable,
     NotUnderstood,
     OnUndecided,
     Operand,
     leave_unknown,
 )
-from nova_assets.sql.evaluation.rules import Application, apply
-from nova_assets.sql.evaluation.values import Function, Key, Value
-from nova_assets.sql.text import Text
+from nova_assets.sql.evaluation.rules import Application, apply_rule
+from nova_assets.sql.evaluation.values import Key, Value, ValueFunction
+from nova_assets.sql.text import SqlText
 from nova_assets.sql.types.widening import VOID
 
-RULES = (basics, dates, logic, numbers, texts)
+RULE_MODULES = (basics, dates, logic, numbers, texts)
 """The modules whose rules are registered."""
 
-DEEPEST = 200
+MAX_DEPTH = 200
 """Levels of the deepest expression that is evaluated."""
 
-Known = Callable[[exp.Column | exp.Placeholder], tuple[Key, DataType] | None]
+ResolveColumn = Callable[[exp.Column | exp.Placeholder], tuple[Key, DataType] | None]
 """Gives the key and Spark type of a column or variable; None where only data tells its value."""
 
 
@@ -43,21 +43,23 @@ class Evaluator:
     """Makes functions of expressions.
 
     Args:
-        known: tells columns and variables.
+        resolve_column: tells columns and variables.
         zone: in which timestamps are told apart by day and hour.
     """
 
-    def __init__(self, known: Known, zone: tzinfo = UTC) -> None:
-        self.known = known
+    def __init__(self, resolve_column: ResolveColumn, zone: tzinfo = UTC) -> None:
+        self.resolve_column = resolve_column
         self.zone = zone
 
-    def evaluable(self, node: exp.Expr) -> Evaluable:
+    def compile_expression(self, node: exp.Expr) -> Evaluable:
         """An expression of a query. Parts that no rule understands are unknown."""
-        used = _Used()
-        operand = self._operand(node, used, leave_unknown, 0)
-        return Evaluable(operand.value, frozenset(used.keys), operand.type, used.data, tuple(used.not_understood))
+        used = _ExpressionUsage()
+        operand = self._compile_operand(node, used, leave_unknown, 0)
+        return Evaluable(
+            operand.value, frozenset(used.keys), operand.type, used.depends_on_data, tuple(used.not_understood)
+        )
 
-    def exactly(self, text: Text, node: exp.Expr) -> Evaluable:
+    def compile_strictly(self, text: SqlText, node: exp.Expr) -> Evaluable:
         """An expression of variables alone, of which every part has to be understood.
 
         Args:
@@ -66,13 +68,13 @@ class Evaluator:
         Raises:
             SqlError: a part is not understood; or, when it is evaluated, it has no value.
         """
-        used = _Used(is_strict=True)
+        used = _ExpressionUsage(is_strict=True)
 
-        def refuse(reason: str) -> Value:
+        def raise_undecided(reason: str) -> Value:
             raise text.error(f"{node.sql('spark')} has no value: {reason}", node, of_values=True)
 
         try:
-            operand = self._operand(node, used, refuse, 0)
+            operand = self._compile_operand(node, used, raise_undecided, 0)
         except NotUnderstood as error:
             raise text.error(
                 f"{error.reason}, and its value is needed before the query is run",
@@ -84,43 +86,48 @@ class Evaluator:
             raise text.error(f"{node.sql('spark')} has no type", node, next="say it: CAST(... AS TYPE)")
         return Evaluable(operand.value, frozenset(used.keys), operand.type)
 
-    def _operand(self, node: exp.Expr, used: _Used, on_undecided: OnUndecided, depth: int) -> Operand:
+    def _compile_operand(
+        self, node: exp.Expr, usage: _ExpressionUsage, on_undecided: OnUndecided, depth: int
+    ) -> Operand:
         if isinstance(node, exp.Column | exp.Placeholder):
-            return self._leaf(node, used)
-        inner = _Used(used.is_strict)
+            return self._compile_leaf(node, usage)
+        inner_usage = _ExpressionUsage(usage.is_strict)
         application = Application(
-            node, self.zone, lambda part: self._operand(part, inner, on_undecided, depth + 1), on_undecided
+            node,
+            self.zone,
+            lambda part: self._compile_operand(part, inner_usage, on_undecided, depth + 1),
+            on_undecided,
         )
         try:
-            if depth > DEEPEST:
+            if depth > MAX_DEPTH:
                 raise application.not_understood("an expression nested so deeply is not evaluated on partitions")
-            operand = apply(application)
+            operand = apply_rule(application)
         except NotUnderstood as error:
-            if used.is_strict:
+            if usage.is_strict:
                 raise
-            used.data = True
+            usage.depends_on_data = True
             if self._has_partition_columns(node):
-                used.not_understood.append(error)
-            return DATA
-        used.keys |= inner.keys
-        used.data |= inner.data
-        used.not_understood += inner.not_understood
+                usage.not_understood.append(error)
+            return DATA_DEPENDENT
+        usage.keys |= inner_usage.keys
+        usage.depends_on_data |= inner_usage.depends_on_data
+        usage.not_understood += inner_usage.not_understood
         return operand
 
     def _has_partition_columns(self, node: exp.Expr) -> bool:
         columns = (part for part in node.walk(prune=lambda n: isinstance(n, exp.Query)) if isinstance(part, exp.Column))
-        return any(self.known(column) is not None for column in columns)
+        return any(self.resolve_column(column) is not None for column in columns)
 
-    def _leaf(self, node: exp.Column | exp.Placeholder, used: _Used) -> Operand:
-        found = self.known(node)
-        if found is None:
-            used.data = True
-            return DATA
-        key, type_ = found
-        used.keys.add(key)
-        return Operand(type_, self._value_of(key, type_))
+    def _compile_leaf(self, node: exp.Column | exp.Placeholder, usage: _ExpressionUsage) -> Operand:
+        resolved = self.resolve_column(node)
+        if resolved is None:
+            usage.depends_on_data = True
+            return DATA_DEPENDENT
+        key, type_ = resolved
+        usage.keys.add(key)
+        return Operand(type_, self._make_value_reader(key, type_))
 
-    def _value_of(self, key: Key, type_: DataType) -> Function:
+    def _make_value_reader(self, key: Key, type_: DataType) -> ValueFunction:
         if type_ == TIMESTAMP:
             return lambda values: None if (value := values[key]) is None else value.astimezone(self.zone)
         if type_ == TIMESTAMP_NTZ:
@@ -129,16 +136,16 @@ class Evaluator:
 
 
 @dataclass(slots=True)
-class _Used:
+class _ExpressionUsage:
     """The columns and variables that a part of an expression uses.
 
     Args:
         is_strict: whether every part has to be understood.
-        data: whether data decides some of it.
+        depends_on_data: whether data decides some of it.
         not_understood: parts about partition columns that no rule understands.
     """
 
     is_strict: bool = False
     keys: set[Key] = field(default_factory=set)
-    data: bool = False
+    depends_on_data: bool = False
     not_understood: list[NotUnderstood] = field(default_factory=list)

@@ -10,63 +10,63 @@ from sqlglot import exp
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.casting import BOOLEAN
-from nova_assets.sql.evaluation.comparing import among, common_type, comparison
-from nova_assets.sql.evaluation.operand import DATA, Operand, kleene
-from nova_assets.sql.evaluation.rules import Application, function, syntax
+from nova_assets.sql.evaluation.comparing import common_type, comparison_casts, in_list_casts
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, kleene_and_or
+from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
 from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 from nova_assets.sql.types.widening import VOID
 
-_Sign = Callable[[Any, Any], bool]
+_Comparator = Callable[[Any, Any], bool]
 
 
-def _as_condition(a: Application, operand: Operand) -> Operand:
+def _require_boolean(a: Application, operand: Operand) -> Operand:
     """A condition is a boolean. Spark refuses other types."""
     if operand.type not in (None, BOOLEAN, VOID):
         raise a.not_understood()
     return operand
 
 
-@syntax(exp.And, arguments="this expression")
+@syntax_rule(exp.And, allowed_arguments="this expression")
 def _and(a: Application) -> Operand:
-    return _combined(a, decisive=False)
+    return _combine_conditions(a, decisive=False)
 
 
-@syntax(exp.Or, arguments="this expression")
+@syntax_rule(exp.Or, allowed_arguments="this expression")
 def _or(a: Application) -> Operand:
-    return _combined(a, decisive=True)
+    return _combine_conditions(a, decisive=True)
 
 
-def _combined(a: Application, decisive: bool) -> Operand:
-    parts = [_as_condition(a, a.evaluate(part)) for part in a.node.flatten()]
-    return Operand(BOOLEAN, lambda values: kleene([p.value(values) for p in parts], decisive))
+def _combine_conditions(a: Application, decisive: bool) -> Operand:
+    parts = [_require_boolean(a, a.evaluate(part)) for part in a.node.flatten()]
+    return Operand(BOOLEAN, lambda values: kleene_and_or([p.value(values) for p in parts], decisive))
 
 
-@syntax(exp.Not, arguments="this")
+@syntax_rule(exp.Not, allowed_arguments="this")
 def _not(a: Application) -> Operand:
-    return negated(a, _as_condition(a, a.operand()))
+    return negate(a, _require_boolean(a, a.operand()))
 
 
-def negated(a: Application, operand: Operand) -> Operand:
-    return a.computed(BOOLEAN, operator.not_, operand)
+def negate(a: Application, operand: Operand) -> Operand:
+    return a.null_propagating(BOOLEAN, operator.not_, operand)
 
 
-def compared(a: Application, sign: _Sign, left: Operand, right: Operand) -> Operand:
+def compare(a: Application, comparator: _Comparator, left: Operand, right: Operand) -> Operand:
     """Two operands, compared as Spark compares their types. Raises NotUnderstood."""
     if left.type is None or right.type is None:
-        return Operand(BOOLEAN, _null_or_unknown(left, right))
-    casts = comparison(left.type, right.type, a.zone)
+        return Operand(BOOLEAN, _make_null_or_unknown(left, right))
+    casts = comparison_casts(left.type, right.type, a.zone)
     if casts is None:
         raise a.not_understood()
     to_left, to_right = casts
-    return a.computed(BOOLEAN, lambda x, y: sign(to_left(x), to_right(y)), left, right)
+    return a.null_propagating(BOOLEAN, lambda x, y: comparator(to_left(x), to_right(y)), left, right)
 
 
-def _null_or_unknown(*operands: Operand) -> Callable[[Values], Value]:
+def _make_null_or_unknown(*operands: Operand) -> Callable[[Values], Value]:
     return lambda values: None if any(o.value(values) is None for o in operands) else UNKNOWN
 
 
-def _comparing(sign: _Sign) -> Callable[[Application], Operand]:
-    return lambda a: compared(a, sign, a.operand(), a.operand("expression"))
+def _make_comparison_rule(comparator: _Comparator) -> Callable[[Application], Operand]:
+    return lambda a: compare(a, comparator, a.operand(), a.operand("expression"))
 
 
 for _kind, _sign in (
@@ -77,24 +77,24 @@ for _kind, _sign in (
     (exp.LT, operator.lt),
     (exp.LTE, operator.le),
 ):
-    syntax(_kind, arguments="this expression")(_comparing(_sign))
+    syntax_rule(_kind, allowed_arguments="this expression")(_make_comparison_rule(_sign))
 
 
-@syntax(exp.NullSafeEQ, arguments="this expression")
+@syntax_rule(exp.NullSafeEQ, allowed_arguments="this expression")
 def _null_safe_equal(a: Application) -> Operand:
     return equal_or_both_null(a, a.operand(), a.operand("expression"))
 
 
-@syntax(exp.NullSafeNEQ, arguments="this expression")
+@syntax_rule(exp.NullSafeNEQ, allowed_arguments="this expression")
 def _null_safe_different(a: Application) -> Operand:
-    return negated(a, _null_safe_equal(a))
+    return negate(a, _null_safe_equal(a))
 
 
-@function("equal_null", 2)
+@function_rule("equal_null", 2)
 def equal_or_both_null(a: Application, left: Operand, right: Operand) -> Operand:
     if left.type is None or right.type is None:
         return Operand(BOOLEAN, lambda values: UNKNOWN)
-    casts = comparison(left.type, right.type, a.zone)
+    casts = comparison_casts(left.type, right.type, a.zone)
     if casts is None:
         raise a.not_understood()
     to_left, to_right = casts
@@ -103,58 +103,62 @@ def equal_or_both_null(a: Application, left: Operand, right: Operand) -> Operand
         x, y = left.value(values), right.value(values)
         if x is UNKNOWN or y is UNKNOWN:
             return UNKNOWN
-        return a.decided(lambda: (None if x is None else to_left(x)) == (None if y is None else to_right(y)))
+        return a.call_catching_undecided(
+            lambda: (None if x is None else to_left(x)) == (None if y is None else to_right(y))
+        )
 
     return Operand(BOOLEAN, value)
 
 
-@syntax(exp.Between, arguments="this low high")
+@syntax_rule(exp.Between, allowed_arguments="this low high")
 def _between(a: Application) -> Operand:
     return between(a, a.operand(), a.operand("low"), a.operand("high"))
 
 
-def between(a: Application, this: Operand, low: Operand, high: Operand) -> Operand:
-    bounds = [compared(a, operator.ge, this, low), compared(a, operator.le, this, high)]
-    return Operand(BOOLEAN, lambda values: kleene([b.value(values) for b in bounds], decisive=False))
+def between(a: Application, operand: Operand, low: Operand, high: Operand) -> Operand:
+    bounds = [compare(a, operator.ge, operand, low), compare(a, operator.le, operand, high)]
+    return Operand(BOOLEAN, lambda values: kleene_and_or([b.value(values) for b in bounds], decisive=False))
 
 
-@syntax(exp.In, arguments="this expressions")
+@syntax_rule(exp.In, allowed_arguments="this expressions")
 def _in(a: Application) -> Operand:
-    return one_of(a, a.operand(), a.operands())
+    return in_list(a, a.operand(), a.operands())
 
 
-def one_of(a: Application, this: Operand, choices: Sequence[Operand]) -> Operand:
+def in_list(a: Application, operand: Operand, choices: Sequence[Operand]) -> Operand:
     """``this IN (choices)``. The choices have one type, for of several Spark makes a third."""
     types = {c.type for c in choices if c.type is not None} - {VOID}
-    if this.type is None or any(c.type is None for c in choices):
-        return Operand(BOOLEAN, _null_or_unknown(this))
-    if not choices or (len(types) > 1 and (common_type([*types]) is None or common_type([*types, this.type]) is None)):
+    if operand.type is None or any(c.type is None for c in choices):
+        return Operand(BOOLEAN, _make_null_or_unknown(operand))
+    if not choices or (
+        len(types) > 1 and (common_type([*types]) is None or common_type([*types, operand.type]) is None)
+    ):
         raise a.not_understood()
-    equal = [_equal_among(a, this, c) for c in choices]
-    return Operand(BOOLEAN, lambda values: kleene([e.value(values) for e in equal], decisive=True))
+    equal = [_equals_choice(a, operand, c) for c in choices]
+    return Operand(BOOLEAN, lambda values: kleene_and_or([e.value(values) for e in equal], decisive=True))
 
 
-def _equal_among(a: Application, this: Operand, choice: Operand) -> Operand:
-    assert this.type is not None and choice.type is not None
-    casts = among(this.type, choice.type, a.zone)
+def _equals_choice(a: Application, operand: Operand, choice: Operand) -> Operand:
+    assert operand.type is not None and choice.type is not None
+    casts = in_list_casts(operand.type, choice.type, a.zone)
     if casts is None:
         raise a.not_understood()
     to_this, to_choice = casts
-    return a.computed(BOOLEAN, lambda x, y: to_this(x) == to_choice(y), this, choice)
+    return a.null_propagating(BOOLEAN, lambda x, y: to_this(x) == to_choice(y), operand, choice)
 
 
-@syntax(exp.Is, arguments="this expression")
+@syntax_rule(exp.Is, allowed_arguments="this expression")
 def _is(a: Application) -> Operand:
-    what = a.node.expression
-    if type(what) is exp.Null:
+    tested_literal = a.node.expression
+    if type(tested_literal) is exp.Null:
         return is_null(a, a.operand())
-    if type(what) is not exp.Boolean:
+    if type(tested_literal) is not exp.Boolean:
         raise a.not_understood()
-    operand = _as_condition(a, a.operand())
-    return _known(operand, lambda value: value is what.this)
+    operand = _require_boolean(a, a.operand())
+    return _test_including_null(operand, lambda value: value is tested_literal.this)
 
 
-def _known(operand: Operand, test: Callable[[Value], bool]) -> Operand:
+def _test_including_null(operand: Operand, test: Callable[[Value], bool]) -> Operand:
     """A test that nulls pass or fail like other values."""
 
     def value(values: Values) -> Value:
@@ -164,49 +168,49 @@ def _known(operand: Operand, test: Callable[[Value], bool]) -> Operand:
     return Operand(BOOLEAN, value)
 
 
-@function("isnull", 1)
+@function_rule("isnull", 1)
 def is_null(a: Application, operand: Operand) -> Operand:
-    return _known(operand, lambda value: value is None)
+    return _test_including_null(operand, lambda value: value is None)
 
 
-@function("isnotnull", 1)
+@function_rule("isnotnull", 1)
 def is_not_null(a: Application, operand: Operand) -> Operand:
-    return _known(operand, lambda value: value is not None)
+    return _test_including_null(operand, lambda value: value is not None)
 
 
 # of several values, one
 
 
-def together(a: Application, operands: Sequence[Operand]) -> tuple[DataType | None, list[Operand]]:
+def cast_to_common_type(a: Application, operands: Sequence[Operand]) -> tuple[DataType | None, list[Operand]]:
     """Operands that meet in one column, cast to the type that they have there. Raises NotUnderstood."""
     types = [o.type for o in operands]
     if any(t is None for t in types):
-        return None, [o if o.type == VOID else DATA for o in operands]
+        return None, [o if o.type == VOID else DATA_DEPENDENT for o in operands]
     common = common_type([t for t in types if t is not None])
     if common is None:
         raise a.not_understood()
-    return common, [a.as_type(o, common) for o in operands]
+    return common, [a.cast_operand(o, common) for o in operands]
 
 
-@syntax(exp.Case, arguments="this ifs default")
+@syntax_rule(exp.Case, allowed_arguments="this ifs default")
 def _case(a: Application) -> Operand:
     branches = a.node.args["ifs"]
     tests = [a.evaluate(b.this) for b in branches]
     if a.node.args.get("this") is not None:
         this = a.operand()
-        tests = [compared(a, operator.eq, this, t) for t in tests]
+        tests = [compare(a, operator.eq, this, t) for t in tests]
     default = a.node.args.get("default")
     results = [a.evaluate(b.args["true"]) for b in branches]
-    return chosen(a, tests, results, a.evaluate(default) if default is not None else NULL)
+    return case_when(a, tests, results, a.evaluate(default) if default is not None else NULL)
 
 
 NULL = Operand(VOID, lambda values: None)
 
 
-def chosen(a: Application, tests: Sequence[Operand], results: Sequence[Operand], default: Operand) -> Operand:
+def case_when(a: Application, tests: Sequence[Operand], results: Sequence[Operand], default: Operand) -> Operand:
     """The result of the first test that is true."""
-    tests = [_as_condition(a, t) for t in tests]
-    type_, (last, *then) = together(a, [default, *results])
+    tests = [_require_boolean(a, t) for t in tests]
+    type_, (last, *then) = cast_to_common_type(a, [default, *results])
 
     def value(values: Values) -> Value:
         for test, result in zip(tests, then, strict=True):
@@ -220,35 +224,35 @@ def chosen(a: Application, tests: Sequence[Operand], results: Sequence[Operand],
     return Operand(type_, value)
 
 
-@syntax(exp.If, arguments="this true false")
+@syntax_rule(exp.If, allowed_arguments="this true false")
 def _if_syntax(a: Application) -> Operand:
     otherwise = a.node.args.get("false")
-    return chosen(a, [a.operand()], [a.operand("true")], NULL if otherwise is None else a.evaluate(otherwise))
+    return case_when(a, [a.operand()], [a.operand("true")], NULL if otherwise is None else a.evaluate(otherwise))
 
 
-@function("if", 3)
+@function_rule("if", 3)
 def _if(a: Application, test: Operand, then: Operand, otherwise: Operand) -> Operand:
-    return chosen(a, [test], [then], otherwise)
+    return case_when(a, [test], [then], otherwise)
 
 
-@function("nvl2", 3)
+@function_rule("nvl2", 3)
 def _nvl2(a: Application, test: Operand, present: Operand, missing: Operand) -> Operand:
-    return chosen(a, [is_null(a, test)], [missing], present)
+    return case_when(a, [is_null(a, test)], [missing], present)
 
 
-@function("nullif", 2)
+@function_rule("nullif", 2)
 def _nullif(a: Application, this: Operand, other: Operand) -> Operand:
-    return chosen(a, [compared(a, operator.eq, this, other)], [NULL], this)
+    return case_when(a, [compare(a, operator.eq, this, other)], [NULL], this)
 
 
-@syntax(exp.Coalesce, arguments="this expressions")
+@syntax_rule(exp.Coalesce, allowed_arguments="this expressions")
 def _coalesce_syntax(a: Application) -> Operand:
     return coalesce(a, a.operand(), *a.operands())
 
 
-@function("coalesce", 1, None)
+@function_rule("coalesce", 1, None)
 def coalesce(a: Application, *operands: Operand) -> Operand:
-    type_, parts = together(a, operands)
+    type_, parts = cast_to_common_type(a, operands)
 
     def value(values: Values) -> Value:
         return next((v for p in parts if (v := p.value(values)) is not None), None)
@@ -256,29 +260,29 @@ def coalesce(a: Application, *operands: Operand) -> Operand:
     return Operand(type_, value)
 
 
-@function("ifnull nvl", 2)
+@function_rule("ifnull nvl", 2)
 def _ifnull(a: Application, this: Operand, other: Operand) -> Operand:
     return coalesce(a, this, other)
 
 
-@function("greatest", 2, None)
+@function_rule("greatest", 2, None)
 def _greatest(a: Application, *operands: Operand) -> Operand:
-    return _extreme(a, operands, max)
+    return _greatest_or_least(a, operands, max)
 
 
-@function("least", 2, None)
+@function_rule("least", 2, None)
 def _least(a: Application, *operands: Operand) -> Operand:
-    return _extreme(a, operands, min)
+    return _greatest_or_least(a, operands, min)
 
 
-def _extreme(a: Application, operands: Sequence[Operand], choose: Callable[[list[Value]], Value]) -> Operand:
+def _greatest_or_least(a: Application, operands: Sequence[Operand], pick: Callable[[list[Value]], Value]) -> Operand:
     """Of values that are not null. Raises NotUnderstood."""
-    type_, parts = together(a, operands)
-    if type_ is not None and type_ != VOID and comparison(type_, type_, a.zone) is None:
+    type_, parts = cast_to_common_type(a, operands)
+    if type_ is not None and type_ != VOID and comparison_casts(type_, type_, a.zone) is None:
         raise a.not_understood()
 
     def value(values: Values) -> Value:
         present = [v for p in parts if (v := p.value(values)) is not None]
-        return UNKNOWN if UNKNOWN in present else choose(present) if present else None
+        return UNKNOWN if UNKNOWN in present else pick(present) if present else None
 
     return Operand(type_, value)

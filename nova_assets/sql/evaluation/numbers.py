@@ -10,59 +10,65 @@ from typing import Any
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import BIGINT, DOUBLE, EXACT, RANGES, in_range
+from nova_assets.sql.evaluation.casting import (
+    BIGINT,
+    DOUBLE,
+    EXACT_DECIMAL_CONTEXT,
+    INTEGRAL_RANGES,
+    check_integral_range,
+)
 from nova_assets.sql.evaluation.logic import NULL
-from nova_assets.sql.evaluation.operand import DATA, Operand, Undecided
-from nova_assets.sql.evaluation.rules import Application, function, syntax
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, Operand, Undecided
+from nova_assets.sql.evaluation.rules import Application, function_rule, syntax_rule
 from nova_assets.sql.evaluation.values import Value
-from nova_assets.sql.types.widening import MOST_DIGITS, VOID, arithmetic, as_decimal, bounded, is_whole
+from nova_assets.sql.types.widening import MAX_DIGITS, VOID, arithmetic_type, as_decimal, decimal_up_to_max, is_integral
 
 Compute = Callable[[Any, Any], Any]
 
 
-def calculated(a: Application, sign: str, compute: Compute, left: Operand, right: Operand) -> Operand:
+def arithmetic_operand(a: Application, symbol: str, calculate: Compute, left: Operand, right: Operand) -> Operand:
     """Two numbers, computed with. Raises NotUnderstood where a type is no number that is computed exactly."""
     if left.type is None or right.type is None:
-        return DATA
+        return DATA_DEPENDENT
     if VOID in (left.type, right.type):
         return NULL
-    if not (_is_exact(left.type) and _is_exact(right.type)):
+    if not (_is_exact_number(left.type) and _is_exact_number(right.type)):
         raise a.not_understood()
-    type_ = arithmetic(sign, left.type, right.type)
+    type_ = arithmetic_type(symbol, left.type, right.type)
     if type_ is None:
         raise a.not_understood()
     if type_ == DOUBLE:
-        return a.computed(type_, lambda x, y: compute(float(x), float(y)), left, right)
-    if type_.name in RANGES:
-        return a.computed(type_, lambda x, y: in_range(compute(x, y), type_.name), left, right)
-    if not _is_computed_exactly(sign, left.type, right.type):
+        return a.null_propagating(type_, lambda x, y: calculate(float(x), float(y)), left, right)
+    if type_.name in INTEGRAL_RANGES:
+        return a.null_propagating(type_, lambda x, y: check_integral_range(calculate(x, y), type_.name), left, right)
+    if not _has_exact_decimal_result(symbol, left.type, right.type):
         raise a.not_understood()
-    return a.computed(type_, lambda x, y: compute(Decimal(x), Decimal(y)), left, right)
+    return a.null_propagating(type_, lambda x, y: calculate(Decimal(x), Decimal(y)), left, right)
 
 
-def _is_exact(type_: DataType) -> bool:
-    return is_whole(type_) or type_.name == "decimal"
+def _is_exact_number(type_: DataType) -> bool:
+    return is_integral(type_) or type_.name == "decimal"
 
 
-def _is_computed_exactly(sign: str, a: DataType, b: DataType) -> bool:
+def _has_exact_decimal_result(symbol: str, a: DataType, b: DataType) -> bool:
     """Whether a decimal result has digits enough, so that none are rounded off."""
     (p, s), (q, t) = as_decimal(a).args, as_decimal(b).args
     digits = {"*": p + q + 1, "+": max(p - s, q - t) + max(s, t) + 1, "%": max(p - s, q - t) + max(s, t)}
-    return digits.get({"-": "+"}.get(sign, sign), MOST_DIGITS + 1) <= MOST_DIGITS
+    return digits.get({"-": "+"}.get(symbol, symbol), MAX_DIGITS + 1) <= MAX_DIGITS
 
 
-@syntax(exp.Mul, arguments="this expression")
-def _times(a: Application) -> Operand:
-    return calculated(a, "*", _product, a.operand(), a.operand("expression"))
+@syntax_rule(exp.Mul, allowed_arguments="this expression")
+def _multiply(a: Application) -> Operand:
+    return arithmetic_operand(a, "*", _product, a.operand(), a.operand("expression"))
 
 
 def _product(x: Any, y: Any) -> Any:
-    return EXACT.multiply(x, y) if isinstance(x, Decimal) else x * y
+    return EXACT_DECIMAL_CONTEXT.multiply(x, y) if isinstance(x, Decimal) else x * y
 
 
-@syntax(exp.Div, arguments="this expression typed safe")
-def _divided(a: Application) -> Operand:
-    return calculated(a, "/", _quotient, a.operand(), a.operand("expression"))
+@syntax_rule(exp.Div, allowed_arguments="this expression typed safe")
+def _divide(a: Application) -> Operand:
+    return arithmetic_operand(a, "/", _quotient, a.operand(), a.operand("expression"))
 
 
 def _quotient(x: float, y: float) -> float:
@@ -71,17 +77,17 @@ def _quotient(x: float, y: float) -> float:
     return x / y
 
 
-@syntax(exp.Mod, arguments="this expression")
+@syntax_rule(exp.Mod, allowed_arguments="this expression")
 def _remainder_syntax(a: Application) -> Operand:
     return _mod(a, a.operand(), a.operand("expression"))
 
 
-@function("mod", 2)
+@function_rule("mod", 2)
 def _mod(a: Application, left: Operand, right: Operand) -> Operand:
-    return calculated(a, "%", remainder, left, right)
+    return arithmetic_operand(a, "%", signed_remainder, left, right)
 
 
-def remainder(x: Any, y: Any) -> Any:
+def signed_remainder(x: Any, y: Any) -> Any:
     """With the sign of the first."""
     if not y:
         raise Undecided("division by zero")
@@ -89,82 +95,84 @@ def remainder(x: Any, y: Any) -> Any:
     return -rest if x < 0 else rest
 
 
-@function("pmod", 2)
+@function_rule("pmod", 2)
 def _positive_mod(a: Application, left: Operand, right: Operand) -> Operand:
     def positive(x: Any, y: Any) -> Any:
-        rest = remainder(x, y)
+        rest = signed_remainder(x, y)
         # Spark adds the two in their own type, where large negative ones overflow.
-        return remainder(in_range(rest + y, "int") if y < 0 else rest + y, y) if rest < 0 else rest
+        return signed_remainder(check_integral_range(rest + y, "int") if y < 0 else rest + y, y) if rest < 0 else rest
 
-    return calculated(a, "%", positive, left, right)
+    return arithmetic_operand(a, "%", positive, left, right)
 
 
-@syntax(exp.IntDiv, arguments="this expression")
-def _whole_quotient(a: Application) -> Operand:
+@syntax_rule(exp.IntDiv, allowed_arguments="this expression")
+def _integer_division(a: Application) -> Operand:
     left, right = a.operand(), a.operand("expression")
     if left.type is None or right.type is None:
-        return DATA
-    if not (is_whole(left.type) and is_whole(right.type)):
+        return DATA_DEPENDENT
+    if not (is_integral(left.type) and is_integral(right.type)):
         raise a.not_understood()
-    return a.computed(BIGINT, lambda x, y: in_range(_div(x, y), "bigint"), left, right)
+    return a.null_propagating(
+        BIGINT, lambda x, y: check_integral_range(_truncated_quotient(x, y), "bigint"), left, right
+    )
 
 
-def _div(x: int, y: int) -> int:
+def _truncated_quotient(x: int, y: int) -> int:
     if not y:
         raise Undecided("division by zero")
     quotient = abs(x) // abs(y)
     return quotient if (x < 0) == (y < 0) else -quotient
 
 
-@syntax(exp.Neg, arguments="this")
-def _minus(a: Application) -> Operand:
+@syntax_rule(exp.Neg, allowed_arguments="this")
+def _negate(a: Application) -> Operand:
     return _negative(a, a.operand())
 
 
-@function("negative", 1)
+@function_rule("negative", 1)
 def _negative(a: Application, operand: Operand) -> Operand:
-    return _of_number(a, operand, operator.neg)
+    return _same_type_operand(a, operand, operator.neg)
 
 
-@function("abs", 1)
+@function_rule("abs", 1)
 def _abs(a: Application, operand: Operand) -> Operand:
-    return _of_number(a, operand, abs)
+    return _same_type_operand(a, operand, abs)
 
 
-@function("positive", 1)
+@function_rule("positive", 1)
 def _positive(a: Application, operand: Operand) -> Operand:
-    return _of_number(a, operand, lambda value: value)
+    return _same_type_operand(a, operand, lambda value: value)
 
 
-def _of_number(a: Application, operand: Operand, compute: Callable[[Any], Value]) -> Operand:
+def _same_type_operand(a: Application, operand: Operand, compute: Callable[[Any], Value]) -> Operand:
     """A function of a number that gives another of its type."""
     type_ = operand.type
     if type_ is None:
-        return DATA
-    if type_.name in RANGES:
-        return a.computed(type_, lambda value: in_range(compute(value), type_.name), operand)
+        return DATA_DEPENDENT
+    if type_.name in INTEGRAL_RANGES:
+        return a.null_propagating(type_, lambda value: check_integral_range(compute(value), type_.name), operand)
     if type_.name != "decimal" and type_ != DOUBLE:
         raise a.not_understood()
-    return a.computed(type_, compute, operand)
+    return a.null_propagating(type_, compute, operand)
 
 
-@syntax(exp.Ceil, arguments="this")
+@syntax_rule(exp.Ceil, allowed_arguments="this")
 def _ceiling(a: Application) -> Operand:
-    return _to_whole(a, a.operand(), ROUND_CEILING)
+    return _round_to_integral(a, a.operand(), ROUND_CEILING)
 
 
-@syntax(exp.Floor, arguments="this")
+@syntax_rule(exp.Floor, allowed_arguments="this")
 def _floor(a: Application) -> Operand:
-    return _to_whole(a, a.operand(), ROUND_FLOOR)
+    return _round_to_integral(a, a.operand(), ROUND_FLOOR)
 
 
-def _to_whole(a: Application, operand: Operand, rounding: str) -> Operand:
+def _round_to_integral(a: Application, operand: Operand, rounding: str) -> Operand:
     if operand.type is None:
-        return DATA
-    if is_whole(operand.type):
-        return a.as_type(operand, BIGINT)
+        return DATA_DEPENDENT
+    if is_integral(operand.type):
+        return a.cast_operand(operand, BIGINT)
     if operand.type.name != "decimal":
         raise a.not_understood()
     precision, scale = operand.type.args
-    whole = bounded(precision - scale + 1, 0)
-    return a.computed(whole, lambda value: value.to_integral_value(rounding), operand)
+    whole = decimal_up_to_max(precision - scale + 1, 0)
+    return a.null_propagating(whole, lambda value: value.to_integral_value(rounding), operand)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.values import UNKNOWN, Function, Key, Value, Values
+from nova_assets.sql.evaluation.values import UNKNOWN, Key, Value, ValueFunction, Values
 
 
 class NotUnderstood(Exception):
@@ -39,15 +39,15 @@ class Operand:
     """
 
     type: DataType | None
-    value: Function
+    value: ValueFunction
 
 
-def only_data_tells(values: Values) -> Value:
+def unknown_value(values: Values) -> Value:
     """The value of what no partition decides."""
     return UNKNOWN
 
 
-DATA = Operand(None, only_data_tells)
+DATA_DEPENDENT = Operand(None, unknown_value)
 """A part that only data decides."""
 
 
@@ -63,7 +63,7 @@ class Evaluable:
         not_understood: parts about partition columns that no rule understands, each with the reason.
     """
 
-    value: Function
+    value: ValueFunction
     keys: frozenset[Key]
     type: DataType | None = None
     depends_on_data: bool = False
@@ -87,7 +87,7 @@ def leave_unknown(reason: str) -> Value:
     return UNKNOWN
 
 
-def kleene(values: list[Value], decisive: bool) -> Value:
+def kleene_and_or(values: list[Value], decisive: bool) -> Value:
     """Three-valued AND (``decisive`` is False) or OR (True), in which an unknown value is a fourth."""
     if decisive in values:
         return decisive

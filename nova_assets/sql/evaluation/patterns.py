@@ -29,7 +29,7 @@ _RESERVED = "[]{}#"
 
 
 @dataclass(frozen=True)
-class Pattern:
+class DatePattern:
     """A pattern of dates.
 
     Args:
@@ -43,21 +43,21 @@ class Pattern:
     def format(self, moment: datetime) -> str:
         return "".join(p[0] if isinstance(p, list) else _FIELDS[p][1](moment) for p in self.parts)
 
-    def date(self, text: str) -> date:
+    def parse_date(self, text: str) -> date:
         """The date that a text shows. Raises Undecided."""
-        found = self._read().fullmatch(text)
-        if found is None:
+        match = self._parsing_regex().fullmatch(text)
+        if match is None:
             raise Undecided(f"{text!r} is not written as {self.text!r}")
-        said = {name: int(value) for name, value in found.groupdict().items()}
+        values_by_field = {name: int(value) for name, value in match.groupdict().items()}
         try:
             return datetime(
-                said["year"], said.get("month", 1), said.get("day", 1),
-                said.get("hour", 0), said.get("minute", 0), said.get("second", 0),
+                values_by_field["year"], values_by_field.get("month", 1), values_by_field.get("day", 1),
+                values_by_field.get("hour", 0), values_by_field.get("minute", 0), values_by_field.get("second", 0),
             ).date()  # fmt: skip
         except (ValueError, KeyError):
             raise Undecided(f"{text!r} is no date of {self.text!r}") from None
 
-    def _read(self) -> re.Pattern[str]:
+    def _parsing_regex(self) -> re.Pattern[str]:
         names = [_FIELDS[p][0] for p in self.parts if isinstance(p, str)]
         if "" in names or len(set(names)) < len(names):
             raise Undecided(f"dates written as {self.text!r} are not read before a query runs")
@@ -68,7 +68,7 @@ class Pattern:
 
 
 @lru_cache(maxsize=256)
-def pattern(text: str) -> Pattern:
+def parse_pattern(text: str) -> DatePattern:
     """A pattern, understood. Raises Undecided where it has other letters."""
     parts, at = list[str | list[str]](), 0
     for token in _TOKEN.finditer(text):
@@ -86,4 +86,4 @@ def pattern(text: str) -> Pattern:
             parts.append([found])
     if at != len(text):
         raise Undecided(f"the pattern {text!r} is not evaluated on partitions")
-    return Pattern(text, tuple(parts))
+    return DatePattern(text, tuple(parts))

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from sqlglot import exp
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.evaluation.casting import cast
-from nova_assets.sql.evaluation.operand import DATA, NotUnderstood, OnUndecided, Operand, Undecided
+from nova_assets.sql.evaluation.casting import make_cast
+from nova_assets.sql.evaluation.operand import DATA_DEPENDENT, NotUnderstood, OnUndecided, Operand, Undecided
 from nova_assets.sql.evaluation.values import UNKNOWN, Value, Values
 from nova_assets.sql.types.widening import VOID
 
@@ -44,7 +44,7 @@ class Application:
         """All parts of an argument that is a list."""
         return [self.evaluate(part) for part in self.node.args.get(argument) or ()]
 
-    def computed(self, type_: DataType, function: Callable[..., Value], *operands: Operand) -> Operand:
+    def null_propagating(self, type_: DataType, function: Callable[..., Value], *operands: Operand) -> Operand:
         """An operand that is null where one of its own is null, and unknown where one is unknown.
 
         The function raises ``Undecided`` for values that only Spark can judge.
@@ -56,42 +56,42 @@ class Application:
                 return None
             if UNKNOWN in arguments:
                 return UNKNOWN
-            return self.decided(function, *arguments)
+            return self.call_catching_undecided(function, *arguments)
 
         return Operand(type_, value)
 
-    def decided(self, function: Callable[..., Value], *arguments: Value) -> Value:
+    def call_catching_undecided(self, function: Callable[..., Value], *arguments: Value) -> Value:
         """What a function gives, or what becomes of an undecided value."""
         try:
             return function(*arguments)
         except (Undecided, ArithmeticError, ValueError) as error:  # a date or number that Python does not have
             return self.on_undecided(str(error))
 
-    def as_type(self, operand: Operand, type_: DataType) -> Operand:
+    def cast_operand(self, operand: Operand, type_: DataType) -> Operand:
         """An operand, cast to a type. Raises NotUnderstood."""
         if operand.type is None:
-            return DATA
+            return DATA_DEPENDENT
         if operand.type == type_:
             return operand
-        change = cast(operand.type, type_, self.zone)
-        if change is None:
+        cast_value = make_cast(operand.type, type_, self.zone)
+        if cast_value is None:
             raise self.not_understood()
-        return self.computed(type_, change, operand)
+        return self.null_propagating(type_, cast_value, operand)
 
-    def implicit(self, operand: Operand, type_: DataType, *accepted: str) -> Operand:
+    def implicit_cast(self, operand: Operand, type_: DataType, *castable_types: str) -> Operand:
         """An argument of a function, as the type that the function takes.
 
         Args:
-            accepted: names of other types that all versions of Spark cast to it.
+            castable_types: names of other types that all versions of Spark cast to it.
         """
         if operand.type is None:
-            return DATA
-        if operand.type == VOID or operand.type == type_ or operand.type.name in accepted:
-            return self.as_type(operand, type_)
+            return DATA_DEPENDENT
+        if operand.type == VOID or operand.type == type_ or operand.type.name in castable_types:
+            return self.cast_operand(operand, type_)
         raise self.not_understood()
 
     def not_understood(self, reason: str = "") -> NotUnderstood:
-        return NotUnderstood(self.node, reason or f"{described(self.node)} is not evaluated on partitions")
+        return NotUnderstood(self.node, reason or f"{describe_node(self.node)} is not evaluated on partitions")
 
 
 SyntaxRule: TypeAlias = Callable[[Application], Operand]
@@ -109,78 +109,83 @@ class _Syntax:
 @dataclass(frozen=True)
 class _Function:
     rule: FunctionRule
-    least: int
-    most: int | None
+    min_arguments: int
+    max_arguments: int | None
 
 
 _SYNTAX: dict[type[exp.Expr], _Syntax] = {}
 _FUNCTIONS: dict[str, _Function] = {}
 
 
-def syntax(*kinds: type[exp.Expr], arguments: str) -> Callable[[SyntaxRule], SyntaxRule]:
+def syntax_rule(*node_classes: type[exp.Expr], allowed_arguments: str) -> Callable[[SyntaxRule], SyntaxRule]:
     """Register the rule of some syntax nodes.
 
     Args:
-        kinds: exactly these classes, and no subclass.
-        arguments: names of the arguments that the rule understands, divided by spaces.
+        node_classes: exactly these classes, and no subclass.
+        allowed_arguments: names of the arguments that the rule understands, divided by spaces.
     """
 
     def register(rule: SyntaxRule) -> SyntaxRule:
-        for kind in kinds:
-            _SYNTAX[kind] = _Syntax(rule, frozenset(arguments.split()))
+        for kind in node_classes:
+            _SYNTAX[kind] = _Syntax(rule, frozenset(allowed_arguments.split()))
         return rule
 
     return register
 
 
-def function(names: str, least: int, most: int | None = -1) -> Callable[[FunctionRule], FunctionRule]:
+def function_rule(
+    names: str, min_arguments: int, max_arguments: int | None = -1
+) -> Callable[[FunctionRule], FunctionRule]:
     """Register the rule of a function of Spark.
 
     Args:
         names: all of its names, divided by spaces.
-        least, most: how many arguments it takes. Without ``most`` it takes just ``least``, with None any number.
+        min_arguments, max_arguments: how many arguments it takes. Without ``max_arguments`` it takes just
+            ``min_arguments``, with None any number.
     """
 
     def register(rule: FunctionRule) -> FunctionRule:
         for name in names.split():
-            _FUNCTIONS[name] = _Function(rule, least, least if most == -1 else most)
+            _FUNCTIONS[name] = _Function(rule, min_arguments, min_arguments if max_arguments == -1 else max_arguments)
         return rule
 
     return register
 
 
-def evaluated_functions() -> Mapping[str, tuple[int, int | None]]:
+def argument_counts_by_function() -> Mapping[str, tuple[int, int | None]]:
     """Name of each function that is evaluated -> the least and greatest number of its arguments."""
-    return {name: (f.least, f.most) for name, f in sorted(_FUNCTIONS.items())}
+    return {name: (f.min_arguments, f.max_arguments) for name, f in sorted(_FUNCTIONS.items())}
 
 
-def apply(application: Application) -> Operand:
+def apply_rule(application: Application) -> Operand:
     """Evaluate one operator or function by its rule. Raises NotUnderstood."""
     node = application.node
     if type(node) is exp.Anonymous:
-        return _apply_function(application, node)
+        return _apply_function_rule(application, node)
     known = _SYNTAX.get(type(node))
     if known is None:
         raise application.not_understood()
     for name, argument in node.args.items():
         if name not in known.arguments and argument not in (None, False, []):
-            raise application.not_understood(f"{described(node)} has {name}, which is not evaluated on partitions")
+            raise application.not_understood(f"{describe_node(node)} has {name}, which is not evaluated on partitions")
     return known.rule(application)
 
 
-def _apply_function(application: Application, node: exp.Anonymous) -> Operand:
+def _apply_function_rule(application: Application, node: exp.Anonymous) -> Operand:
     known = _FUNCTIONS.get(node.name.lower())
     arguments: list[Any] = node.expressions
     if known is None or any(
         v not in (None, False, []) for k, v in node.args.items() if k not in ("this", "expressions")
     ):
         raise application.not_understood()
-    if len(arguments) < known.least or (known.most is not None and len(arguments) > known.most):
+    if len(arguments) < known.min_arguments or (
+        known.max_arguments is not None and len(arguments) > known.max_arguments
+    ):
         raise application.not_understood()
     return known.rule(application, *map(application.evaluate, arguments))
 
 
-def described(node: exp.Expr) -> str:
+def describe_node(node: exp.Expr) -> str:
     """An expression as an error names it."""
     if isinstance(node, exp.Anonymous):
         return f"{node.name}(...)"

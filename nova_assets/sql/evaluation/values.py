@@ -16,7 +16,7 @@ Key: TypeAlias = tuple[str, str]
 
 Values: TypeAlias = Mapping[Key, Value]
 
-Function: TypeAlias = Callable[[Values], Value]
+ValueFunction: TypeAlias = Callable[[Values], Value]
 
 
 class _Unknown:
@@ -34,11 +34,11 @@ def is_true_or_unknown(value: Value) -> bool:
     return value is True or value is UNKNOWN
 
 
-NAMED_TYPES = frozenset("string date timestamp timestamp_ntz boolean tinyint smallint int bigint".split())
+TYPES_READ_FROM_NAMES = frozenset("string date timestamp timestamp_ntz boolean tinyint smallint int bigint".split())
 """Spark types whose values the name of a partition tells."""
 
 
-def value_of_text(text: str | None, type_: str, tz: str | None = None) -> Value:
+def parse_partition_value(text: str | None, type_: str, tz: str | None = None) -> Value:
     """The value of a partition column, from the text of its partition's name.
 
     Args:
@@ -51,15 +51,15 @@ def value_of_text(text: str | None, type_: str, tz: str | None = None) -> Value:
     if text is None:
         return None
     if type_ == "date":
-        return _date(text)
+        return _parse_date(text)
     if type_ in ("timestamp", "timestamp_ntz"):
-        return _timestamp(text, ZoneInfo(tz or "UTC"))
+        return _parse_timestamp(text, ZoneInfo(tz or "UTC"))
     if type_ == "boolean":
-        return _boolean(text)
+        return _parse_boolean(text)
     return int(text) if type_ in ("tinyint", "smallint", "int", "bigint") else text
 
 
-def _date(text: str) -> date:
+def _parse_date(text: str) -> date:
     found = re.fullmatch(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", text)
     if found is None:
         raise ValueError(f"{text!r} is no date")
@@ -67,15 +67,15 @@ def _date(text: str) -> date:
     return date(year, month, day)
 
 
-def _timestamp(text: str, zone: tzinfo) -> datetime:
+def _parse_timestamp(text: str, zone: tzinfo) -> datetime:
     if re.fullmatch(r"\s*\d{4}(-\d{1,2}){0,2}\s*", text):
-        day = _date(text)
+        day = _parse_date(text)
         return datetime(day.year, day.month, day.day, tzinfo=zone)
     found = datetime.fromisoformat(text.strip())
     return found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     said = text.strip().lower()
     if said not in ("true", "t", "yes", "y", "1", "false", "f", "no", "n", "0"):
         raise ValueError(f"{text!r} is neither true nor false")

@@ -25,10 +25,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from nova_assets.errors import NotSupported, SqlError
 from nova_assets.sql.parse import spark_functions
-from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL, WRITTEN, check_tree
-from nova_assets.sql.parse.spark_tokens import check_tokens, unclosed, with_keywords_as_names
-from nova_assets.sql.parse.table_functions import with_table_functions_as_sources
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.spark_syntax import TYPED_LITERAL, WRITTEN_PARENTHESES, check_tree
+from nova_assets.sql.parse.spark_tokens import check_tokens, find_unclosed_quote, with_keywords_as_names
+from nova_assets.sql.parse.table_functions import convert_table_functions
+from nova_assets.sql.text import SqlText
 
 
 class For(exp.Expression):
@@ -66,7 +66,7 @@ _ARRAY = "ARRAY"
 """Anything else of this name the parser takes for the beginning of ``ARRAY[...]``."""
 
 
-def _aggregate(name: str) -> Any:
+def _aggregate_builder(name: str) -> Any:
     return lambda args: exp.AnonymousAggFunc(this=name, expressions=args)
 
 
@@ -77,11 +77,11 @@ _PLAIN_AGGREGATES = frozenset(
 """Aggregates that are known by their names; the parser has classes for them, for which there are no rules."""
 
 
-def _functions() -> dict[str, Any]:
+def _function_builders() -> dict[str, Any]:
     """What is made of a call that changes rows. Any other call stays what is written: a name with arguments."""
     aggregates = set(map(str.upper, spark_functions.AGGREGATES))
-    found = {name: _aggregate(name) for name in aggregates}
-    others = spark_functions.WINDOWS | spark_functions.GENERATORS | spark_functions.TABLES
+    found = {name: _aggregate_builder(name) for name in aggregates}
+    others = spark_functions.WINDOW_FUNCTIONS | spark_functions.GENERATOR_FUNCTIONS | spark_functions.TABLE_FUNCTIONS
     kept = {*(aggregates - _PLAIN_AGGREGATES), *map(str.upper, others), _ARRAY}
     return found | {name: make for name, make in SparkParser.FUNCTIONS.items() if name in kept}
 
@@ -92,7 +92,7 @@ class _Parser(SparkParser):
     A function of one row keeps its name and its arguments as they are written, since Spark's meaning hangs on them.
     """
 
-    FUNCTIONS: ClassVar[dict[str, Any]] = _functions()
+    FUNCTIONS: ClassVar[dict[str, Any]] = _function_builders()
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         n: parse for n, parse in SparkParser.FUNCTION_PARSERS.items() if n in _OWN_SYNTAX
     }
@@ -164,7 +164,7 @@ class _Parser(SparkParser):
         """Marks parentheses that are written."""
         found: exp.Expr | None = super()._parse_paren()
         if isinstance(found, exp.Paren):
-            found.meta[WRITTEN] = True
+            found.meta[WRITTEN_PARENTHESES] = True
         return found
 
     def _parse_placeholder(self) -> exp.Expr | None:
@@ -212,21 +212,23 @@ class NovaSpark(Spark):
 DIALECT = NovaSpark()
 
 
-def parsed(text: Text) -> exp.Expr:
+def parse_statement(text: SqlText) -> exp.Expr:
     """The one statement of a text.
 
     Raises:
         SqlError: it cannot be read, or is not one statement.
         NotSupported: the parser of SQL is not the one that is expected.
     """
-    _refuse_compiled()
-    open_quote = unclosed(text.sql)
+    _check_parser_not_compiled()
+    open_quote = find_unclosed_quote(text.sql)
     if open_quote is not None:
-        raise text.error(f"cannot be read: {text.part(open_quote)} is not closed", open_quote, expected="Spark's SQL")
-    with errors_of_parser(text):
+        raise text.error(
+            f"cannot be read: {text.substring(open_quote)} is not closed", open_quote, expected="Spark's SQL"
+        )
+    with convert_parser_errors(text):
         tokens = with_keywords_as_names(DIALECT.tokenize(text.sql))
         check_tokens(text, tokens)
-        _refuse_pipes(text, tokens)
+        _check_no_pipes(text, tokens)
         made = DIALECT.parser().parse(tokens, text.sql)
         found = [s for s in made if s is not None and not isinstance(s, exp.Semicolon)]  # which may carry a comment
         for statement in found:
@@ -239,10 +241,10 @@ def parsed(text: Text) -> exp.Expr:
         )
     if isinstance(found[0], exp.Command):
         raise text.error("cannot be read as a query", None, expected="one: SELECT ..., or FOR ... INSERT ...")
-    return with_table_functions_as_sources(found[0])
+    return convert_table_functions(found[0])
 
 
-def _refuse_compiled() -> None:
+def _check_parser_not_compiled() -> None:
     """A parser that was compiled cannot be given a statement of our own."""
     if not str(sqlglot.parser.__file__).endswith(".py"):
         raise NotSupported(
@@ -253,7 +255,7 @@ def _refuse_compiled() -> None:
         )
 
 
-_OF_THE_PARSER = (
+_PARSER_CRASH_ERRORS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -266,41 +268,41 @@ _OF_THE_PARSER = (
 
 
 @contextmanager
-def errors_of_parser(text: Text) -> Iterator[None]:
+def convert_parser_errors(text: SqlText) -> Iterator[None]:
     """A block in which the parser works on a text: whatever it raises names a place in the text, and it logs nothing.
 
     Raises:
         SqlError.
     """
     logger = logging.getLogger("sqlglot")
-    logger.addFilter(_silent)
+    logger.addFilter(_reject_record)
     try:
         yield
     except ParseError as error:
-        raise _refused(text, error) from None
+        raise _sql_error_from_parse_error(text, error) from None
     except SqlglotError as error:
         raise text.error(f"cannot be read: {_first_line(error)}", None, expected="Spark's SQL") from None
     except RecursionError:
         raise text.error("is nested too deeply to be read", None, next="take parts of it into WITH") from None
-    except _OF_THE_PARSER as error:
+    except _PARSER_CRASH_ERRORS as error:
         what = f"cannot be understood: the parser of SQL fails ({type(error).__name__}: {_first_line(error)[:100]})"
         raise text.error(what, None, next="write it in another way") from error
     finally:
-        logger.removeFilter(_silent)
+        logger.removeFilter(_reject_record)
 
 
-def _silent(record: logging.LogRecord) -> bool:
+def _reject_record(record: logging.LogRecord) -> bool:
     return False
 
 
-def _refuse_pipes(text: Text, tokens: list[Token]) -> None:
+def _check_no_pipes(text: SqlText, tokens: list[Token]) -> None:
     """The parser makes one SELECT of what Spark takes step by step, which is not always the same."""
     for token in tokens:
         if token.token_type == TokenType.PIPE_GT:
             raise text.error("pipes are not understood", (token.start, token.end + 1), expected="SELECT ... FROM ...")
 
 
-def end_of(text: Text) -> int:
+def statement_end(text: SqlText) -> int:
     """Where a statement ends, before a semicolon."""
     tokens = DIALECT.tokenize(text.sql)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
@@ -308,17 +310,17 @@ def end_of(text: Text) -> int:
     return int(tokens[-1].end) + 1 if tokens else 0
 
 
-def _refused(text: Text, error: ParseError) -> SqlError:
-    said = error.errors[0] if error.errors else {}
+def _sql_error_from_parse_error(text: SqlText, error: ParseError) -> SqlError:
+    details = error.errors[0] if error.errors else {}
     where = None
-    if said.get("line") is not None and said.get("highlight") is not None:
-        end = _offset(text.sql, said["line"], said["col"])
-        where = (max(0, end - len(said["highlight"])), max(1, end))
-    what = str(said.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
+    if details.get("line") is not None and details.get("highlight") is not None:
+        end = _character_offset(text.sql, details["line"], details["col"])
+        where = (max(0, end - len(details["highlight"])), max(1, end))
+    what = str(details.get("description") or _first_line(error)).split(" but got <")[0].rstrip(".")
     return text.error(f"cannot be read: {what}", where, expected="Spark's SQL")
 
 
-def _offset(sql: str, line: int, column: int) -> int:
+def _character_offset(sql: str, line: int, column: int) -> int:
     """Where a line's column ends, in characters."""
     lines = sql.split("\n")
     return sum(len(one) + 1 for one in lines[: line - 1]) + column

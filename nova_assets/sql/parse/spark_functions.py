@@ -19,21 +19,21 @@ AGGREGATES = frozenset(
 )
 """Make one value of many rows."""
 
-WINDOWS = frozenset(
+WINDOW_FUNCTIONS = frozenset(
     """
     counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number
     """.split()
 )
 """Stand before OVER, and are no aggregates."""
 
-GENERATORS = frozenset(
+GENERATOR_FUNCTIONS = frozenset(
     """
     explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack
     """.split()
 )
 """Make several rows of one."""
 
-TABLES = frozenset(
+TABLE_FUNCTIONS = frozenset(
     """
     collations explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer
     python_worker_logs range sql_keywords stack variant_explode variant_explode_outer
@@ -41,7 +41,7 @@ TABLES = frozenset(
 )
 """Stand in FROM."""
 
-SCALARS = frozenset(
+SCALAR_FUNCTIONS = frozenset(
     """
     abs acos acosh add_months aes_decrypt aes_encrypt aggregate and approx_top_k_estimate array array_append
     array_compact array_contains array_distinct array_except array_insert array_intersect array_join array_max
@@ -100,4 +100,4 @@ SCALARS = frozenset(
 )
 """Make one value of the values of one row."""
 
-ALL = AGGREGATES | WINDOWS | GENERATORS | SCALARS
+EXPRESSION_FUNCTIONS = AGGREGATES | WINDOW_FUNCTIONS | GENERATOR_FUNCTIONS | SCALAR_FUNCTIONS

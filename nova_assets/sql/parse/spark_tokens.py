@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from nova_assets.sql.text import Span, Text
+from nova_assets.sql.text import Span, SqlText
 
 _ENDS_A_LIST = (
     TokenType.COMMA,
@@ -33,42 +33,42 @@ _BEGINS_A_LIST = (
 )
 
 
-def unclosed(sql: str) -> Span | None:
+def find_unclosed_quote(sql: str) -> Span | None:
     """Where a quote or comment opens that is not closed."""
-    at = 0
-    while at < len(sql):
-        opening = next((o for o in ("--", "/*", "'", '"', "`") if sql.startswith(o, at)), None)
+    offset = 0
+    while offset < len(sql):
+        opening = next((o for o in ("--", "/*", "'", '"', "`") if sql.startswith(o, offset)), None)
         if opening is None:
-            at += 1
+            offset += 1
             continue
-        end = _end_of(sql, at, opening)
+        end = _find_quote_end(sql, offset, opening)
         if end is None:
-            return at, at + len(opening)
-        at = end
+            return offset, offset + len(opening)
+        offset = end
     return None
 
 
-def _end_of(sql: str, begin: int, opening: str) -> int | None:
+def _find_quote_end(sql: str, begin: int, opening: str) -> int | None:
     """Where a quote or comment ends; None where it does not."""
-    at = begin + len(opening)
+    offset = begin + len(opening)
     if opening == "--":
-        return next((n for n in (sql.find("\n", at),) if n >= 0), len(sql))
+        return next((n for n in (sql.find("\n", offset),) if n >= 0), len(sql))
     closing = "*/" if opening == "/*" else opening
-    while at < len(sql):
-        if sql.startswith(closing, at):
-            return at + len(closing)
-        at += 2 if opening in ("'", '"') and sql[at] == "\\" else 1
+    while offset < len(sql):
+        if sql.startswith(closing, offset):
+            return offset + len(closing)
+        offset += 2 if opening in ("'", '"') and sql[offset] == "\\" else 1
     return None
 
 
-def check_tokens(text: Text, tokens: list[Token]) -> None:
+def check_tokens(text: SqlText, tokens: list[Token]) -> None:
     """Refuse what Spark's parser refuses, as far as tokens tell. Raises SqlError."""
     _check_brackets(text, tokens)
     _check_lists(text, tokens)
-    _check_case(text, tokens)
-    _check_pairs(text, tokens)
-    _check_literals(text, tokens)
-    _check_frames(text, tokens)
+    _check_case_branches(text, tokens)
+    _check_token_pairs(text, tokens)
+    _check_intervals(text, tokens)
+    _check_window_frames(text, tokens)
 
 
 _CLOSING = {
@@ -78,7 +78,7 @@ _CLOSING = {
 }
 
 
-def _check_brackets(text: Text, tokens: list[Token]) -> None:
+def _check_brackets(text: SqlText, tokens: list[Token]) -> None:
     """Refuse brackets that do not match; the parser forgives some that are not closed. Raises SqlError."""
     opened: list[Token] = []
     for token in tokens:
@@ -87,30 +87,39 @@ def _check_brackets(text: Text, tokens: list[Token]) -> None:
         elif token.token_type in _CLOSING.values() and (
             not opened or _CLOSING[opened.pop().token_type] != token.token_type
         ):
-            raise text.error(f"cannot be read: nothing is open that {token.text} closes", _place(token))
+            raise text.error(f"cannot be read: nothing is open that {token.text} closes", _token_span(token))
     if opened:
-        raise text.error(f"cannot be read: {opened[-1].text} is not closed", _place(opened[-1]))
+        raise text.error(f"cannot be read: {opened[-1].text} is not closed", _token_span(opened[-1]))
 
 
-def _check_lists(text: Text, tokens: list[Token]) -> None:
+def _check_lists(text: SqlText, tokens: list[Token]) -> None:
     """Refuse lists with nothing between two commas, and names in double quotes. Raises SqlError."""
     for before, token in zip([None, *tokens], tokens, strict=False):
         empty = token.token_type == TokenType.COMMA and (before is None or before.token_type in _BEGINS_A_LIST)
         if before is not None and before.token_type == TokenType.COMMA and token.token_type in _ENDS_A_LIST:
             empty = True
         if before is not None and before.token_type == TokenType.PARTITION_BY and token.token_type in _ENDS_A_LIST:
-            raise text.error("cannot be read: PARTITION BY nothing", _place(before), expected="PARTITION BY column")
+            raise text.error(
+                "cannot be read: PARTITION BY nothing", _token_span(before), expected="PARTITION BY column"
+            )
         if empty:
-            raise text.error("cannot be read: nothing stands beside a comma", _place(token), expected="Spark's SQL")
+            raise text.error(
+                "cannot be read: nothing stands beside a comma", _token_span(token), expected="Spark's SQL"
+            )
         if before is not None and before.token_type == TokenType.ALIAS and token.token_type == TokenType.STRING:
             raise text.error(
-                "cannot be read: a text is no name", _place(token), expected=f"AS `{token.text}`", next="use backquotes"
+                "cannot be read: a text is no name",
+                _token_span(token),
+                expected=f"AS `{token.text}`",
+                next="use backquotes",
             )
     if tokens and tokens[-1].token_type == TokenType.COMMA:
-        raise text.error("cannot be read: nothing stands beside a comma", _place(tokens[-1]), expected="Spark's SQL")
+        raise text.error(
+            "cannot be read: nothing stands beside a comma", _token_span(tokens[-1]), expected="Spark's SQL"
+        )
 
 
-def _check_case(text: Text, tokens: list[Token]) -> None:
+def _check_case_branches(text: SqlText, tokens: list[Token]) -> None:
     """Refuse a WHEN of a CASE without its THEN. Raises SqlError."""
     open_whens: list[bool] = []
     """For each CASE that is open, the inner ones last: whether a WHEN waits for its THEN."""
@@ -120,7 +129,7 @@ def _check_case(text: Text, tokens: list[Token]) -> None:
             open_whens.append(False)
         elif open_whens and kind in (TokenType.WHEN, TokenType.ELSE, TokenType.END):
             if open_whens[-1]:
-                raise text.error("cannot be read: WHEN has no THEN", _place(token), expected="WHEN ... THEN ...")
+                raise text.error("cannot be read: WHEN has no THEN", _token_span(token), expected="WHEN ... THEN ...")
             open_whens[-1] = kind == TokenType.WHEN
             if kind == TokenType.END:
                 open_whens.pop()
@@ -129,35 +138,39 @@ def _check_case(text: Text, tokens: list[Token]) -> None:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _TokenPair:
     """Two tokens, one behind the other.
 
     Args:
         before: the token before the two.
         gap: the text between them.
-        declares: whether the statement declares columns.
+        declares_columns: whether the statement declares columns.
     """
 
     before: Token | None
     first: Token
     second: Token
     gap: str
-    declares: bool
+    declares_columns: bool
 
-    def ends_in(self, *kinds: TokenType) -> bool:
+    def second_is(self, *kinds: TokenType) -> bool:
         return self.second.token_type in kinds
 
 
-def _check_pairs(text: Text, tokens: list[Token]) -> None:
+def _check_token_pairs(text: SqlText, tokens: list[Token]) -> None:
     """Refuse signs that Spark does not have, and neighbours that the parser forgives. Raises SqlError."""
     for token in tokens:
         if token.token_type in _NO_SIGNS:
-            raise text.error(f"cannot be read: {token.text} is no sign of SQL", _place(token), expected="Spark's SQL")
+            raise text.error(
+                f"cannot be read: {token.text} is no sign of SQL", _token_span(token), expected="Spark's SQL"
+            )
     declares = any(t.token_type == TokenType.CREATE for t in tokens)  # price INT NOT NULL
     for before, (first, second) in zip([None, *tokens], pairwise(tokens), strict=False):
         for what, expected, is_refused in _REFUSED_PAIRS.get(first.token_type, ()):
-            if is_refused(_Pair(before, first, second, text.sql[first.end + 1 : second.start], declares)):
-                raise text.error(f"cannot be read: {what}", (_place(first)[0], _place(second)[1]), expected=expected)
+            if is_refused(_TokenPair(before, first, second, text.sql[first.end + 1 : second.start], declares)):
+                raise text.error(
+                    f"cannot be read: {what}", (_token_span(first)[0], _token_span(second)[1]), expected=expected
+                )
 
 
 _NO_SIGNS = (TokenType.PARAMETER, TokenType.SESSION_PARAMETER, TokenType.PLACEHOLDER)
@@ -171,63 +184,63 @@ def _ends_a_value(token: Token | None) -> bool:
     return token is not None and token.token_type in ends
 
 
-def _opens_no_window(pair: _Pair) -> bool:
+def _is_order_by_outside_window(pair: _TokenPair) -> bool:
     """``ABS(ORDER BY x)``: ORDER BY stands first in the parentheses of OVER, WITHIN GROUP and WINDOW ... AS alone."""
     opening = pair.before.text.upper() if pair.before is not None else ""
-    return pair.ends_in(TokenType.ORDER_BY) and opening not in ("OVER", "GROUP", "AS")
+    return pair.second_is(TokenType.ORDER_BY) and opening not in ("OVER", "GROUP", "AS")
 
 
-def _names_nothing(pair: _Pair) -> bool:
-    return not pair.ends_in(TokenType.IDENTIFIER) and re.match(r"[\w(]", pair.second.text) is None
+def _is_alias_without_name(pair: _TokenPair) -> bool:
+    return not pair.second_is(TokenType.IDENTIFIER) and re.match(r"[\w(]", pair.second.text) is None
 
 
-def _is_not_null(pair: _Pair) -> bool:
+def _is_bare_not_null(pair: _TokenPair) -> bool:
     """``price NOT NULL``, where no column is declared so."""
-    return pair.ends_in(TokenType.NULL) and _ends_a_value(pair.before) and not pair.declares
+    return pair.second_is(TokenType.NULL) and _ends_a_value(pair.before) and not pair.declares_columns
 
 
-def _names_no_holder(pair: _Pair) -> bool:
+def _is_leading_dot(pair: _TokenPair) -> bool:
     """``FROM sales, . stores``: a dot stands behind a name or a value."""
-    return pair.ends_in(TokenType.DOT)
+    return pair.second_is(TokenType.DOT)
 
 
-_FIELD_OF_NOTHING = ("nothing stands before the dot", "name.field", _names_no_holder)
+_FIELD_OF_NOTHING = ("nothing stands before the dot", "name.field", _is_leading_dot)
 
 
-def _is_apart(*kinds: TokenType) -> Callable[[_Pair], bool]:
+def _is_second_after_gap(*kinds: TokenType) -> Callable[[_TokenPair], bool]:
     """``< <`` for ``<<``, ``. 5`` for ``.5``."""
-    return lambda pair: bool(pair.gap) and pair.ends_in(*kinds)
+    return lambda pair: bool(pair.gap) and pair.second_is(*kinds)
 
 
 _WITHOUT_A_VALUE = ("an operator without a value", "value + value")
 
-_REFUSED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_Pair], bool]]]] = {
-    TokenType.ALIAS: [("AS without a name", "AS name", _names_nothing)],
+_REFUSED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_TokenPair], bool]]]] = {
+    TokenType.ALIAS: [("AS without a name", "AS name", _is_alias_without_name)],
     TokenType.COMMA: [
-        ("DISTINCT behind a comma", "DISTINCT a, b", lambda pair: pair.ends_in(TokenType.DISTINCT)),
+        ("DISTINCT behind a comma", "DISTINCT a, b", lambda pair: pair.second_is(TokenType.DISTINCT)),
         _FIELD_OF_NOTHING,
     ],
     TokenType.DOT: [
-        ("a text is no field", "value.field", lambda pair: pair.ends_in(TokenType.STRING)),
-        (*_WITHOUT_A_VALUE, _is_apart(TokenType.NUMBER)),
+        ("a text is no field", "value.field", lambda pair: pair.second_is(TokenType.STRING)),
+        (*_WITHOUT_A_VALUE, _is_second_after_gap(TokenType.NUMBER)),
     ],
     TokenType.FROM: [
-        ("nothing stands before FOR", "FROM n FOR m", lambda pair: pair.ends_in(TokenType.FOR)),
+        ("nothing stands before FOR", "FROM n FOR m", lambda pair: pair.second_is(TokenType.FOR)),
         _FIELD_OF_NOTHING,
     ],
-    TokenType.GT: [(*_WITHOUT_A_VALUE, _is_apart(TokenType.GT))],
+    TokenType.GT: [(*_WITHOUT_A_VALUE, _is_second_after_gap(TokenType.GT))],
     TokenType.L_PAREN: [
-        ("nothing stands before FROM", "(value FROM n)", lambda pair: pair.ends_in(TokenType.FROM, TokenType.FOR)),
-        ("nothing stands before ORDER BY", "OVER (ORDER BY ...)", _opens_no_window),
+        ("nothing stands before FROM", "(value FROM n)", lambda pair: pair.second_is(TokenType.FROM, TokenType.FOR)),
+        ("nothing stands before ORDER BY", "OVER (ORDER BY ...)", _is_order_by_outside_window),
     ],
-    TokenType.LT: [(*_WITHOUT_A_VALUE, _is_apart(TokenType.LT))],
+    TokenType.LT: [(*_WITHOUT_A_VALUE, _is_second_after_gap(TokenType.LT))],
     TokenType.NOT: [
-        ("! before a condition", "NOT", lambda pair: pair.first.text == "!" and pair.ends_in(*_NEGATED)),
-        ("NOT NULL without IS", "IS NOT NULL", _is_not_null),
+        ("! before a condition", "NOT", lambda pair: pair.first.text == "!" and pair.second_is(*_NEGATED)),
+        ("NOT NULL without IS", "IS NOT NULL", _is_bare_not_null),
     ],
-    TokenType.OVER: [("OVER without a window", "OVER (...)", lambda pair: not pair.ends_in(*_WINDOWS))],
+    TokenType.OVER: [("OVER without a window", "OVER (...)", lambda pair: not pair.second_is(*_WINDOWS))],
     TokenType.STAR: [
-        (*_WITHOUT_A_VALUE, lambda pair: pair.ends_in(*_ENDS_A_LIST) and _ends_a_value(pair.before)),
+        (*_WITHOUT_A_VALUE, lambda pair: pair.second_is(*_ENDS_A_LIST) and _ends_a_value(pair.before)),
     ],
 }
 """By the first of two tokens: what is said of the two, what is expected, and when."""
@@ -236,24 +249,28 @@ _REFUSED_PAIRS: Mapping[TokenType, Sequence[tuple[str, str, Callable[[_Pair], bo
 _UNITS = frozenset("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND".split())
 
 
-def _check_literals(text: Text, tokens: list[Token]) -> None:
+def _check_intervals(text: SqlText, tokens: list[Token]) -> None:
     """Refuse ``INTERVAL 5`` without a unit. Raises SqlError."""
     for n, token in enumerate(tokens):
         following = tokens[n + 1 : n + 4]
         if token.token_type != TokenType.INTERVAL or not following:
             continue
         if following[0].token_type == TokenType.STRING and not any(c.isdigit() for c in following[0].text):
-            raise text.error("cannot be read: an interval has no number", _place(following[0]), expected="'5 days'")
+            raise text.error(
+                "cannot be read: an interval has no number", _token_span(following[0]), expected="'5 days'"
+            )
         number = following[1:] if following[0].token_type in (TokenType.DASH, TokenType.PLUS) else following
         if (
             number
             and number[0].token_type == TokenType.NUMBER
             and not (number[1:] and number[1].text.upper().rstrip("S") in _UNITS)
         ):
-            raise text.error("cannot be read: an interval has no unit", _place(number[0]), expected="INTERVAL 5 DAYS")
+            raise text.error(
+                "cannot be read: an interval has no unit", _token_span(number[0]), expected="INTERVAL 5 DAYS"
+            )
 
 
-def _check_frames(text: Text, tokens: list[Token]) -> None:
+def _check_window_frames(text: SqlText, tokens: list[Token]) -> None:
     """Refuse ``ROWS 1 PRECEDING AND CURRENT ROW``: two ends stand behind BETWEEN. Raises SqlError."""
     ends_alone = False
     for before, token in pairwise(tokens):
@@ -263,7 +280,7 @@ def _check_frames(text: Text, tokens: list[Token]) -> None:
             if ends_alone:
                 raise text.error(
                     "cannot be read: a frame has two ends without BETWEEN",
-                    _place(token),
+                    _token_span(token),
                     expected="ROWS BETWEEN 3 PRECEDING AND CURRENT ROW",
                 )
         elif token.token_type == TokenType.R_PAREN:
@@ -299,7 +316,7 @@ _BEGINS_NO_OPERAND = (
     TokenType.R_PAREN,
     TokenType.WHERE,
 )
-_TOGETHER = (
+_FIXED_KEYWORD_PAIRS = (
     (TokenType.DISTINCT, TokenType.FROM),  # IS DISTINCT FROM
     (TokenType.ALIAS, TokenType.FROM),  # a keyword behind AS is the name
     (TokenType.ALIAS, TokenType.HAVING),
@@ -319,17 +336,17 @@ def with_keywords_as_names(tokens: list[Token]) -> list[Token]:
             continue
         if not token.text.isalpha():  # ! for NOT
             continue
-        if (token.token_type, following.token_type) in _TOGETHER and not _is_as_before_from(tokens[n : n + 3]):
+        if (token.token_type, following.token_type) in _FIXED_KEYWORD_PAIRS and not _is_as_a_name(tokens[n : n + 3]):
             continue
         found[n] = Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end, token.comments)
     return found
 
 
-def _is_as_before_from(tokens: list[Token]) -> bool:
+def _is_as_a_name(tokens: list[Token]) -> bool:
     """Whether AS is a name: ``SELECT 1 AS FROM sales``."""
     kinds = [t.token_type for t in tokens]
     return kinds[:2] == [TokenType.ALIAS, TokenType.FROM] and kinds[2:] not in ([TokenType.FROM], [TokenType.COMMA])
 
 
-def _place(token: Token) -> Span:
+def _token_span(token: Token) -> Span:
     return int(token.start), int(token.end) + 1

@@ -13,10 +13,10 @@ from sqlglot import exp, serde
 
 from nova_assets.sql.parse import dialect
 
-_TYPES = "DataType.Type"
+_TYPE_CLASS = "DataType.Type"
 
 
-def packed(tree: exp.Expr) -> bytes:
+def encode_tree(tree: exp.Expr) -> bytes:
     """A part of a query, as bytes.
 
     Raises:
@@ -25,7 +25,7 @@ def packed(tree: exp.Expr) -> bytes:
     return zlib.compress(json.dumps(serde.dump(tree), separators=(",", ":")).encode(), 1)
 
 
-def unpacked(data: bytes) -> exp.Expr:
+def decode_tree(data: bytes) -> exp.Expr:
     """What was packed.
 
     Raises:
@@ -33,7 +33,7 @@ def unpacked(data: bytes) -> exp.Expr:
     """
     try:
         found = json.loads(zlib.decompress(data))
-        if not all(map(_is_part, _kinds(found))):
+        if not all(map(_is_expression_class, _class_names(found))):
             raise ValueError("something else than parts of queries")
         tree = serde.load(found)
     except (zlib.error, KeyError, IndexError, TypeError, AttributeError, ImportError, RecursionError) as error:
@@ -43,20 +43,20 @@ def unpacked(data: bytes) -> exp.Expr:
     return tree
 
 
-def _kinds(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _class_names(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """All that is going to be made."""
     for node in nodes:
         if "c" in node:
             yield node["c"]
-        yield from _kinds(node.get("t") or ())
+        yield from _class_names(node.get("t") or ())
 
 
 @lru_cache(4096)
-def _is_part(kind: str) -> bool:
+def _is_expression_class(class_name: str) -> bool:
     """Whether a name is that of a part of queries: what else could be called by it is not."""
-    if kind == _TYPES:
+    if class_name == _TYPE_CLASS:
         return True
-    module, _, name = kind.rpartition(".")
+    module, _, name = class_name.rpartition(".")
     if module not in ("", exp.__name__, dialect.__name__) and not module.startswith(f"{exp.__name__}."):
         return False
     found = getattr(import_module(module) if module else exp, name, None)

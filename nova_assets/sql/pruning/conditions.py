@@ -9,10 +9,14 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from nova_assets.sql.evaluation.values import Key
-from nova_assets.sql.pruning.predicate_pushdown import asked_within, by_whole_groups, what_aggregates_take
-from nova_assets.sql.query.query import conjuncts, is_by_name
+from nova_assets.sql.pruning.predicate_pushdown import (
+    aggregate_filter_condition,
+    is_determined_by_group,
+    push_down_conditions,
+)
+from nova_assets.sql.query.query import conjuncts, is_using_or_natural
 
-LAST = 10**6
+AFTER_ALL_JOINS = 10**6
 """The place of conditions that are put to the rows that all joins have made."""
 
 NullRejecting: TypeAlias = frozenset[tuple[str, int]]
@@ -25,54 +29,56 @@ class Condition:
     """A condition, and what may lose rows by it.
 
     Args:
-        against: names of the sources that do.
-        optional: names of the sources in whose place there may be nulls when it is put.
-        place: the join of the SELECT that puts it, counted from 0; LAST behind all joins; None within parentheses.
+        filtered_sources: names of the sources that do.
+        nullable_sources: names of the sources in whose place there may be nulls when it is put.
+        join_index: the join of the SELECT that puts it, counted from 0; LAST behind all joins; None within parentheses.
     """
 
     node: exp.Expr
-    against: frozenset[str]
-    optional: frozenset[str]
-    place: int | None = None
+    filtered_sources: frozenset[str]
+    nullable_sources: frozenset[str]
+    join_index: int | None = None
 
 
-def conditions(
+def select_conditions(
     node: exp.Select,
     sources: Sequence[str],
-    asked: Sequence[exp.Expr] = (),
-    source: str = "",
-    rejecting: NullRejecting = frozenset(),
+    outer_conditions: Sequence[exp.Expr] = (),
+    outer_name: str = "",
+    null_rejecting: NullRejecting = frozenset(),
 ) -> Iterator[Condition]:
     """All conditions of a SELECT.
 
     Args:
         sources: the names of what it reads.
-        asked: conditions on its output, put by whoever reads it.
-        source: what it is called there.
+        outer_conditions: conditions on its output, put by whoever reads it.
+        outer_name: what it is called there.
     """
-    joined = _joined(node, rejecting)
-    if joined is None:
+    join_result = _analyse_joins(node, null_rejecting)
+    if join_result is None:
         return  # whose rows are kept, and whose may be null, is not known
-    yield from joined.conditions
-    everything, nulls = frozenset(sources), joined.optional
-    matches = dict(_matches_of_full_joins(node, rejecting))
-    for part in _last_parts(node, asked, source):
-        yield Condition(part, everything, nulls, LAST)
+    yield from join_result.conditions
+    everything, nulls = frozenset(sources), join_result.nullable
+    matches = dict(_full_join_conditions(node, null_rejecting))
+    for part in _conditions_after_joins(node, outer_conditions, outer_name):
+        yield Condition(part, everything, nulls, AFTER_ALL_JOINS)
         for name in matches.keys() & nulls:
             yield Condition(exp.or_(matches[name], part), frozenset({name}), nulls - {name})
 
 
-def _last_parts(node: exp.Select, asked: Sequence[exp.Expr], source: str) -> Iterator[exp.Expr]:
+def _conditions_after_joins(
+    node: exp.Select, outer_conditions: Sequence[exp.Expr], outer_name: str
+) -> Iterator[exp.Expr]:
     """The parts of conditions that are put to the rows that all joins have made."""
-    yield from conjuncts(_inner(node, "where"))
-    yield from (part for part in conjuncts(_inner(node, "having")) if by_whole_groups(node, part))
-    yield from asked_within(node, asked, source)
-    taken = what_aggregates_take(node)
-    if taken is not None:
-        yield taken
+    yield from conjuncts(_clause_condition(node, "where"))
+    yield from (part for part in conjuncts(_clause_condition(node, "having")) if is_determined_by_group(node, part))
+    yield from push_down_conditions(node, outer_conditions, outer_name)
+    aggregate_filter = aggregate_filter_condition(node)
+    if aggregate_filter is not None:
+        yield aggregate_filter
 
 
-def _matches_of_full_joins(node: exp.Select, rejecting: NullRejecting) -> Iterator[tuple[str, exp.Expr]]:
+def _full_join_conditions(node: exp.Select, null_rejecting: NullRejecting) -> Iterator[tuple[str, exp.Expr]]:
     """Sources that are a whole side of a FULL JOIN, and its condition.
 
     A row of such a source matters where it meets the condition of the join, since the row that it matches has no nulls
@@ -81,131 +87,156 @@ def _matches_of_full_joins(node: exp.Select, rejecting: NullRejecting) -> Iterat
     """
     first, joins = node.args.get("from_"), node.args.get("joins") or ()
     left = frozenset({first.this.alias_or_name}) if first is not None else frozenset[str]()
-    for place, join in enumerate(joins):
+    for join_index, join in enumerate(joins):
         right = frozenset({join.this.alias_or_name})
-        later = [_side(j, left, frozenset(), frozenset()) for j in joins[place + 1 :]]
-        side, on = _side(join, left, right, _after_place(rejecting, place)), join.args.get("on")
+        later = [_row_preserving_side(j, left, frozenset(), frozenset()) for j in joins[join_index + 1 :]]
+        side, on = (
+            _row_preserving_side(join, left, right, _null_rejected_after(null_rejecting, join_index)),
+            join.args.get("on"),
+        )
         is_plain = not any(part.args.get("joins") for part in (join.this, *([first.this] if first else [])))
         if (
             side == "FULL"
             and on is not None
             and is_plain
-            and not is_by_name(join)
+            and not is_using_or_natural(join)
             and {"RIGHT", "FULL"}.isdisjoint(later)
         ):
-            yield from ((name, on) for name in (*right, *(left if place == 0 else ())))
+            yield from ((name, on) for name in (*right, *(left if join_index == 0 else ())))
         left |= right
 
 
 @dataclass(frozen=True)
-class _Joined:
+class _JoinResult:
     """What comes of some joins.
 
     Args:
         names: of the sources.
-        optional: those in whose place there may be nulls.
+        nullable: those in whose place there may be nulls.
         conditions: of the joins.
         keeps_right: whether one of the joins keeps all rows of its right side.
     """
 
     names: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
+    nullable: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
     keeps_right: bool = False
 
 
-def _joined(node: exp.Select, rejecting: NullRejecting) -> _Joined | None:
+def _analyse_joins(node: exp.Select, null_rejecting: NullRejecting) -> _JoinResult | None:
     """What comes of all joins of a SELECT; None where that is not understood."""
     first = node.args.get("from_")
-    before = _Joined() if first is None else _part(first.this, _within(rejecting, 0))
-    return None if before is None else _after(before, node.args.get("joins") or (), rejecting, is_nested=False)
+    before = (
+        _JoinResult() if first is None else _analyse_join_operand(first.this, _null_rejecting_within(null_rejecting, 0))
+    )
+    return (
+        None if before is None else _apply_joins(before, node.args.get("joins") or (), null_rejecting, is_nested=False)
+    )
 
 
-def _within(rejecting: NullRejecting, place: int) -> NullRejecting:
+def _null_rejecting_within(null_rejecting: NullRejecting, join_index: int) -> NullRejecting:
     """For joins in parentheses, which stand in some place: those that are rejected there, or later."""
-    return frozenset((name, LAST) for name, at in rejecting if at >= place)
+    return frozenset(
+        (name, AFTER_ALL_JOINS) for name, condition_index in null_rejecting if condition_index >= join_index
+    )
 
 
-def _part(part: exp.Expr, rejecting: NullRejecting) -> _Joined | None:
+def _analyse_join_operand(join_operand: exp.Expr, null_rejecting: NullRejecting) -> _JoinResult | None:
     """One thing that is read, or joins in parentheses: ``a LEFT JOIN (b JOIN c ON ...) ON ...``."""
-    found: _Joined | None = _Joined(frozenset({part.alias_or_name}))
-    if isinstance(part, exp.Paren | exp.Subquery) and isinstance(part.this, exp.Table | exp.Paren | exp.Subquery):
-        known = not part.alias and part.args.get("sample") is None  # else all of it has another name
-        found = _part(part.this, rejecting) if known else None
-    joins = part.args.get("joins") or ()
-    return None if found is None else _after(found, joins, rejecting, is_nested=True)
+    found: _JoinResult | None = _JoinResult(frozenset({join_operand.alias_or_name}))
+    if isinstance(join_operand, exp.Paren | exp.Subquery) and isinstance(
+        join_operand.this, exp.Table | exp.Paren | exp.Subquery
+    ):
+        known = not join_operand.alias and join_operand.args.get("sample") is None  # else all of it has another name
+        found = _analyse_join_operand(join_operand.this, null_rejecting) if known else None
+    joins = join_operand.args.get("joins") or ()
+    return None if found is None else _apply_joins(found, joins, null_rejecting, is_nested=True)
 
 
-def _after(before: _Joined, joins: Sequence[exp.Join], rejecting: NullRejecting, *, is_nested: bool) -> _Joined | None:
+def _apply_joins(
+    before: _JoinResult, joins: Sequence[exp.Join], null_rejecting: NullRejecting, *, is_nested: bool
+) -> _JoinResult | None:
     """What comes of further joins."""
-    for place, join in enumerate(joins):
-        right = _part(join.this, _within(rejecting, place))
+    for join_index, join in enumerate(joins):
+        right = _analyse_join_operand(join.this, _null_rejecting_within(null_rejecting, join_index))
         if right is None:
             return None
-        firm = _after_place(rejecting, place)
-        nulls = before.optional | right.optional
+        null_rejected = _null_rejected_after(null_rejecting, join_index)
+        nulls = before.nullable | right.nullable
         keeps_right = before.keeps_right or right.keeps_right
         # USING after RIGHT or FULL means the column of either side, which the parser does not tell.
-        unknown = keeps_right and is_by_name(join)
-        own = () if unknown else _of_join(join, before.names, right.names, nulls, firm, None if is_nested else place)
-        before = _Joined(
+        unknown = keeps_right and is_using_or_natural(join)
+        own = (
+            ()
+            if unknown
+            else _join_conditions(
+                join, before.names, right.names, nulls, null_rejected, None if is_nested else join_index
+            )
+        )
+        before = _JoinResult(
             before.names | right.names,
-            nulls | _made_optional(join, before.names, right.names, firm),
+            nulls | _sources_nulled_by_join(join, before.names, right.names, null_rejected),
             (*before.conditions, *right.conditions, *own),
             keeps_right or join.side.upper() in ("RIGHT", "FULL"),
         )
     return before
 
 
-def _after_place(rejecting: NullRejecting, place: int) -> frozenset[str]:
+def _null_rejected_after(null_rejecting: NullRejecting, join_index: int) -> frozenset[str]:
     """The sources whose nulls are rejected after a join."""
-    return frozenset(name for name, at in rejecting if at > place)
+    return frozenset(name for name, condition_index in null_rejecting if condition_index > join_index)
 
 
-def sources_without_effect(node: exp.Select, empty: frozenset[str], rejecting: NullRejecting) -> frozenset[str]:
+def sources_not_reaching_result(
+    node: exp.Select, empty_sources: frozenset[str], null_rejecting: NullRejecting
+) -> frozenset[str]:
     """Sources whose rows reach no row of the result, since the other side of a join has none.
 
     Args:
-        empty: sources that have no row.
+        empty_sources: sources that have no row.
     """
     first = node.args.get("from_")
-    if first is None or not empty:
+    if first is None or not empty_sources:
         return frozenset()
-    start = _emptied_part(first.this, empty, _within(rejecting, 0))
-    return _emptied_after(start, node.args.get("joins") or (), empty, rejecting).lost
+    start = _analyse_empty_operand(first.this, empty_sources, _null_rejecting_within(null_rejecting, 0))
+    return _apply_empty_joins(start, node.args.get("joins") or (), empty_sources, null_rejecting).without_effect
 
 
 @dataclass(frozen=True)
-class _Emptied:
+class _EmptyJoinResult:
     """What some joins make of sources without rows.
 
     Args:
         names: of all sources.
         is_empty: whether the joins give no row.
-        lost: sources whose rows reach none of the rows that the joins give.
+        without_effect: sources whose rows reach none of the rows that the joins give.
     """
 
     names: frozenset[str]
     is_empty: bool
-    lost: frozenset[str] = frozenset()
+    without_effect: frozenset[str] = frozenset()
 
 
-def _emptied_part(part: exp.Expr, empty: frozenset[str], rejecting: NullRejecting) -> _Emptied:
+def _analyse_empty_operand(
+    join_operand: exp.Expr, empty_sources: frozenset[str], null_rejecting: NullRejecting
+) -> _EmptyJoinResult:
     """One thing that is read, or joins in parentheses."""
-    found = _Emptied(frozenset({part.alias_or_name}), part.alias_or_name in empty)
-    if isinstance(part, exp.Paren | exp.Subquery) and isinstance(part.this, exp.Table | exp.Paren | exp.Subquery):
-        found = _emptied_part(part.this, empty, rejecting)
-    return _emptied_after(found, part.args.get("joins") or (), empty, rejecting)
+    found = _EmptyJoinResult(frozenset({join_operand.alias_or_name}), join_operand.alias_or_name in empty_sources)
+    if isinstance(join_operand, exp.Paren | exp.Subquery) and isinstance(
+        join_operand.this, exp.Table | exp.Paren | exp.Subquery
+    ):
+        found = _analyse_empty_operand(join_operand.this, empty_sources, null_rejecting)
+    return _apply_empty_joins(found, join_operand.args.get("joins") or (), empty_sources, null_rejecting)
 
 
-def _emptied_after(
-    left: _Emptied, joins: Sequence[exp.Join], empty: frozenset[str], rejecting: NullRejecting
-) -> _Emptied:
+def _apply_empty_joins(
+    left: _EmptyJoinResult, joins: Sequence[exp.Join], empty_sources: frozenset[str], null_rejecting: NullRejecting
+) -> _EmptyJoinResult:
     """What further joins make of sources without rows."""
-    for place, join in enumerate(joins):
-        right = _emptied_part(join.this, empty, _within(rejecting, place))
-        side = _side(join, left.names, right.names, _after_place(rejecting, place))
-        lost = left.lost | right.lost
+    for join_index, join in enumerate(joins):
+        right = _analyse_empty_operand(join.this, empty_sources, _null_rejecting_within(null_rejecting, join_index))
+        side = _row_preserving_side(join, left.names, right.names, _null_rejected_after(null_rejecting, join_index))
+        lost = left.without_effect | right.without_effect
         if side == "LEFT":
             is_empty = left.is_empty
         elif side == "RIGHT":
@@ -215,85 +246,95 @@ def _emptied_after(
         else:
             is_empty = left.is_empty or right.is_empty
         names = left.names | right.names
-        left = _Emptied(names, is_empty, lost | names if is_empty else lost)
+        left = _EmptyJoinResult(names, is_empty, lost | names if is_empty else lost)
     return left
 
 
-def optional_sources(node: exp.Select, sources: Sequence[str], rejecting: NullRejecting) -> frozenset[str]:
+def find_nullable_sources(node: exp.Select, sources: Sequence[str], null_rejecting: NullRejecting) -> frozenset[str]:
     """In whose place there may be nulls when all is joined."""
-    joined = _joined(node, rejecting)
-    return frozenset(sources) if joined is None else joined.optional
+    join_result = _analyse_joins(node, null_rejecting)
+    return frozenset(sources) if join_result is None else join_result.nullable
 
 
-def _of_join(
+def _join_conditions(
     join: exp.Join,
     left: frozenset[str],
     right: frozenset[str],
-    optional: frozenset[str],
-    firm: frozenset[str],
-    place: int | None,
+    nullable: frozenset[str],
+    null_rejected: frozenset[str],
+    join_index: int | None,
 ) -> tuple[Condition, ...]:
     """Each part of a join's condition. Where one side keeps all of its rows, what is said of these counts only together
     with the rest."""
     parts = list(conjuncts(join.args.get("on")))
-    losers = _losers(join, left, right, firm)
-    found = [Condition(part, losers, optional, place) for part in parts]
-    if len(parts) > 1 and losers and not losers >= left | right:
-        found.append(Condition(exp.and_(*parts), losers, optional, place))
+    filtered_sources = _sources_filtered_by_join(join, left, right, null_rejected)
+    found = [Condition(part, filtered_sources, nullable, join_index) for part in parts]
+    if len(parts) > 1 and filtered_sources and not filtered_sources >= left | right:
+        found.append(Condition(exp.and_(*parts), filtered_sources, nullable, join_index))
     return tuple(found)
 
 
-def _inner(node: exp.Select, clause: str) -> exp.Expr | None:
+def _clause_condition(node: exp.Select, clause: str) -> exp.Expr | None:
     found = node.args.get(clause)
     return None if found is None else found.this
 
 
-def _side(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> str:
+def _row_preserving_side(
+    join: exp.Join, left: frozenset[str], right: frozenset[str], null_rejected: frozenset[str]
+) -> str:
     """Which side keeps its rows where the other has none for them: LEFT, RIGHT, FULL or neither.
 
     Args:
-        firm: sources whose nulls are rejected afterwards.
+        null_rejected: sources whose nulls are rejected afterwards.
     """
     kind, side = join.kind.upper(), join.side.upper()
     if kind in ("SEMI", "ANTI"):
         return "LEFT" if kind == "ANTI" else ""
-    keeps_left = side in ("LEFT", "FULL") and not firm & right
-    keeps_right = side in ("RIGHT", "FULL") and not firm & left
+    keeps_left = side in ("LEFT", "FULL") and not null_rejected & right
+    keeps_right = side in ("RIGHT", "FULL") and not null_rejected & left
     return "FULL" if keeps_left and keeps_right else "LEFT" if keeps_left else "RIGHT" if keeps_right else ""
 
 
-def _losers(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
+def _sources_filtered_by_join(
+    join: exp.Join, left: frozenset[str], right: frozenset[str], null_rejected: frozenset[str]
+) -> frozenset[str]:
     """Which sources lose rows by the condition of a join."""
-    return {"FULL": frozenset(), "LEFT": right, "RIGHT": left}.get(_side(join, left, right, firm), left | right)
+    return {"FULL": frozenset(), "LEFT": right, "RIGHT": left}.get(
+        _row_preserving_side(join, left, right, null_rejected), left | right
+    )
 
 
-def _made_optional(join: exp.Join, left: frozenset[str], right: frozenset[str], firm: frozenset[str]) -> frozenset[str]:
+def _sources_nulled_by_join(
+    join: exp.Join, left: frozenset[str], right: frozenset[str], null_rejected: frozenset[str]
+) -> frozenset[str]:
     """In whose place there may be nulls after a join."""
     if join.kind.upper() in ("SEMI", "ANTI"):
         return frozenset()
-    return {"LEFT": right, "RIGHT": left, "FULL": left | right}.get(_side(join, left, right, firm), frozenset())
+    return {"LEFT": right, "RIGHT": left, "FULL": left | right}.get(
+        _row_preserving_side(join, left, right, null_rejected), frozenset()
+    )
 
 
-def without_source(node: exp.Expr, name: str) -> exp.Expr | None:
+def with_source_nulled(condition: exp.Expr, source: str) -> exp.Expr | None:
     """A condition with nulls in place of a source's columns; None where it has none, or a query hides some."""
-    if node.find(exp.Query) or not any(c.table == name for c in node.find_all(exp.Column)):
+    if condition.find(exp.Query) or not any(c.table == source for c in condition.find_all(exp.Column)):
         return None
-    found = node.copy()
+    found = condition.copy()
     for column in list(found.find_all(exp.Column)):
-        if column.table == name:
+        if column.table == source:
             column.replace(exp.null())
     return found
 
 
-def said_apart(node: exp.Expr, name: str, mark: str) -> tuple[exp.Expr | None, dict[Key, Key]]:
+def rename_other_sources(condition: exp.Expr, source: str, name_suffix: str) -> tuple[exp.Expr | None, dict[Key, Key]]:
     """A condition as it is put to one source: columns of others under names that mean nothing inside it, and which they
     are. None where it is not about the source."""
-    if not any(c.table == name for c in node.find_all(exp.Column)) or node.find(exp.Query, exp.Subquery):
+    if not any(c.table == source for c in condition.find_all(exp.Column)) or condition.find(exp.Query, exp.Subquery):
         return None, {}
-    found, named = node.copy(), dict[Key, Key]()
+    found, original_by_alias = condition.copy(), dict[Key, Key]()
     for column in found.find_all(exp.Column):
-        if column.table != name:
-            apart = f"{column.table}{mark}"
-            named[apart, column.name.lower()] = (column.table, column.name.lower())
-            column.set("table", exp.to_identifier(apart))
-    return found, named
+        if column.table != source:
+            alias = f"{column.table}{name_suffix}"
+            original_by_alias[alias, column.name.lower()] = (column.table, column.name.lower())
+            column.set("table", exp.to_identifier(alias))
+    return found, original_by_alias

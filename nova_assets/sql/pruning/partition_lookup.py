@@ -10,12 +10,12 @@ from nova_assets.sql.evaluation.values import Key, Value
 Row: TypeAlias = Mapping[str, Value]
 """The values of a partition's columns by their names in small letters; or of a scope's variables."""
 
-Tuple: TypeAlias = tuple[Value, ...]
+ValueTuple: TypeAlias = tuple[Value, ...]
 
 T = TypeVar("T")
 
 
-class Listing(Sequence[Row]):
+class IndexedRows(Sequence[Row]):
     """Rows in an order, that stay as they are.
 
     Args:
@@ -25,7 +25,7 @@ class Listing(Sequence[Row]):
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows: dict[int, Row] = dict(enumerate(rows))
         self.columns: frozenset[str] = frozenset(self.rows[0]) if self.rows else frozenset()
-        self._kept: dict[Hashable, Any] = {}
+        self._memo: dict[Hashable, Any] = {}
 
     @overload
     def __getitem__(self, at: int) -> Row: ...
@@ -37,34 +37,37 @@ class Listing(Sequence[Row]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def by(self, columns: Sequence[str]) -> Mapping[Tuple, tuple[int, ...]]:
+    def positions_by_values(self, columns: Sequence[str]) -> Mapping[ValueTuple, tuple[int, ...]]:
         """What columns are together -> the rows in which they are."""
-        return self.kept(("by", *columns), lambda: _grouped(self.rows, columns))
+        return self.memoize(("by", *columns), lambda: _group_positions(self.rows, columns))
 
-    def combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]]:
+    def distinct_combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]]:
         """What columns are together."""
         columns = [k[1] for k in keys]
-        return self.kept(("combinations", *keys), lambda: [dict(zip(keys, v, strict=True)) for v in self.by(columns)])
+        return self.memoize(
+            ("combinations", *keys),
+            lambda: [dict(zip(keys, v, strict=True)) for v in self.positions_by_values(columns)],
+        )
 
-    def among(self, column: str) -> frozenset[Value]:
+    def distinct_values(self, column: str) -> frozenset[Value]:
         """What a column can be."""
-        return self.kept(("among", column), lambda: frozenset(row[column] for row in self.rows.values()))
+        return self.memoize(("among", column), lambda: frozenset(row[column] for row in self.rows.values()))
 
-    def kept(self, of: Hashable, make: Callable[[], T]) -> T:
+    def memoize(self, memo_key: Hashable, compute: Callable[[], T]) -> T:
         """What was made of these rows before."""
-        if of not in self._kept:
-            self._kept.setdefault(of, make())
-        found: T = self._kept[of]
+        if memo_key not in self._memo:
+            self._memo.setdefault(memo_key, compute())
+        found: T = self._memo[memo_key]
         return found
 
 
-def _grouped(rows: Mapping[int, Row], columns: Sequence[str]) -> dict[Tuple, tuple[int, ...]]:
-    found: dict[Tuple, list[int]] = {}
+def _group_positions(rows: Mapping[int, Row], columns: Sequence[str]) -> dict[ValueTuple, tuple[int, ...]]:
+    found: dict[ValueTuple, list[int]] = {}
     for n, row in rows.items():
         found.setdefault(tuple(row[c] for c in columns), []).append(n)
     return {values: tuple(some) for values, some in found.items()}
 
 
-def listed(rows: Sequence[Row]) -> Listing:
+def as_indexed_rows(rows: Sequence[Row]) -> IndexedRows:
     """Rows as a listing, if they are none yet."""
-    return rows if isinstance(rows, Listing) else Listing(rows)
+    return rows if isinstance(rows, IndexedRows) else IndexedRows(rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import product
 from typing import TypeAlias
 
@@ -19,199 +20,224 @@ Values: TypeAlias = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Shifted:
-    """Days or hours around the task's own: from ``first`` to ``last``, counted in the column's own steps.
+class ShiftedPeriods:
+    """Days or hours around the task's own: from ``first_offset`` to ``last_offset``, counted in the column's own steps.
 
     Args:
-        of: the task's column.
+        task_column: the task's column.
     """
 
-    of: str
-    first: int = 0
-    last: int = 0
+    task_column: str
+    first_offset: int = 0
+    last_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class HoursOfDay:
     """The hours of the task's day."""
 
-    of: str
+    task_column: str
 
 
 @dataclass(frozen=True, slots=True)
-class Equal:
+class SameValue:
     """The same value as the task's."""
 
-    of: str
+    task_column: str
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class AllValues:
     """All values."""
 
 
 @dataclass(frozen=True, slots=True)
-class These:
+class FixedValues:
     """The same values for all tasks."""
 
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class ByValue:
+class MappedValues:
     """Other values for each value of the task's.
 
     Args:
-        values: of the task's column -> of the one that is read.
+        values_by_task_value: of the task's column -> of the one that is read.
     """
 
-    of: str
-    values: Mapping[str, tuple[str, ...]]
+    task_column: str
+    values_by_task_value: Mapping[str, tuple[str, ...]]
 
 
-Relation: TypeAlias = Shifted | Within | Equal | Every | These | ByValue
+ColumnRelation: TypeAlias = ShiftedPeriods | HoursOfDay | SameValue | AllValues | FixedValues | MappedValues
 
-_NEWEST = 40
+_NEWEST_SAMPLED = 40
 
-FEW = 50
+MAX_SAMPLED_VALUES = 50
 """Values of a list that are all looked at."""
 
 
-def samples(dimensions: Sequence[Dimension], tasks: Collection[str]) -> list[str]:
+def sample_tasks(dimensions: Sequence[Dimension], task_names: Collection[str]) -> list[str]:
     """Tasks that tell others apart: beside the newest, those that differ from it in one column."""
-    names = list(tasks)
+    names = list(task_names)
     if not names or not dimensions:
         return names[-1:]
-    known = set(names)
+    all_names = set(names)
     newest = {c: str(v) for c, v in partition_values(names[-1]).items()}
     found = {names[-1]: None}
     for d in dimensions:
         values = list(dict.fromkeys(str(partition_values(n)[d.column]) for n in names))
-        some = values[-FEW:] if d.kind not in ("daily", "hourly") else _spread(values)
+        some = values[-MAX_SAMPLED_VALUES:] if d.kind not in ("daily", "hourly") else _sample_periods(values)
         for value in some:
             name = "/".join(f"{c}={value if c == d.column else newest[c]}" for c in newest)
-            if name in known:
+            if name in all_names:
                 found[name] = None
     return list(found)
 
 
-def _spread(values: Sequence[str]) -> list[str]:
+def _sample_periods(periods: Sequence[str]) -> list[str]:
     """Of days or hours the first ones and one between, since at the ends what is read may be cut off; and the newest,
     so many that every day of the week and of the month is among them."""
-    n = len(values)
-    return [values[i] for i in sorted({0, min(1, n - 1), n // 2, *range(max(0, n - _NEWEST), n)})]
+    n = len(periods)
+    return [periods[i] for i in sorted({0, min(1, n - 1), n // 2, *range(max(0, n - _NEWEST_SAMPLED), n)})]
 
 
-def relation(
+def infer_column_relations(
     upstream: Sequence[Dimension],
     downstream: Sequence[Dimension],
-    known: Collection[str],
-    seen: Mapping[str, Collection[str]],
-) -> dict[str, Relation] | None:
+    upstream_partitions: Collection[str],
+    partitions_read_by_task: Mapping[str, Collection[str]],
+) -> dict[str, ColumnRelation] | None:
     """How what is read follows from who reads it.
 
     Args:
         upstream: the columns of what is read.
         downstream: those of the tasks.
-        known: all partitions of what is read.
-        seen: task -> the partitions that it reads.
+        upstream_partitions: all partitions of what is read.
+        partitions_read_by_task: task -> the partitions that it reads.
 
     Returns:
         For each column that is read; None where columns do not tell it, each by itself.
     """
-    if not upstream or not seen or not all(seen.values()):
+    if not upstream or not partitions_read_by_task or not all(partitions_read_by_task.values()):
         return None
-    everything = _columns(known, upstream)
-    each = [({c: str(v) for c, v in partition_values(t).items()}, _columns(read, upstream)) for t, read in seen.items()]
-    there = set(known)
-    for (_, columns), read in zip(each, seen.values(), strict=True):
+    all_values_by_column = _distinct_values_by_column(upstream_partitions, upstream)
+    each = [
+        ({c: str(v) for c, v in partition_values(t).items()}, _distinct_values_by_column(read, upstream))
+        for t, read in partitions_read_by_task.items()
+    ]
+    existing = set(upstream_partitions)
+    for (_, columns), read in zip(each, partitions_read_by_task.values(), strict=True):
         combined = (
-            "/".join(f"{d.column}={v}" for d, v in zip(upstream, vs, strict=True)) for vs in _all_of(upstream, columns)
+            "/".join(f"{d.column}={v}" for d, v in zip(upstream, vs, strict=True))
+            for vs in _value_combinations(upstream, columns)
         )
-        if {name for name in combined if name in there} != set(read):
+        if {name for name in combined if name in existing} != set(read):
             return None
     found = {}
     for d in upstream:
         pairs = [(task, columns[d.column]) for task, columns in each]
-        told = _of_column(d, downstream, everything[d.column], pairs)
-        if told is None:
+        column_relation = _infer_relation(d, downstream, all_values_by_column[d.column], pairs)
+        if column_relation is None:
             return None
-        found[d.column] = told
+        found[d.column] = column_relation
     return found
 
 
-def _all_of(upstream: Sequence[Dimension], columns: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, ...]]:
-    return product(*(columns[d.column] for d in upstream))
+def _value_combinations(
+    upstream: Sequence[Dimension], values_by_column: Mapping[str, Sequence[str]]
+) -> Iterable[tuple[str, ...]]:
+    return product(*(values_by_column[d.column] for d in upstream))
 
 
-def _columns(partitions: Iterable[str], dimensions: Sequence[Dimension]) -> dict[str, tuple[str, ...]]:
+def _distinct_values_by_column(
+    partitions: Iterable[str], dimensions: Sequence[Dimension]
+) -> dict[str, tuple[str, ...]]:
     rows = [partition_values(p) for p in partitions]
     return {d.column: tuple(dict.fromkeys(str(r[d.column]) for r in rows)) for d in dimensions}
 
 
-Pairs: TypeAlias = Sequence[tuple[Values, tuple[str, ...]]]
+TaskReads: TypeAlias = Sequence[tuple[Values, tuple[str, ...]]]
 """A task's values, and those that it reads of one column."""
 
 
-def _of_column(
-    column: Dimension, downstream: Sequence[Dimension], every: tuple[str, ...], pairs: Pairs
-) -> Relation | None:
-    if len(every) > 1 and all(set(read) == set(every) for _, read in pairs):
-        return Every()
-    makers: list[Callable[[], Relation | None]] = [lambda d=d: _following(column, d, every, pairs) for d in downstream]  # type: ignore[misc]
-    for make in makers:
+def _infer_relation(
+    read_dimension: Dimension, task_dimensions: Sequence[Dimension], all_values: tuple[str, ...], task_reads: TaskReads
+) -> ColumnRelation | None:
+    if len(all_values) > 1 and all(set(read) == set(all_values) for _, read in task_reads):
+        return AllValues()
+    candidates: list[Callable[[], ColumnRelation | None]] = [
+        partial(_calendar_or_same_value, read_dimension, d, all_values, task_reads) for d in task_dimensions
+    ]
+    for make in candidates:
         found = make()
         if found is not None:
             return found
-    if len({frozenset(read) for _, read in pairs}) == 1:
-        return These(pairs[0][1])
-    return next(filter(None, (_by_value(column, d, pairs) for d in downstream)), None)
+    if len({frozenset(read) for _, read in task_reads}) == 1:
+        return FixedValues(task_reads[0][1])
+    return next(filter(None, (_infer_mapped_values(read_dimension, d, task_reads) for d in task_dimensions)), None)
 
 
-def _following(column: Dimension, of: Dimension, every: tuple[str, ...], pairs: Pairs) -> Relation | None:
+def _calendar_or_same_value(
+    read_dimension: Dimension, task_dimension: Dimension, all_values: tuple[str, ...], task_reads: TaskReads
+) -> ColumnRelation | None:
     """As days and hours follow from days and hours; or one value from another."""
     times = ("daily", "hourly")
-    if column.kind in times and of.kind in times and column.tz == of.tz:
-        if column.kind == of.kind:
-            return _shifted(column, of.column, every, pairs)
-        if column.kind == "hourly" and all(
-            set(read) == {v for v in every if v.startswith(task[of.column])} for task, read in pairs
+    if read_dimension.kind in times and task_dimension.kind in times and read_dimension.tz == task_dimension.tz:
+        if read_dimension.kind == task_dimension.kind:
+            return _infer_shift(read_dimension, task_dimension.column, all_values, task_reads)
+        if read_dimension.kind == "hourly" and all(
+            set(read) == {v for v in all_values if v.startswith(task[task_dimension.column])}
+            for task, read in task_reads
         ):
-            return Within(of.column)
+            return HoursOfDay(task_dimension.column)
         return None
-    distinct = len({task[of.column] for task, _ in pairs}) > 1
-    if column.kind == of.kind == "static" and distinct and all(read == (task[of.column],) for task, read in pairs):
-        return Equal(of.column)
+    distinct = len({task[task_dimension.column] for task, _ in task_reads}) > 1
+    if (
+        read_dimension.kind == task_dimension.kind == "static"
+        and distinct
+        and all(read == (task[task_dimension.column],) for task, read in task_reads)
+    ):
+        return SameValue(task_dimension.column)
     return None
 
 
-def _shifted(column: Dimension, of: str, every: tuple[str, ...], pairs: Pairs) -> Shifted | None:
-    step = timedelta(days=1) if column.kind == "daily" else timedelta(hours=1)
-    if len({task[of] for task, _ in pairs}) < 2 and len(every) > 1:
+def _infer_shift(
+    read_dimension: Dimension, task_column: str, all_values: tuple[str, ...], task_reads: TaskReads
+) -> ShiftedPeriods | None:
+    step = timedelta(days=1) if read_dimension.kind == "daily" else timedelta(hours=1)
+    if len({task[task_column] for task, _ in task_reads}) < 2 and len(all_values) > 1:
         return None
 
-    def at(value: str) -> datetime:
+    def parse_period(value: str) -> datetime:
         return datetime.fromisoformat(value[:16])
 
-    offsets = [[round((at(v) - at(task[of])) / step) for v in read] for task, read in pairs]
+    offsets = [
+        [round((parse_period(v) - parse_period(task[task_column])) / step) for v in read] for task, read in task_reads
+    ]
     first, last = min(map(min, offsets)), max(map(max, offsets))
-    known = set(every)
-    form = "%Y-%m-%d" if column.kind == "daily" else "%Y-%m-%dT%H:00"
-    for task, read in pairs:
-        wanted = (
-            {(at(task[of]) + n * step).strftime(form) for n in range(first, last + 1)} if last - first < 5000 else known
+    known = set(all_values)
+    form = "%Y-%m-%d" if read_dimension.kind == "daily" else "%Y-%m-%dT%H:00"
+    for task, read in task_reads:
+        expected = (
+            {(parse_period(task[task_column]) + n * step).strftime(form) for n in range(first, last + 1)}
+            if last - first < 5000
+            else known
         )
-        if set(read) != wanted & known:
+        if set(read) != expected & known:
             return None
-    return Shifted(of, first, last)
+    return ShiftedPeriods(task_column, first, last)
 
 
-def _by_value(column: Dimension, of: Dimension, pairs: Pairs) -> ByValue | None:
-    if column.kind != "static" or of.kind != "static":
+def _infer_mapped_values(
+    read_dimension: Dimension, task_dimension: Dimension, task_reads: TaskReads
+) -> MappedValues | None:
+    if read_dimension.kind != "static" or task_dimension.kind != "static":
         return None
     found: dict[str, tuple[str, ...]] = {}
-    for task, read in pairs:
-        value = task[of.column]
+    for task, read in task_reads:
+        value = task[task_dimension.column]
         if set(found.setdefault(value, read)) != set(read):
             return None
-    return ByValue(of.column, found) if set(found) == set(of.values) else None
+    return MappedValues(task_dimension.column, found) if set(found) == set(task_dimension.values) else None

@@ -8,25 +8,25 @@ from sqlglot import exp
 
 from nova_assets.sql.parse import spark_functions
 
-_NOT_BY_ROW = (exp.AggFunc, exp.Query, exp.Subquery, exp.UDTF, exp.Explode, exp.Rand, exp.Randn, exp.Uuid)
+_MULTI_ROW_NODES = (exp.AggFunc, exp.Query, exp.Subquery, exp.UDTF, exp.Explode, exp.Rand, exp.Randn, exp.Uuid)
 
 
-def asked_within(node: exp.Select, asked: Sequence[exp.Expr], source: str) -> Iterator[exp.Expr]:
+def push_down_conditions(node: exp.Select, outer_conditions: Sequence[exp.Expr], outer_name: str) -> Iterator[exp.Expr]:
     """Conditions on the output, said by the columns that it is made of; those alone that drop the same rows here.
 
     Args:
-        source: under which name the output's columns are in the conditions.
+        outer_name: under which name the output's columns are in the conditions.
     """
-    if is_cut_off(node):
+    if keeps_only_some_rows(node):
         return
-    made = {s.alias_or_name.lower(): s.unalias() for s in node.selects}
-    for condition in asked:
-        names = {c.name.lower() for c in condition.find_all(exp.Column) if c.table == source}
-        if all(n in made and _is_of_rows(node, made[n]) for n in names):
-            yield _said(condition, source, made)
+    expression_by_column = {s.alias_or_name.lower(): s.unalias() for s in node.selects}
+    for condition in outer_conditions:
+        names = {c.name.lower() for c in condition.find_all(exp.Column) if c.table == outer_name}
+        if all(n in expression_by_column and _is_same_within_group(node, expression_by_column[n]) for n in names):
+            yield _substitute_columns(condition, outer_name, expression_by_column)
 
 
-def is_cut_off(node: exp.Expr) -> bool:
+def keeps_only_some_rows(node: exp.Expr) -> bool:
     """Whether only some rows of what a query gives are taken, so that which ones they are hangs on all."""
     while True:
         if (
@@ -40,41 +40,43 @@ def is_cut_off(node: exp.Expr) -> bool:
         node = node.parent
 
 
-def is_spread(node: exp.Select) -> bool:
+def has_grouping_sets(node: exp.Select) -> bool:
     """Whether rows are grouped in several ways, so that nulls stand for columns that are not grouped by."""
     group = node.args.get("group")
     return group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets) is not None
 
 
-def _said(condition: exp.Expr, source: str, made: dict[str, exp.Expr]) -> exp.Expr:
-    def said(part: exp.Expr) -> exp.Expr:
-        if isinstance(part, exp.Column) and part.table == source:
-            return exp.paren(made[part.name.lower()].copy(), copy=False)
+def _substitute_columns(condition: exp.Expr, outer_name: str, expression_by_column: dict[str, exp.Expr]) -> exp.Expr:
+    def substitute(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Column) and part.table == outer_name:
+            return exp.paren(expression_by_column[part.name.lower()].copy(), copy=False)
         return part
 
-    return condition.copy().transform(said, copy=False)
+    return condition.copy().transform(substitute, copy=False)
 
 
-def _is_of_rows(node: exp.Select, made: exp.Expr) -> bool:
+def _is_same_within_group(node: exp.Select, expression: exp.Expr) -> bool:
     """Whether an output column is the same for all rows that are grouped, or seen by a window, together."""
-    if made.find(*_NOT_BY_ROW) or made.find(exp.Window):
+    if expression.find(*_MULTI_ROW_NODES) or expression.find(exp.Window):
         return False
-    if not all(_is_made_of(made, w.args.get("partition_by") or []) for w in _of_kind(node, exp.Window)):
+    if not all(
+        _is_computed_from(expression, w.args.get("partition_by") or []) for w in _own_nodes_of_kind(node, exp.Window)
+    ):
         return False
-    return not _is_grouped(node) or by_whole_groups(node, made)
+    return not _is_aggregated(node) or is_determined_by_group(node, expression)
 
 
-def by_whole_groups(node: exp.Select, condition: exp.Expr) -> bool:
+def is_determined_by_group(node: exp.Select, expression: exp.Expr) -> bool:
     """Whether an expression is the same for all rows of each group, so that groups are dropped whole."""
     group = node.args.get("group")
     if group is None:
-        return not any(True for _ in condition.find_all(exp.Column, exp.AggFunc))
-    if is_spread(node) or any(group.args.get(k) for k in ("totals", "all")):
+        return not any(True for _ in expression.find_all(exp.Column, exp.AggFunc))
+    if has_grouping_sets(node) or any(group.args.get(k) for k in ("totals", "all")):
         return False
-    return _is_made_of(condition, group.expressions)
+    return _is_computed_from(expression, group.expressions)
 
 
-def what_aggregates_take(node: exp.Select) -> exp.Expr | None:
+def aggregate_filter_condition(node: exp.Select) -> exp.Expr | None:
     """Of a SELECT that aggregates all rows, each time with ``FILTER (WHERE ...)``: the condition that a row meets which
     one of the aggregates takes. None where others might take more."""
     if node.args.get("group") is not None or node.args.get("laterals") or node.find(exp.Window):
@@ -84,33 +86,35 @@ def what_aggregates_take(node: exp.Select) -> exp.Expr | None:
         for inner in part.walk(prune=lambda n: isinstance(n, exp.Filter)):
             if isinstance(inner, exp.Filter):
                 filters.append(inner.expression.this)
-            elif not _takes_no_rows(inner):
+            elif not _is_independent_of_rows(inner):
                 return None
     return exp.or_(*filters) if filters else None
 
 
-def _takes_no_rows(part: exp.Expr) -> bool:
+def _is_independent_of_rows(part: exp.Expr) -> bool:
     """Whether a part of an expression, without what is inside it, is the same whatever rows there are."""
     if isinstance(part, exp.Anonymous):
-        return part.name.lower() in spark_functions.SCALARS
+        return part.name.lower() in spark_functions.SCALAR_FUNCTIONS
     return not isinstance(part, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Explode | exp.UDTF)
 
 
-def _is_grouped(node: exp.Select) -> bool:
-    windowed = {id(w.this) for w in _of_kind(node, exp.Window)}
-    return node.args.get("group") is not None or any(id(a) not in windowed for a in _of_kind(node, exp.AggFunc))
+def _is_aggregated(node: exp.Select) -> bool:
+    windowed = {id(w.this) for w in _own_nodes_of_kind(node, exp.Window)}
+    return node.args.get("group") is not None or any(
+        id(a) not in windowed for a in _own_nodes_of_kind(node, exp.AggFunc)
+    )
 
 
-def _is_made_of(node: exp.Expr, keys: Sequence[exp.Expr]) -> bool:
+def _is_computed_from(node: exp.Expr, source_expressions: Sequence[exp.Expr]) -> bool:
     """Whether an expression follows from some others."""
-    if any(node == key for key in keys):
+    if any(node == key for key in source_expressions):
         return True
     if isinstance(node, exp.Column | exp.AggFunc | exp.Query | exp.Subquery | exp.Window):
         return False
-    return all(_is_made_of(child, keys) for child in node.iter_expressions())
+    return all(_is_computed_from(child, source_expressions) for child in node.iter_expressions())
 
 
-def _of_kind(node: exp.Select, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
+def _own_nodes_of_kind(node: exp.Select, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
     """Parts of a SELECT itself, not of what is inside it."""
     for select in (
         *node.selects,

@@ -22,19 +22,19 @@ from sqlglot.optimizer.scope import Scope, build_scope
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.operand import NotUnderstood
 from nova_assets.sql.evaluation.values import Value
-from nova_assets.sql.pruning.partition_lookup import Listing, Row, listed
-from nova_assets.sql.pruning.predicate_pushdown import is_cut_off
-from nova_assets.sql.pruning.question import Call, Memory, Question
-from nova_assets.sql.pruning.select import Select
-from nova_assets.sql.pruning.sources import Among, Partition
+from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row, as_indexed_rows
+from nova_assets.sql.pruning.predicate_pushdown import keeps_only_some_rows
+from nova_assets.sql.pruning.question import PruningRun, QueryMemo, VisitContext
+from nova_assets.sql.pruning.select import SelectPruner
+from nova_assets.sql.pruning.sources import Partition, PossibleValues
 from nova_assets.sql.query.query import Query
 from nova_assets.sql.types.widening import VOID
 
-Needed: TypeAlias = Mapping[int, tuple[int, ...]]
+PartitionsByScan: TypeAlias = Mapping[int, tuple[int, ...]]
 """Scan -> the partitions that it reads, by their positions in the list of its dataset's."""
 
 
-class Pruning:
+class PartitionPruner:
     """Answers questions about one query, and remembers what hangs on nothing else.
 
     Args:
@@ -45,145 +45,160 @@ class Pruning:
     def __init__(self, query: Query, zone: tzinfo = UTC) -> None:
         self.query = query
         self.zone = zone
-        root = build_scope(query.tree)
-        assert root is not None
-        self.root = root
-        self.memory = Memory()
+        root_scope = build_scope(query.tree)
+        assert root_scope is not None
+        self.root = root_scope
+        self.memo = QueryMemo()
 
-    def needed(self, partitions: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]) -> Needed:
+    def required_partitions(
+        self, partitions_by_dataset: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]
+    ) -> PartitionsByScan:
         """The partitions that each scan reads.
 
         Args:
-            partitions: dataset -> all that it should have. One that is not partitioned has a single one, without
-                values.
+            partitions_by_dataset: dataset -> all that it should have. One that is not partitioned has a single one,
+                without values.
             variables: of the scope.
 
         Raises:
             SqlError: a condition on partitions cannot be computed.
         """
-        found = self._asked(partitions, Listing([variables])).found
-        everything = {s.number: range(len(partitions.get(s.dataset, ()))) for s in self.query.scans}
-        return {n: tuple(sorted(found.get(n, every))) for n, every in everything.items()}  # of one not met, all
+        positions_by_scan = self._run(partitions_by_dataset, IndexedRows([variables])).positions_by_scan
+        everything = {s.number: range(len(partitions_by_dataset.get(s.dataset, ()))) for s in self.query.scans}
+        return {
+            n: tuple(sorted(positions_by_scan.get(n, every))) for n, every in everything.items()
+        }  # of one not met, all
 
-    def not_understood(
-        self, partitions: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]
+    def ignored_conditions(
+        self, partitions_by_dataset: Mapping[str, Sequence[Partition]], variables: Mapping[str, Value]
     ) -> tuple[NotUnderstood, ...]:
         """Parts of conditions on partitions that prune none, since no rule understands them. Asked as ``needed``."""
-        return tuple(self._asked(partitions, Listing([variables])).not_understood.values())
+        return tuple(self._run(partitions_by_dataset, IndexedRows([variables])).ignored_conditions.values())
 
-    def readers(
+    def reading_scopes(
         self,
-        partitions: Mapping[str, Sequence[Partition]],
+        partitions_by_dataset: Mapping[str, Sequence[Partition]],
         scopes: Sequence[Row],
-        scan: int,
-        wanted: Collection[int],
+        scan_number: int,
+        partition_positions: Collection[int],
     ) -> frozenset[int]:
         """In which scopes a scan may read some partitions; never too few, and sometimes more than do.
 
         Args:
-            partitions: dataset -> all that it should have.
+            partitions_by_dataset: dataset -> all that it should have.
             scopes: by their positions in this list.
-            wanted: of the scan's dataset, by their positions.
+            partition_positions: of the scan's dataset, by their positions.
 
         Raises:
             SqlError: a condition on partitions cannot be computed.
         """
         alike = not self.query.variables  # what one of them reads, all do
-        asked = self._asked(partitions, listed(scopes[:1] if alike else scopes), scan, wanted)
-        found = asked.readers if asked.is_met else asked.scopes.rows.keys()
+        pruning_run = self._run(
+            partitions_by_dataset, as_indexed_rows(scopes[:1] if alike else scopes), scan_number, partition_positions
+        )
+        found = pruning_run.reading_scopes if pruning_run.is_target_visited else pruning_run.scopes.rows.keys()
         return frozenset(range(len(scopes)) if alike and found else found)
 
-    def _asked(
+    def _run(
         self,
-        partitions: Mapping[str, Sequence[Partition]],
-        scopes: Listing,
-        target: int | None = None,
-        wanted: Collection[int] = (),
-    ) -> Question:
-        listings = {name: listed(rows) for name, rows in partitions.items()}
-        question = Question(self.query, listings, scopes, self.zone, self.memory, target)
-        if target is not None:
-            rows = question.listing(self.query.scans[target].dataset)
-            question.wanted = {n: rows[n] for n in wanted}
-        _Walk(question).visit(self.root, Call(True, scopes.rows, gives=False))
-        return question
+        partitions_by_dataset: Mapping[str, Sequence[Partition]],
+        scopes: IndexedRows,
+        target_scan: int | None = None,
+        target_positions: Collection[int] = (),
+    ) -> PruningRun:
+        listings = {name: as_indexed_rows(rows) for name, rows in partitions_by_dataset.items()}
+        pruning_run = PruningRun(self.query, listings, scopes, self.zone, self.memo, target_scan)
+        if target_scan is not None:
+            rows = pruning_run.expected_partitions(self.query.scans[target_scan].dataset)
+            pruning_run.target_rows = {n: rows[n] for n in target_positions}
+        _QueryWalk(pruning_run).visit(self.root, VisitContext(True, scopes.rows, returns_values=False))
+        return pruning_run
 
 
-def needed(
+def required_partitions(
     query: Query,
-    partitions: Mapping[str, Sequence[Partition]],
+    partitions_by_dataset: Mapping[str, Sequence[Partition]],
     variables: Mapping[str, Value],
     zone: tzinfo = UTC,
-) -> Needed:
+) -> PartitionsByScan:
     """The partitions that each scan of a query reads, for who asks once. See ``Pruning.needed``."""
-    return Pruning(query, zone).needed(partitions, variables)
+    return PartitionPruner(query, zone).required_partitions(partitions_by_dataset, variables)
 
 
-class _Walk:
+class _QueryWalk:
     """The way of a question through a query, outermost first."""
 
-    def __init__(self, question: Question) -> None:
-        self.question = question
-        self.open: set[int] = set()
+    def __init__(self, pruning_run: PruningRun) -> None:
+        self.pruning_run = pruning_run
+        self.open_scopes: set[int] = set()
 
-    def visit(self, scope: Scope, call: Call) -> dict[str, Among]:
+    def visit(self, scope: Scope, context: VisitContext) -> dict[str, PossibleValues]:
         """Find what a query and all inside it read. Gives the values that its output columns can have, of those of
         which that can be told."""
-        if id(scope) in self.open:  # a recursive one
+        if id(scope) in self.open_scopes:  # a recursive one
             return {}
-        self.open.add(id(scope))
+        self.open_scopes.add(id(scope))
         try:
             if isinstance(scope.expression, exp.SetOperation):
-                return self._set_operation(scope, scope.expression, call)
+                return self._visit_set_operation(scope, scope.expression, context)
             if isinstance(scope.expression, exp.Select):
-                return Select(self.question, scope, scope.expression, call, self.visit).visit()
+                return SelectPruner(self.pruning_run, scope, scope.expression, context, self.visit).visit()
             for inner in (*scope.derived_table_scopes, *scope.subquery_scopes):
-                self.visit(inner, Call(call.record, call.scopes, beside=call.beside))
+                self.visit(
+                    inner, VisitContext(context.records_reads, context.scopes, outer_values=context.outer_values)
+                )
             return {}
         finally:
-            self.open.discard(id(scope))
+            self.open_scopes.discard(id(scope))
 
-    def _passing(self, scope: Scope, call: Call) -> list[exp.Expr]:
+    def _conditions_for_sides(self, scope: Scope, context: VisitContext) -> list[exp.Expr]:
         """What is asked of columns that are of the same type on both sides: of two types they become a third."""
-        if not call.asked:
+        if not context.outer_conditions:
             return []
-        look = Call(False, call.scopes, beside=call.beside)
-        sides = [list(self._outputs(side, look)) for side in scope.set_operation_scopes]
-        names = _names(scope.expression)
+        look_context = VisitContext(False, context.scopes, outer_values=context.outer_values)
+        sides = [list(self._output_values_of_side(side, look_context)) for side in scope.set_operation_scopes]
+        names = _output_names(scope.expression)
         same = {
             name.lower()
             for name, left, right in zip(names, *sides, strict=False)
-            if left is not None and right is not None and _type_of_both(left, right) is not None
+            if left is not None and right is not None and _shared_type(left, right) is not None
         }
         return [
             a
-            for a in call.asked
-            if all(c.name.lower() in same for c in a.find_all(exp.Column) if c.table == call.source)
+            for a in context.outer_conditions
+            if all(c.name.lower() in same for c in a.find_all(exp.Column) if c.table == context.outer_name)
         ]
 
-    def _outputs(self, side: Scope, call: Call) -> Iterator[Among | None]:
-        found = self.visit(side, call)
-        yield from (found.get(name) for name in _names(side.expression))
+    def _output_values_of_side(self, side: Scope, context: VisitContext) -> Iterator[PossibleValues | None]:
+        found = self.visit(side, context)
+        yield from (found.get(name) for name in _output_names(side.expression))
 
-    def _set_operation(self, scope: Scope, node: exp.SetOperation, call: Call) -> dict[str, Among]:
+    def _visit_set_operation(
+        self, scope: Scope, node: exp.SetOperation, context: VisitContext
+    ) -> dict[str, PossibleValues]:
         """What is asked of a union may be asked of each of its sides, column by column; likewise of the others."""
-        names, memory = node.named_selects, self.question.memory
+        names, memo = node.named_selects, self.pruning_run.memo
         sides = []
-        passing = [] if is_cut_off(node) else self._passing(scope, call)
+        passed_conditions = [] if keeps_only_some_rows(node) else self._conditions_for_sides(scope, context)
         for side in scope.set_operation_scopes:
-            theirs = _names(side.expression)
-            cut = is_cut_off(side.expression)
+            side_names = _output_names(side.expression)
+            cut = keeps_only_some_rows(side.expression)
             asked = [
-                memory.kept(("renamed", id(a), id(side)), partial(_renamed, a, call.source, names, theirs))
-                for a in (() if cut else passing)
+                memo.memoize(
+                    ("renamed", id(a), id(side)), partial(_rename_columns, a, context.outer_name, names, side_names)
+                )
+                for a in (() if cut else passed_conditions)
             ]
-            output = self.visit(side, Call(call.record, call.scopes, asked, call.source, call.beside))
-            sides.append([output.get(name) for name in theirs])
-        found = {name: _either(node, *pair) for name, *pair in zip(names, *sides, strict=False)}
+            output = self.visit(
+                side,
+                VisitContext(context.records_reads, context.scopes, asked, context.outer_name, context.outer_values),
+            )
+            sides.append([output.get(name) for name in side_names])
+        found = {name: _combine_sides(node, *pair) for name, *pair in zip(names, *sides, strict=False)}
         return {name: among for name, among in found.items() if among is not None}
 
 
-def _type_of_both(left: Among, right: Among) -> DataType | None:
+def _shared_type(left: PossibleValues, right: PossibleValues) -> DataType | None:
     """The type of a column on both sides of a set operation; None where they become a third type, or one of them does
     not stay as it is."""
     if VOID in (left.type, right.type):
@@ -191,24 +206,26 @@ def _type_of_both(left: Among, right: Among) -> DataType | None:
     return left.type if left.type == right.type else None
 
 
-def _names(node: exp.Expr) -> list[str]:
+def _output_names(node: exp.Expr) -> list[str]:
     return list(node.named_selects) if isinstance(node, exp.Query) else []
 
 
-def _either(node: exp.SetOperation, left: Among | None, right: Among | None) -> Among | None:
-    type_ = None if left is None or right is None else _type_of_both(left, right)
+def _combine_sides(
+    node: exp.SetOperation, left: PossibleValues | None, right: PossibleValues | None
+) -> PossibleValues | None:
+    type_ = None if left is None or right is None else _shared_type(left, right)
     if left is None or right is None or type_ is None:
         return None
     if isinstance(node, exp.Except):
-        return Among(type_, left.values)
+        return PossibleValues(type_, left.values)
     if isinstance(node, exp.Intersect):
-        return Among(type_, left.values & right.values)
-    return Among(type_, left.values | right.values)
+        return PossibleValues(type_, left.values & right.values)
+    return PossibleValues(type_, left.values | right.values)
 
 
-def _renamed(asked: exp.Expr, source: str, names: Sequence[str], theirs: Sequence[str]) -> exp.Expr:
-    by_name = dict(zip(names, theirs, strict=False))
-    found = asked.copy()
+def _rename_columns(condition: exp.Expr, source: str, old_names: Sequence[str], new_names: Sequence[str]) -> exp.Expr:
+    by_name = dict(zip(old_names, new_names, strict=False))
+    found = condition.copy()
     for column in found.find_all(exp.Column):
         if column.table == source and column.name in by_name:
             column.set("this", exp.to_identifier(by_name[column.name]))

@@ -13,84 +13,84 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType, parse_type
 from nova_assets.sql.evaluation.operand import NotUnderstood
-from nova_assets.sql.evaluation.values import NAMED_TYPES, Key
-from nova_assets.sql.pruning.partition_lookup import Listing, Row
-from nova_assets.sql.pruning.sources import Among
+from nova_assets.sql.evaluation.values import TYPES_READ_FROM_NAMES, Key
+from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row
+from nova_assets.sql.pruning.sources import PossibleValues
 from nova_assets.sql.query.query import Query, scan_number
 
 T = TypeVar("T")
 
 
-class Memory:
+class QueryMemo:
     """What was made of parts of one query before, and hangs on nothing but the query.
 
     Parts are known by who they are: the memory keeps whatever it was given, so that no other takes their place.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, Any] = {}
+        self._values: dict[Hashable, Any] = {}
 
-    def kept(self, of: Hashable, make: Callable[[], T]) -> T:
-        if of not in self._kept:
-            self._kept.setdefault(of, make())  # of two that make it at once, both take the first
-        found: T = self._kept[of]
+    def memoize(self, memo_key: Hashable, compute: Callable[[], T]) -> T:
+        if memo_key not in self._values:
+            self._values.setdefault(memo_key, compute())  # of two that make it at once, both take the first
+        found: T = self._values[memo_key]
         return found
 
 
 @dataclass(frozen=True)
-class Call:
+class VisitContext:
     """How a query is looked at by whatever it is a part of.
 
     Args:
-        record: whether what it reads is wanted; otherwise only what its output can be.
+        records_reads: whether what it reads is wanted; otherwise only what its output can be.
         scopes: for which it is asked.
-        asked: conditions on its output that whoever reads it puts. Their columns are those of the output, under the
-            name of ``source``, and others whose values are in ``beside``.
-        source: what it is called there.
-        beside: the values that columns of its surroundings can have.
-        gives: whether the values of its output are wanted.
+        outer_conditions: conditions on its output that whoever reads it puts. Their columns are those of the output,
+            under the name of ``outer_name``, and others whose values are in ``outer_values``.
+        outer_name: what it is called there.
+        outer_values: the values that columns of its surroundings can have.
+        returns_values: whether the values of its output are wanted.
     """
 
-    record: bool
+    records_reads: bool
     scopes: Mapping[int, Row]
-    asked: Sequence[exp.Expr] = ()
-    source: str = ""
-    beside: Mapping[Key, Among] = field(default_factory=dict)
-    gives: bool = True
+    outer_conditions: Sequence[exp.Expr] = ()
+    outer_name: str = ""
+    outer_values: Mapping[Key, PossibleValues] = field(default_factory=dict)
+    returns_values: bool = True
 
 
 @dataclass
-class Question:
+class PruningRun:
     """Which partitions its scans read, in some scopes; or in which scopes one of its scans reads some partitions.
 
     Args:
         query: with every column told.
-        partitions: dataset -> all that it should have.
+        partitions_by_dataset: dataset -> all that it should have.
         scopes: the values of the variables, one row for each scope.
         zone: in which moments are told apart by day.
-        target: the scan whose readers are wanted.
-        wanted: of that scan, the partitions that matter. They stand for it only where rows are recorded: what a
+        target_scan: the scan whose readers are wanted.
+        target_rows: of that scan, the partitions that matter. They stand for it only where rows are recorded: what a
             subquery gives hangs on all, by a LIMIT or a window.
-        found: scan -> the partitions that it reads.
-        readers: the scopes in which the target reads some of those that matter.
-        is_met: whether the target was come by.
-        not_understood: parts of conditions on partitions that prune none, by where they are.
+        positions_by_scan: scan -> the partitions that it reads.
+        reading_scopes: the scopes in which the target reads some of those that matter.
+        is_target_visited: whether the target was come by.
+        ignored_conditions: parts of conditions on partitions that prune none, by where they are.
     """
 
     query: Query
-    partitions: Mapping[str, Listing]
-    scopes: Listing
+    partitions_by_dataset: Mapping[str, IndexedRows]
+    scopes: IndexedRows
     zone: tzinfo
-    memory: Memory
-    target: int | None = None
-    wanted: Mapping[int, Row] = field(default_factory=dict)
-    found: dict[int, set[int]] = field(default_factory=dict)
-    readers: set[int] = field(default_factory=set)
-    is_met: bool = False
-    not_understood: dict[int, NotUnderstood] = field(default_factory=dict)
+    memo: QueryMemo
+    target_scan: int | None = None
+    target_rows: Mapping[int, Row] = field(default_factory=dict)
+    positions_by_scan: dict[int, set[int]] = field(default_factory=dict)
+    reading_scopes: set[int] = field(default_factory=set)
+    is_target_visited: bool = False
+    ignored_conditions: dict[int, NotUnderstood] = field(default_factory=dict)
 
-    def listing(self, dataset: str) -> Listing:
-        return self.partitions.get(dataset) or _NOTHING
+    def expected_partitions(self, dataset: str) -> IndexedRows:
+        return self.partitions_by_dataset.get(dataset) or _NO_ROWS
 
     @cached_property
     def variable_types(self) -> dict[str, DataType]:
@@ -102,51 +102,53 @@ class Question:
         schema = self.query.schemas.get(dataset)
         if schema is None:
             return {}
-        return self.memory.kept(
+        return self.memo.memoize(
             ("types", dataset),
-            lambda: {f.name.lower(): f.type for f in schema.fields if f.type.name in NAMED_TYPES},
+            lambda: {f.name.lower(): f.type for f in schema.fields if f.type.name in TYPES_READ_FROM_NAMES},
         )
 
-    def bears(self, scope: Scope) -> bool:
+    def contains_target(self, scope: Scope) -> bool:
         """Whether a part of the query has the target within it."""
-        target = self.target
-        return target is not None and target in self._scans_within(scope)
+        target_scan = self.target_scan
+        return target_scan is not None and target_scan in self._scan_numbers_within(scope)
 
-    def record(self, number: int, rows: Mapping[int, Row], scopes: Mapping[int, Row], *, whole: bool) -> None:
+    def record_read(
+        self, number_of_scan: int, rows: Mapping[int, Row], scopes: Mapping[int, Row], *, reads_everything: bool
+    ) -> None:
         """A scan was come by, in a place where these of its partitions are read, in these scopes."""
-        if self.target is None:
-            everything = range(len(self.listing(self.query.scans[number].dataset)))
-            self.found.setdefault(number, set()).update(everything if whole else rows)
-        elif number == self.target:
-            self.is_met = True
-            if whole or rows:
-                self.readers |= (self.scopes.rows if whole else scopes).keys()
+        if self.target_scan is None:
+            everything = range(len(self.expected_partitions(self.query.scans[number_of_scan].dataset)))
+            self.positions_by_scan.setdefault(number_of_scan, set()).update(everything if reads_everything else rows)
+        elif number_of_scan == self.target_scan:
+            self.is_target_visited = True
+            if reads_everything or rows:
+                self.reading_scopes |= (self.scopes.rows if reads_everything else scopes).keys()
 
-    def record_nothing(self, scope: Scope) -> None:
+    def record_no_reads(self, scope: Scope) -> None:
         """The scans within a part of the query were come by, in a place where none of their partitions is read."""
-        for number in self._scans_within(scope):
-            self.record(number, {}, {}, whole=self.query.scans[number].mode == "whole")
+        for number in self._scan_numbers_within(scope):
+            self.record_read(number, {}, {}, reads_everything=self.query.scans[number].mode == "whole")
 
-    def _scans_within(self, scope: Scope) -> frozenset[int]:
-        return self.memory.kept(("scans", id(scope)), lambda: frozenset(_scans(scope, set())))
-
-
-_NOTHING = Listing([])
+    def _scan_numbers_within(self, scope: Scope) -> frozenset[int]:
+        return self.memo.memoize(("scans", id(scope)), lambda: frozenset(_iter_scan_numbers(scope, set())))
 
 
-def _scans(scope: Scope, seen: set[int]) -> Iterator[int]:
+_NO_ROWS = IndexedRows([])
+
+
+def _iter_scan_numbers(scope: Scope, visited: set[int]) -> Iterator[int]:
     """The scans within a part of the query."""
-    if id(scope) in seen:
+    if id(scope) in visited:
         return
-    seen.add(id(scope))
+    visited.add(id(scope))
     for source in scope.sources.values():
         number = None if isinstance(source, Scope) else scan_number(source)
         if number is not None:
             yield number
-    for inner in _inner(scope):
-        yield from _scans(inner, seen)
+    for inner in _inner_scopes(scope):
+        yield from _iter_scan_numbers(inner, visited)
 
 
-def _inner(scope: Scope) -> list[Scope]:
+def _inner_scopes(scope: Scope) -> list[Scope]:
     sources = [s for s in scope.sources.values() if isinstance(s, Scope)]
     return [*scope.subquery_scopes, *scope.derived_table_scopes, *(scope.set_operation_scopes or ()), *sources]

@@ -12,18 +12,18 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.values import Key, Value
-from nova_assets.sql.pruning.partition_lookup import Listing, Row
+from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row
 from nova_assets.sql.query.query import Scan
 
 Partition: TypeAlias = Row
 """The values of a partition's columns, by their names in small letters."""
 
-MANY = 200_000
+MAX_COMBINATIONS = 200_000
 """Combinations of values that are tried; a condition with more of them takes nothing away."""
 
 
 @dataclass(frozen=True, slots=True)
-class Among:
+class PossibleValues:
     """The values that a column can have.
 
     Args:
@@ -39,116 +39,118 @@ class Among:
     def __iter__(self) -> Iterator[Value]:
         return iter(self.values)
 
-    def or_null(self) -> Among:
-        return Among(self.type, self.values | {None})
+    def with_null(self) -> PossibleValues:
+        return PossibleValues(self.type, self.values | {None})
 
-    def none_of_them(self) -> Among:
-        return Among(self.type, frozenset())
+    def without_values(self) -> PossibleValues:
+        return PossibleValues(self.type, frozenset())
 
-    def those(self, test: Callable[[Value], bool]) -> Among:
+    def matching(self, test: Callable[[Value], bool]) -> PossibleValues:
         """Those that pass a test."""
-        return Among(self.type, frozenset(v for v in self.values if test(v)))
+        return PossibleValues(self.type, frozenset(v for v in self.values if test(v)))
 
 
 @dataclass
-class Source:
+class SelectSource:
     """One of the things that a SELECT reads; or, under no name, the variables of its scopes.
 
     Args:
         name: in the query.
-        types: Spark type of each column of a listing.
+        column_types: Spark type of each column of a listing.
         scan: where it is a dataset.
-        inner: where it is a subquery.
-        sampled: whether only a sample of its rows is read, so that all have to be there.
-        listing: of a dataset, all partitions that it should have; of variables, all scopes.
-        rows: those of the listing that are left, by position.
-        output: of a subquery, the values that its columns can have.
+        subquery_scope: where it is a subquery.
+        is_sampled: whether only a sample of its rows is read, so that all have to be there.
+        all_rows: of a dataset, all partitions that it should have; of variables, all scopes.
+        remaining_rows: those of the listing that are left, by position.
+        output_values: of a subquery, the values that its columns can have.
         has_no_effect: whether none of its rows reaches the result, so that none is read.
     """
 
     name: str
-    types: Mapping[str, DataType] = field(default_factory=dict)
+    column_types: Mapping[str, DataType] = field(default_factory=dict)
     scan: Scan | None = None
-    inner: Scope | None = None
-    sampled: bool = False
-    listing: Listing | None = None
-    rows: Mapping[int, Row] = field(default_factory=dict)
-    output: dict[str, Among] = field(default_factory=dict)
+    subquery_scope: Scope | None = None
+    is_sampled: bool = False
+    all_rows: IndexedRows | None = None
+    remaining_rows: Mapping[int, Row] = field(default_factory=dict)
+    output_values: dict[str, PossibleValues] = field(default_factory=dict)
     has_no_effect: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether it has no row, whatever its data. One of which only a sample is read may have some."""
-        if self.sampled:
+        if self.is_sampled:
             return False
-        if self.listing is not None:
-            return len(self.listing) > 0 and not self.rows
-        return any(not among.values for among in self.output.values())
+        if self.all_rows is not None:
+            return len(self.all_rows) > 0 and not self.remaining_rows
+        return any(not among.values for among in self.output_values.values())
 
     @property
-    def all_of(self) -> Listing | None:
+    def unfiltered_rows(self) -> IndexedRows | None:
         """The listing, where all of it is left."""
-        return self.listing if self.listing is not None and self.rows is self.listing.rows else None
+        return self.all_rows if self.all_rows is not None and self.remaining_rows is self.all_rows.rows else None
 
     @property
-    def columns(self) -> frozenset[str]:
+    def known_columns(self) -> frozenset[str]:
         """Those whose values can be told."""
-        if self.listing is None:
-            return frozenset(self.output)
-        return self.listing.columns if self.rows else frozenset()
+        if self.all_rows is None:
+            return frozenset(self.output_values)
+        return self.all_rows.columns if self.remaining_rows else frozenset()
 
-    def type_of(self, column: str) -> DataType | None:
+    def type_of_column(self, column: str) -> DataType | None:
         """The Spark type of a column whose values can be told; None of any other."""
-        if self.listing is None:
-            among = self.output.get(column)
+        if self.all_rows is None:
+            among = self.output_values.get(column)
             return None if among is None else among.type
-        return self.types.get(column) if column in self.listing.columns else None
+        return self.column_types.get(column) if column in self.all_rows.columns else None
 
-    def among(self, column: str) -> Among | None:
+    def possible_values(self, column: str) -> PossibleValues | None:
         """The values that a column can have; None where they cannot be told."""
-        if self.listing is None:
-            return self.output.get(column)
-        type_ = self.types.get(column)
+        if self.all_rows is None:
+            return self.output_values.get(column)
+        type_ = self.column_types.get(column)
         if type_ is None:
             return None
-        if self.all_of is not None:
-            return Among(type_, self.all_of.among(column))
-        return Among(type_, frozenset(row[column] for row in self.rows.values()))
+        if self.unfiltered_rows is not None:
+            return PossibleValues(type_, self.unfiltered_rows.distinct_values(column))
+        return PossibleValues(type_, frozenset(row[column] for row in self.remaining_rows.values()))
 
-    def empty(self) -> None:
+    def remove_all_rows(self) -> None:
         """Nothing of it is left."""
-        if self.sampled:
+        if self.is_sampled:
             return
-        self.rows = {}
-        self.output = {column: among.none_of_them() for column, among in self.output.items()}
+        self.remaining_rows = {}
+        self.output_values = {column: among.without_values() for column, among in self.output_values.items()}
 
-    def keep(self, rows: Sequence[int]) -> None:
+    def keep_positions(self, positions: Sequence[int]) -> None:
         """Only these of its rows are left."""
-        if len(rows) < len(self.rows):
-            self.rows = {n: self.rows[n] for n in rows}
+        if len(positions) < len(self.remaining_rows):
+            self.remaining_rows = {n: self.remaining_rows[n] for n in positions}
 
-    def combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
+    def distinct_combinations(self, keys: Sequence[Key]) -> list[dict[Key, Value]] | None:
         """What some of its columns can be together; None for too many."""
-        if self.all_of is not None:
-            return self.all_of.combinations(keys)
-        if self.listing is not None:
-            distinct = {tuple(row[k[1]] for k in keys) for row in self.rows.values()}
+        if self.unfiltered_rows is not None:
+            return self.unfiltered_rows.distinct_combinations(keys)
+        if self.all_rows is not None:
+            distinct = {tuple(row[k[1]] for k in keys) for row in self.remaining_rows.values()}
             return [dict(zip(keys, values, strict=True)) for values in distinct]
-        return combined([(k, self.output[k[1]].values if k[1] in self.output else frozenset()) for k in keys])
+        return combine_values(
+            [(k, self.output_values[k[1]].values if k[1] in self.output_values else frozenset()) for k in keys]
+        )
 
-    def together(self, columns: Sequence[str]) -> Mapping[tuple[Value, ...], Sequence[int]]:
+    def positions_by_values(self, columns: Sequence[str]) -> Mapping[tuple[Value, ...], Sequence[int]]:
         """What columns of its rows are together -> the rows in which they are."""
-        if self.all_of is not None:
-            return self.all_of.by(columns)
+        if self.unfiltered_rows is not None:
+            return self.unfiltered_rows.positions_by_values(columns)
         found: dict[tuple[Value, ...], list[int]] = {}
-        for n, row in self.rows.items():
+        for n, row in self.remaining_rows.items():
             found.setdefault(tuple(row[c] for c in columns), []).append(n)
         return found
 
 
-def combined(parts: Sequence[tuple[Key, frozenset[Value]]]) -> list[dict[Key, Value]] | None:
+def combine_values(values_by_key: Sequence[tuple[Key, frozenset[Value]]]) -> list[dict[Key, Value]] | None:
     """What columns can be together, each of which can have some values; None for too many."""
-    if prod(len(values) for _, values in parts) > MANY:
+    if prod(len(values) for _, values in values_by_key) > MAX_COMBINATIONS:
         return None
-    keys = [key for key, _ in parts]
-    return [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in parts))]
+    keys = [key for key, _ in values_by_key]
+    return [dict(zip(keys, values, strict=True)) for values in product(*(values for _, values in values_by_key))]

@@ -12,7 +12,7 @@ from nova_assets.model.function_parameters import wants_context
 from nova_assets.model.names import check_name
 from nova_assets.model.schema import parse_type
 from nova_assets.model.task import Context
-from nova_assets.sql.query.table_function_calls import is_free, scalars_of, tables_of
+from nova_assets.sql.query.table_function_calls import is_unused_by_sql, scalar_function_types, table_function_schemas
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class SqlFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
-    def called(self, ctx: Context, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def call_with_context(self, ctx: Context, args: Sequence[Any], keyword_args: Mapping[str, Any]) -> Any:
         """What it gives; the task's context is no argument of the query's."""
         names = list(inspect.signature(self.function).parameters)
         if "ctx" not in names:
-            return self.function(*args, **named)
+            return self.function(*args, **keyword_args)
         at = names.index("ctx")
         if at < len(args):
-            return self.function(*args[:at], ctx, *args[at:], **named)
-        return self.function(*args, **named, ctx=ctx)
+            return self.function(*args[:at], ctx, *args[at:], **keyword_args)
+        return self.function(*args, **keyword_args, ctx=ctx)
 
-    def refuses(self, positional: int, named: Sequence[str]) -> str | None:
+    def argument_problem(self, positional_count: int, keyword_names: Sequence[str]) -> str | None:
         """Why it cannot be called with so many arguments, and these; None where it can."""
         try:
             signature = inspect.signature(self.function)
@@ -50,7 +50,7 @@ class SqlFunction:
             return None
         known = [p for n, p in signature.parameters.items() if n != "ctx"]
         try:
-            signature.replace(parameters=known).bind(*[None] * positional, **dict.fromkeys(named))
+            signature.replace(parameters=known).bind(*[None] * positional_count, **dict.fromkeys(keyword_names))
         except TypeError as error:
             return str(error)
         return None
@@ -85,14 +85,14 @@ def sql_function(returns: str, *, name: str | None = None) -> Callable[[Callable
 
     def make(function: Callable[..., Any]) -> SqlFunction:
         made = SqlFunction(check_name(name or function.__name__, "a function"), function, returns.strip())
-        if scalars_of(types_of([made])) and wants_context(function):
+        if scalar_function_types(type_by_function([made])) and wants_context(function):
             raise DefinitionError(f"function {made.name!r}: one of values runs in Spark's workers, and has no ctx")
         return made
 
     return make
 
 
-def types_of(functions: Functions | None) -> dict[str, str]:
+def type_by_function(functions: Functions | None) -> dict[str, str]:
     """Name -> what a function gives.
 
     Raises:
@@ -102,10 +102,10 @@ def types_of(functions: Functions | None) -> dict[str, str]:
     each = functions if isinstance(functions, Mapping) else {f.name: f for f in functions or ()}
     found = {name: f.returns if isinstance(f, SqlFunction) else f for name, f in each.items()}
     for name in found:
-        if not is_free(name):
+        if not is_unused_by_sql(name):
             raise DefinitionError(f"function {name!r}: SQL has one of this name", next="give it another: name=...")
-    tables_of(found)
-    for name, type_ in scalars_of(found).items():
+    table_function_schemas(found)
+    for name, type_ in scalar_function_types(found).items():
         try:
             parse_type(type_)
         except DefinitionError as error:
@@ -113,7 +113,7 @@ def types_of(functions: Functions | None) -> dict[str, str]:
     return found
 
 
-def bodies_of(functions: Functions | None) -> dict[str, SqlFunction]:
+def sql_functions_by_name(functions: Functions | None) -> dict[str, SqlFunction]:
     """Name -> the function, of those that are given and not only known of."""
     each = functions.items() if isinstance(functions, Mapping) else ((f.name, f) for f in functions or ())
     return {name: f for name, f in each if isinstance(f, SqlFunction)}

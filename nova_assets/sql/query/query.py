@@ -12,22 +12,22 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from nova_assets.model.schema import Schema
-from nova_assets.sql.parse.dialect import DIALECT, errors_of_parser
+from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
 from nova_assets.sql.query.table_function_calls import (
-    Call,
-    as_table,
+    TableFunctionCall,
     call_number,
-    calls_of,
-    is_call,
-    refuse_columns_from_outside,
-    refuse_names_from_outside,
+    check_no_outer_columns,
+    check_no_outer_ctes,
+    is_table_function,
+    mark_table_function_calls,
+    replace_call_with_table,
 )
-from nova_assets.sql.text import Span, Text, span
-from nova_assets.suggestions import similar
+from nova_assets.sql.text import Span, SqlText, span_of
+from nova_assets.suggestions import similar_names
 
 Mode = Literal["all", "new", "old", "whole"]
 
-_MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
+_READ_MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
 
 _SCAN = "nova_scan"
 _BARE = "nova_bare"
@@ -63,19 +63,19 @@ class Query:
         tree: with every column qualified by its source, and variables as markers (``:day``).
         scans: all places where it reads.
         variables: that occur in it, and their types.
-        names: of what it gives, as written, where it says one.
-        bare: places of the text where a variable stands by its bare name.
+        written_names: of what it gives, as written, where it says one.
+        bare_variables: places of the text where a variable stands by its bare name.
         calls: all places where a function stands as a table.
         schemas: of the datasets that it reads.
     """
 
-    text: Text
+    text: SqlText
     tree: exp.Query
     scans: tuple[Scan, ...]
     variables: Mapping[str, str]
-    names: tuple[str, ...] = ()
-    bare: tuple[tuple[Span, str], ...] = ()
-    calls: tuple[Call, ...] = ()
+    written_names: tuple[str, ...] = ()
+    bare_variables: tuple[tuple[Span, str], ...] = ()
+    calls: tuple[TableFunctionCall, ...] = ()
     schemas: Mapping[str, Schema] = field(default_factory=dict)
 
     @property
@@ -89,7 +89,7 @@ class Query:
         return tuple(dict.fromkeys(s.dataset for s in self.scans))
 
 
-def scans_of(text: Text, tree: exp.Query) -> tuple[Scan, ...]:
+def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
     """Where a query reads datasets, before anything is known of them. Marks each place in the tree.
 
     Raises:
@@ -100,23 +100,23 @@ def scans_of(text: Text, tree: exp.Query) -> tuple[Scan, ...]:
         for table in scope.tables:
             if table.name in scope.cte_sources and not isinstance(table.this, exp.Anonymous):
                 continue
-            if is_call(table, _MODES):
+            if is_table_function(table, _READ_MODES):
                 continue
             if _SCAN not in table.meta:
-                found.append(_scan(text, table, len(found)))
+                found.append(_parse_scan(text, table, len(found)))
                 table.meta[_SCAN] = found[-1].number
     return tuple(found)
 
 
-def _scan(text: Text, table: exp.Table, number: int) -> Scan:
+def _parse_scan(text: SqlText, table: exp.Table, number: int) -> Scan:
     if table.args.get("db") is not None:
         raise text.error(
             f"{table.sql('spark')} is not the name of a dataset", table, expected="a name without a database"
         )
     if not isinstance(table.this, exp.Func):
-        return Scan(number, table.name, "all", span(table.this) or (0, 0), bool(table.alias))
+        return Scan(number, table.name, "all", span_of(table.this) or (0, 0), bool(table.alias))
     call = table.this
-    mode = _MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
+    mode = _READ_MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
     if mode is None:
         raise text.error(
             f"{call.sql('spark')} is no dataset",
@@ -126,22 +126,22 @@ def _scan(text: Text, table: exp.Table, number: int) -> Scan:
     inner = call.expressions
     if len(inner) != 1 or not isinstance(inner[0], exp.Column) or inner[0].table:
         raise text.error(f"{call.name.upper()}(...) takes one dataset", table, expected=f"{call.name.upper()}(orders)")
-    begin, end = span(call) or (0, 0)
+    begin, end = span_of(call) or (0, 0)
     place = (begin, text.sql.index(")", end) + 1)
     return Scan(number, inner[0].name, mode, place, bool(table.alias))
 
 
-def calls_in(text: Text, tree: exp.Query) -> tuple[Call, ...]:
+def mark_calls(text: SqlText, tree: exp.Query) -> tuple[TableFunctionCall, ...]:
     """Where a query calls functions as tables. Marks each place in the tree. Raises SqlError."""
-    return calls_of(text, tree, _MODES)
+    return mark_table_function_calls(text, tree, _READ_MODES)
 
 
-def is_by_name(join: exp.Join) -> bool:
+def is_using_or_natural(join: exp.Join) -> bool:
     """Whether a join of a qualified tree was written with USING, or is a natural one."""
     return bool(join.meta.get(_USING))
 
 
-def has_no_name(node: exp.Expr) -> bool:
+def was_written_unnamed(node: exp.Expr) -> bool:
     """Whether a column of what a qualified tree gives was written without a name, and is no plain column."""
     return bool(node.meta.get(_NAMELESS))
 
@@ -151,35 +151,35 @@ def scan_number(table: exp.Expr) -> int | None:
     return table.meta.get(_SCAN)
 
 
-def understood(
-    text: Text,
+def resolve_query(
+    text: SqlText,
     tree: exp.Query,
     schemas: Mapping[str, Schema],
-    variables: Mapping[str, str] | None = None,
-    functions: Mapping[str, Schema] | None = None,
+    variable_types: Mapping[str, str] | None = None,
+    table_functions: Mapping[str, Schema] | None = None,
 ) -> Query:
     """A query with every column told.
 
     Args:
         schemas: of all datasets that there are.
-        variables: of its scope, by name, with their types.
-        functions: that may stand as tables, and what they give.
+        variable_types: of its scope, by name, with their types.
+        table_functions: that may stand as tables, and what they give.
 
     Raises:
         SqlError: there is no such dataset or column; or a name is that of a column and of a variable.
     """
-    tree, functions = tree.copy(), functions or {}
-    scans, calls = scans_of(text, tree), calls_in(text, tree)
+    tree, table_functions = tree.copy(), table_functions or {}
+    scans, calls = mark_scans(text, tree), mark_calls(text, tree)
     for scan in scans:
         if scan.dataset not in schemas:
-            raise _no_such_dataset(text, scan, schemas, functions)
-    calls = tuple(_known(text, call, functions) for call in calls)
+            raise _unknown_dataset_error(text, scan, schemas, table_functions)
+    calls = tuple(_resolve_call(text, call, table_functions) for call in calls)
     for table in reversed(list(tree.find_all(exp.Table))):  # the inner ones first
         number, called = scan_number(table), call_number(table)
         if number is not None:
-            _rename(table, scans[number])
+            _name_table_by_dataset(table, scans[number])
         if called is not None:
-            as_table(table, calls[called])
+            replace_call_with_table(table, calls[called])
     for column in tree.find_all(exp.Column):
         column.meta[_BARE] = not column.table
     for join in tree.find_all(exp.Join):
@@ -189,44 +189,47 @@ def understood(
         named = node.unnest().this if isinstance(node, exp.Cast | exp.TryCast) else node  # a cast has its column's name
         if not isinstance(named, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Star):
             node.meta[_NAMELESS] = True
-    known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: functions[c.function] for c in calls}
+    known = {s.dataset: schemas[s.dataset] for s in scans} | {c.function: table_functions[c.function] for c in calls}
     names = (*(a.alias for a in tree.find_all(exp.Alias)), *(n for n in tree.named_selects if n))
-    qualified = _qualified(text, tree, known)
+    qualified = _qualify_columns(text, tree, known)
     for column in qualified.find_all(exp.Column):
         if column.meta.get(_BARE) and column.table:
             column.args["table"].meta.clear()  # where it was read FROM is not where it stands
     _undo_column_aliases(text, qualified, known)
-    used, bare = _with_variables(text, qualified, variables or {})
-    refuse_columns_from_outside(text, qualified)
+    used_variables, bare = _replace_variables(text, qualified, variable_types or {})
+    check_no_outer_columns(text, qualified)
     for scope in traverse_scope(qualified):
-        _refuse_unknown_columns(text, scope, known, scans)
-    return Query(text, qualified, scans, used, names, bare, calls, {s.dataset: schemas[s.dataset] for s in scans})
+        _check_columns_exist(text, scope, known, scans)
+    return Query(
+        text, qualified, scans, used_variables, names, bare, calls, {s.dataset: schemas[s.dataset] for s in scans}
+    )
 
 
-def _known(text: Text, call: Call, functions: Mapping[str, Schema]) -> Call:
+def _resolve_call(text: SqlText, call: TableFunctionCall, table_functions: Mapping[str, Schema]) -> TableFunctionCall:
     """A call by the name under which the function is known, which is the same in small and large letters."""
-    name = next((n for n in functions if n.lower() == call.function.lower()), None)
+    name = next((n for n in table_functions if n.lower() == call.function.lower()), None)
     if name is None:
-        raise _no_such_function(text, call, functions)
-    refuse_names_from_outside(text, call)
+        raise _unknown_function_error(text, call, table_functions)
+    check_no_outer_ctes(text, call)
     return replace(call, function=name)
 
 
-def _no_such_function(text: Text, call: Call, functions: Mapping[str, Schema]) -> Exception:
+def _unknown_function_error(text: SqlText, call: TableFunctionCall, table_functions: Mapping[str, Schema]) -> Exception:
     return text.error(
         f"there is no table function {call.function}(...)",
         call.node,
-        expected=", ".join(f"{n}(...)" for n in functions) or "a dataset, NEW(dataset), OLD(dataset) or WHOLE(dataset)",
+        expected=", ".join(f"{n}(...)" for n in table_functions)
+        or "a dataset, NEW(dataset), OLD(dataset) or WHOLE(dataset)",
         next=f'nova.datasets(..., functions=[{call.function}]), of @nova.sql_function(returns="table(...)")',
     )
 
 
-def _no_such_dataset(
-    text: Text, scan: Scan, schemas: Mapping[str, Schema], functions: Mapping[str, Schema]
+def _unknown_dataset_error(
+    text: SqlText, scan: Scan, schemas: Mapping[str, Schema], table_functions: Mapping[str, Schema]
 ) -> Exception:
-    if scan.dataset in functions:
+    if scan.dataset in table_functions:
         return text.error(f"{scan.dataset} is a function", scan.place, expected=f"{scan.dataset}(...)")
-    near = similar(scan.dataset, schemas) or sorted(schemas)[:5]
+    near = similar_names(scan.dataset, schemas) or sorted(schemas)[:5]
     return text.error(
         f"there is no dataset {scan.dataset!r}",
         scan.place,
@@ -234,7 +237,7 @@ def _no_such_dataset(
     )
 
 
-def _rename(table: exp.Table, scan: Scan) -> None:
+def _name_table_by_dataset(table: exp.Table, scan: Scan) -> None:
     """A table by the dataset's name, known in the query by its alias or by that name."""
     name = exp.to_identifier(scan.dataset)
     for key, value in next(iter(table.find_all(exp.Identifier)), name).meta.items():
@@ -244,19 +247,21 @@ def _rename(table: exp.Table, scan: Scan) -> None:
         table.set("alias", exp.TableAlias(this=exp.to_identifier(scan.dataset)))
 
 
-def mapping(schemas: Mapping[str, Schema], functions: Mapping[str, str] | None = None) -> MappingSchema:
+def make_mapping_schema(
+    schemas: Mapping[str, Schema], function_types: Mapping[str, str] | None = None
+) -> MappingSchema:
     """Schemas, and what functions of users give, as the parser's optimizer knows them."""
     found: dict[str, object] = {n: {f.name: str(f.type) for f in s.fields} for n, s in schemas.items()}
-    return MappingSchema(found, dialect=DIALECT, udf_mapping=dict(functions or {}))
+    return MappingSchema(found, dialect=DIALECT, udf_mapping=dict(function_types or {}))
 
 
-def _qualified(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
-    _refuse_twins(text, tree)
-    with errors_of_parser(text):
+def _qualify_columns(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schema]) -> exp.Query:
+    _check_source_names_unique(text, tree)
+    with convert_parser_errors(text):
         return qualify(
             tree,
             dialect=DIALECT,
-            schema=mapping(schemas),
+            schema=make_mapping_schema(schemas),
             validate_qualify_columns=False,
             allow_partial_qualification=True,
             quote_identifiers=False,
@@ -264,7 +269,7 @@ def _qualified(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> ex
         )
 
 
-def _refuse_twins(text: Text, tree: exp.Query) -> None:
+def _check_source_names_unique(text: SqlText, tree: exp.Query) -> None:
     """Refuse two things in FROM under one name. Raises SqlError."""
     for select in tree.find_all(exp.Select):
         names: set[str] = set()
@@ -277,7 +282,7 @@ def _refuse_twins(text: Text, tree: exp.Query) -> None:
             names.add(name)
 
 
-def _undo_column_aliases(text: Text, tree: exp.Query, schemas: Mapping[str, Schema]) -> None:
+def _undo_column_aliases(text: SqlText, tree: exp.Query, schemas: Mapping[str, Schema]) -> None:
     """Give columns of ``sales AS s(a, b)`` the names that the dataset has for them.
 
     Raises:
@@ -307,12 +312,12 @@ def _undo_column_aliases(text: Text, tree: exp.Query, schemas: Mapping[str, Sche
         table.args["alias"].set("columns", None)
 
 
-def _with_variables(
-    text: Text, tree: exp.Query, variables: Mapping[str, str]
+def _replace_variables(
+    text: SqlText, tree: exp.Query, variable_types: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[tuple[Span, str], ...]]:
     """Put markers for the variables of the scope, each with its type. Gives those that occur; and where in the text
     one stands by its bare name."""
-    lower = {name.lower(): name for name in variables}
+    lower = {name.lower(): name for name in variable_types}
     used: dict[str, str] = {}
     bare: dict[Span, str] = {}
     for node in list(tree.find_all(exp.Column, exp.Placeholder)):
@@ -328,57 +333,65 @@ def _with_variables(
         if name is None:
             if isinstance(node, exp.Placeholder):
                 raise text.error(
-                    f"there is no variable {node.name!r}", node, expected=", ".join(variables) or "none: it has no FOR"
+                    f"there is no variable {node.name!r}",
+                    node,
+                    expected=", ".join(variable_types) or "none: it has no FOR",
                 )
             continue
-        used[name] = variables[name]
-        place = span(node)
+        used[name] = variable_types[name]
+        place = span_of(node)
         if isinstance(node, exp.Column) and place is not None:
             bare[place] = name
-        node.replace(_marker(name, variables[name], node))
+        node.replace(_make_variable_marker(name, variable_types[name], node))
     return used, tuple(bare.items())
 
 
-def _marker(name: str, type_: str, of: exp.Expr) -> exp.Expr:
+def _make_variable_marker(name: str, type_: str, replaced_node: exp.Expr) -> exp.Expr:
     marker = exp.Placeholder(this=name)
-    for part in of.walk():
+    for part in replaced_node.walk():
         for key in ("line", "col", "start", "end"):
             if key in part.meta:
                 marker.meta[key] = part.meta[key]
     return exp.Cast(this=marker, to=exp.DataType.build(type_, dialect=DIALECT))
 
 
-def _refuse_unknown_columns(text: Text, scope: Scope, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]) -> None:
+def _check_columns_exist(text: SqlText, scope: Scope, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]) -> None:
     for column in scope.columns:
         if not column.table:
-            if _is_alias(column):
+            if _is_output_alias(column):
                 continue
             raise text.error(
-                f"there is no column {column.name!r}", column, expected=_near(column.name, _visible(scope, schemas))
+                f"there is no column {column.name!r}",
+                column,
+                expected=_format_similar_names(column.name, _visible_columns(scope, schemas)),
             )
         source = scope.sources.get(column.table)
-        names = None if source is None else names_of(source, schemas, scans)
+        names = None if source is None else column_names_of_source(source, schemas, scans)
         if names is not None and column.name.lower() not in names:
             raise text.error(
-                f"{column.table} has no column {column.name!r}", column, expected=_near(column.name, names)
+                f"{column.table} has no column {column.name!r}",
+                column,
+                expected=_format_similar_names(column.name, names),
             )
 
 
-def _is_alias(column: exp.Column) -> bool:
+def _is_output_alias(column: exp.Column) -> bool:
     """Whether a bare name is that of an output column, where such may be named."""
     select = column.find_ancestor(exp.Select)
     clause = column.find_ancestor(exp.Order, exp.Having, exp.Group, exp.Qualify, exp.Sort)
     return select is not None and clause is not None and column.name in select.named_selects
 
 
-def _visible(scope: Scope, schemas: Mapping[str, Schema]) -> dict[str, str]:
+def _visible_columns(scope: Scope, schemas: Mapping[str, Schema]) -> dict[str, str]:
     found: dict[str, str] = {}
     for source in scope.sources.values():
-        found |= names_of(source, schemas, ()) or {}
+        found |= column_names_of_source(source, schemas, ()) or {}
     return found
 
 
-def names_of(source: Any, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]) -> dict[str, str] | None:
+def column_names_of_source(
+    source: Any, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]
+) -> dict[str, str] | None:
     """The columns of a source, by their names in small letters; None where they are not known."""
     if isinstance(source, exp.Table):
         number = scan_number(source)
@@ -389,9 +402,9 @@ def names_of(source: Any, schemas: Mapping[str, Schema], scans: tuple[Scan, ...]
     return None
 
 
-def _near(name: str, names: Mapping[str, str]) -> str:
-    near = similar(name, names) or list(names)[:8]
-    return ", ".join(names[n] for n in near) or "a column of what it reads"
+def _format_similar_names(name: str, known_names: Mapping[str, str]) -> str:
+    near = similar_names(name, known_names) or list(known_names)[:8]
+    return ", ".join(known_names[n] for n in near) or "a column of what it reads"
 
 
 def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:

@@ -15,57 +15,57 @@ from sqlglot import exp
 from nova_assets.errors import QueryRefused
 from nova_assets.model.schema import Field, Schema
 from nova_assets.sql.query.query import Query
-from nova_assets.sql.text import Span, Text
+from nova_assets.sql.text import Span, SqlText
 
 
 @contextmanager
-def refusals_shown_in(text: Text) -> Iterator[None]:
+def convert_spark_refusals(text: SqlText) -> Iterator[None]:
     """A block in which Spark is given a text. A refusal becomes a SqlError, which shows the place in the file."""
     try:
         yield
     except QueryRefused as error:
         reason, fragment = str(error.fields["reason"]), error.fields.get("fragment")
-        place = _place(text, fragment) if isinstance(fragment, str) else None
+        place = _find_fragment(text, fragment) if isinstance(fragment, str) else None
         raise text.error(f"Spark does not take the query: {reason}", place) from error
 
 
-def check_columns(query: Query, by_rules: Schema, by_spark: Schema) -> None:
+def check_columns(query: Query, inferred_schema: Schema, spark_schema: Schema) -> None:
     """Refuse a query of which Spark makes other columns than the rules.
 
     Args:
-        by_rules: the columns that the dataset was declared with.
-        by_spark: those of the frame that Spark makes of it.
+        inferred_schema: the columns that the dataset was declared with.
+        spark_schema: those of the frame that Spark makes of it.
 
     Raises:
         SqlError: names both opinions.
     """
-    ours, theirs = by_rules.names, by_spark.names
+    ours, theirs = inferred_schema.names, spark_schema.names
     if [n.lower() for n in ours] != [n.lower() for n in theirs]:
         raise query.text.error(
             f"the query gives the columns {', '.join(ours)} by the rules of nova, and {', '.join(theirs)} by Spark",
             None,
             next="give each column a name that is its own: ... AS name",
         )
-    for number, (own, spark) in enumerate(zip(by_rules.fields, by_spark.fields, strict=True)):
+    for number, (own, spark) in enumerate(zip(inferred_schema.fields, spark_schema.fields, strict=True)):
         if str(own.type) != str(spark.type):
             raise query.text.error(
                 f"column {own.name!r} is {own.type} by the rules of nova, and {spark.type} by Spark",
-                _written(query, number),
-                next=f"say the type: {_cast(spark)}",
+                _select_expression(query, number),
+                next=f"say the type: {_cast_suggestion(spark)}",
             )
 
 
-def _cast(field: Field) -> str:
+def _cast_suggestion(field: Field) -> str:
     return f"CAST(... AS {str(field.type).upper()}) AS {field.name}"
 
 
-def _written(query: Query, number: int) -> exp.Expr | None:
+def _select_expression(query: Query, column_number: int) -> exp.Expr | None:
     """The part of the query that makes a column; None for one that stands in PARTITION."""
     selects = query.tree.selects
-    return selects[number] if number < len(selects) else None
+    return selects[column_number] if column_number < len(selects) else None
 
 
-def _place(text: Text, fragment: str) -> Span | None:
+def _find_fragment(text: SqlText, fragment: str) -> Span | None:
     """Where a part of the query is that Spark names; None where the text has it several times, or not at all."""
     begin = text.sql.find(fragment)
     if begin < 0 or text.sql.find(fragment, begin + 1) >= 0:

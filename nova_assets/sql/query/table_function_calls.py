@@ -15,7 +15,7 @@ from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import Schema, parse_ddl
 from nova_assets.sql.parse import spark_functions
 from nova_assets.sql.parse.dialect import DIALECT
-from nova_assets.sql.text import Span, Text
+from nova_assets.sql.text import Span, SqlText
 
 _CALL = "nova_call"
 _INPUTS = "nova_inputs"
@@ -23,48 +23,48 @@ _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
 
 
 @dataclass(frozen=True)
-class Argument:
+class CallArgument:
     """What a function is called with.
 
     Args:
         name: by which it is given; empty where its place says it.
         node: a value of the scope, or a query.
-        place: of a query, where it is in the text, without what is around it.
+        query_span: of a query, where it is in the text, without what is around it.
     """
 
     name: str
     node: exp.Expr = field(compare=False)
-    place: Span | None = None
+    query_span: Span | None = None
 
 
 @dataclass(frozen=True)
-class Call:
+class TableFunctionCall:
     """A place in a query where a function stands as a table.
 
     Args:
         number: counts the calls of a query.
         function: its name.
         node: the table, for errors.
-        place: in the text, without an alias.
+        call_span: in the text, without an alias.
         has_alias: whether the query knows it by another name.
     """
 
     number: int
     function: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[CallArgument, ...]
     node: exp.Table = field(compare=False)
-    place: Span = (0, 0)
+    call_span: Span = (0, 0)
     has_alias: bool = False
 
     @property
-    def queries(self) -> tuple[Span, ...]:
+    def query_spans(self) -> tuple[Span, ...]:
         """Where in the text the queries are that it takes."""
-        return tuple(a.place for a in self.arguments if a.place is not None)
+        return tuple(a.query_span for a in self.arguments if a.query_span is not None)
 
 
-def is_free(name: str) -> bool:
+def is_unused_by_sql(name: str) -> bool:
     """Whether SQL has no function of this name: one that it has would be called instead."""
-    if name.lower() in spark_functions.ALL | spark_functions.TABLES:
+    if name.lower() in spark_functions.EXPRESSION_FUNCTIONS | spark_functions.TABLE_FUNCTIONS:
         return False
     try:
         found = sqlglot.parse_one(f"{name}(x)", dialect=DIALECT)
@@ -73,24 +73,28 @@ def is_free(name: str) -> bool:
     return isinstance(found, exp.Anonymous)
 
 
-def is_call(table: exp.Expr, modes: Mapping[str, object]) -> bool:
+def is_table_function(table: exp.Expr, read_modes: Mapping[str, object]) -> bool:
     """Whether a table is a call of a function, and no dataset read in a mode of its own."""
     return (
-        isinstance(table, exp.Table) and isinstance(table.this, exp.Anonymous) and table.this.name.upper() not in modes
+        isinstance(table, exp.Table)
+        and isinstance(table.this, exp.Anonymous)
+        and table.this.name.upper() not in read_modes
     )
 
 
-def calls_of(text: Text, tree: exp.Expr, modes: Mapping[str, object]) -> tuple[Call, ...]:
+def mark_table_function_calls(
+    text: SqlText, tree: exp.Expr, read_modes: Mapping[str, object]
+) -> tuple[TableFunctionCall, ...]:
     """Where a query calls functions as tables. Marks each place in the tree.
 
     Raises:
         SqlError: an argument is neither a value nor a query.
     """
-    found: list[Call] = []
+    found: list[TableFunctionCall] = []
     for table in tree.find_all(exp.Table):
-        if is_call(table, modes):
+        if is_table_function(table, read_modes):
             table.meta[_CALL] = len(found)
-            found.append(_call(text, table, len(found)))
+            found.append(_parse_call(text, table, len(found)))
     return tuple(found)
 
 
@@ -99,17 +103,17 @@ def call_number(table: exp.Expr) -> int | None:
     return table.meta.get(_CALL)
 
 
-def as_table(table: exp.Table, call: Call) -> None:
+def replace_call_with_table(table: exp.Table, call: TableFunctionCall) -> None:
     """A call by the function's name alone, so that its columns are told as those of any table; the queries that it
     takes stay inside it, as any subquery's would."""
-    inputs = [a.node for a in call.arguments if a.place is not None]
+    inputs = [a.node for a in call.arguments if a.query_span is not None]
     table.set("this", exp.to_identifier(call.function))
     table.set(_INPUTS, [i.copy() for i in inputs])
     if not table.alias:
         table.set("alias", exp.TableAlias(this=exp.to_identifier(call.function)))
 
 
-def refuse_names_from_outside(text: Text, call: Call) -> None:
+def check_no_outer_ctes(text: SqlText, call: TableFunctionCall) -> None:
     """A query that a function takes is run by itself, and sees no WITH of the query around it. Raises SqlError."""
     around = call.node.find_ancestor(exp.Query)
     outside = set[str]()
@@ -117,8 +121,8 @@ def refuse_names_from_outside(text: Text, call: Call) -> None:
         outside |= {c.alias for c in around.ctes}
         around = around.find_ancestor(exp.Query)
     for argument in call.arguments:
-        own = {c.alias for c in argument.node.find_all(exp.CTE)} if argument.place is not None else set()
-        for table in argument.node.find_all(exp.Table) if argument.place is not None else ():
+        own = {c.alias for c in argument.node.find_all(exp.CTE)} if argument.query_span is not None else set()
+        for table in argument.node.find_all(exp.Table) if argument.query_span is not None else ():
             if isinstance(table.this, exp.Identifier) and table.name in outside - own:
                 raise text.error(
                     f"{table.name} is a name of the query around it",
@@ -128,7 +132,7 @@ def refuse_names_from_outside(text: Text, call: Call) -> None:
                 )
 
 
-def refuse_columns_from_outside(text: Text, tree: exp.Expr) -> None:
+def check_no_outer_columns(text: SqlText, tree: exp.Expr) -> None:
     """Likewise it sees no columns of what stands beside it. Raises SqlError."""
     for table in tree.find_all(exp.Table):
         for inner in table.args.get(_INPUTS) or ():
@@ -142,15 +146,15 @@ def refuse_columns_from_outside(text: Text, tree: exp.Expr) -> None:
                     )
 
 
-def tables_of(functions: Mapping[str, str]) -> dict[str, Schema]:
+def table_function_schemas(function_types: Mapping[str, str]) -> dict[str, Schema]:
     """The functions that give tables: those whose type is ``table(product string, price decimal(10,2))``.
 
     Raises:
         DefinitionError: that cannot be read.
     """
     found = {}
-    for name, type_ in functions.items():
-        if _is_table(type_):
+    for name, type_ in function_types.items():
+        if _is_table_type(type_):
             try:
                 found[name] = parse_ddl(type_.strip()[len("table(") : -1])
             except DefinitionError as error:
@@ -160,62 +164,62 @@ def tables_of(functions: Mapping[str, str]) -> dict[str, Schema]:
     return found
 
 
-def scalars_of(functions: Mapping[str, str]) -> dict[str, str]:
+def scalar_function_types(function_types: Mapping[str, str]) -> dict[str, str]:
     """The functions that give values, with their types."""
-    return {n: t for n, t in functions.items() if not _is_table(t)}
+    return {n: t for n, t in function_types.items() if not _is_table_type(t)}
 
 
-def _is_table(type_: str) -> bool:
+def _is_table_type(type_: str) -> bool:
     return type_.strip().lower().startswith("table(")
 
 
-def _call(text: Text, table: exp.Table, number: int) -> Call:
+def _parse_call(text: SqlText, table: exp.Table, number: int) -> TableFunctionCall:
     call = table.this
     if table.args.get("db") is not None:
         raise text.error(f"{call.name} is no function of a database", table, expected=f"{call.name}(...)")
     begin = int(call.meta["start"])  # of its name
-    *groups, end = _groups(text, begin)
-    arguments = tuple(_argument(text, node, some) for node, some in zip(call.expressions, groups, strict=False))
-    return Call(number, call.name, arguments, table, (begin, end[-1].end + 1), bool(table.alias))
+    *groups, end = _argument_tokens(text, begin)
+    arguments = tuple(_parse_argument(text, node, some) for node, some in zip(call.expressions, groups, strict=False))
+    return TableFunctionCall(number, call.name, arguments, table, (begin, end[-1].end + 1), bool(table.alias))
 
 
-def _argument(text: Text, given: exp.Expr, tokens: list[Token]) -> Argument:
-    name, node = "", given
-    if isinstance(given, exp.Kwarg):
-        name, node = given.this.name, given.expression
+def _parse_argument(text: SqlText, argument_node: exp.Expr, tokens: list[Token]) -> CallArgument:
+    name, node = "", argument_node
+    if isinstance(argument_node, exp.Kwarg):
+        name, node = argument_node.this.name, argument_node.expression
         tokens = tokens[next(n for n, t in enumerate(tokens) if t.token_type == TokenType.FARROW) + 1 :]
     if isinstance(node, exp.Anonymous) and node.name.upper() == "TABLE" and len(node.expressions) == 1:
         tokens, node = tokens[1:], node.expressions[0]
     if isinstance(node, exp.Query):
         inner = node.unnest()
-        tokens = _within_brackets(tokens)
+        tokens = _strip_parentheses(tokens)
         place = (int(tokens[0].start), int(tokens[-1].end) + 1)
-        return Argument(name, inner if isinstance(inner, exp.Query) else node, place)
+        return CallArgument(name, inner if isinstance(inner, exp.Query) else node, place)
     if node.find(exp.Query, exp.Star):
         raise text.error(
             "an argument is neither a value nor a query", node, expected="a value of the scope, or (SELECT ...)"
         )
-    return Argument(name, node)
+    return CallArgument(name, node)
 
 
-def _within_brackets(tokens: list[Token]) -> list[Token]:
+def _strip_parentheses(tokens: list[Token]) -> list[Token]:
     """What is in brackets, where all of it is in one pair of them."""
-    while tokens[0].token_type == _OPEN and _closing(tokens) == len(tokens) - 1:
+    while tokens[0].token_type == _OPEN and _closing_index(tokens) == len(tokens) - 1:
         tokens = tokens[1:-1]
     return tokens
 
 
-def _closing(tokens: list[Token]) -> int:
+def _closing_index(tokens: list[Token]) -> int:
     """Where the bracket is closed that the first one opens."""
     depths = accumulate({_OPEN: 1, _CLOSE: -1}.get(t.token_type, 0) for t in tokens)
     return next(n for n, depth in enumerate(depths) if depth == 0)
 
 
-def _groups(text: Text, begin: int) -> Iterator[list[Token]]:
+def _argument_tokens(text: SqlText, call_start: int) -> Iterator[list[Token]]:
     """The tokens of each argument of a call, from bracket to comma to bracket; and last the closing bracket."""
     depth, group = 0, list[Token]()
     for token in DIALECT.tokenize(text.sql):
-        if token.start < begin:
+        if token.start < call_start:
             continue
         closes = token.token_type == _CLOSE and depth == 1
         if closes or (token.token_type == TokenType.COMMA and depth == 1):

@@ -25,42 +25,42 @@ from nova_assets.model.names import check_name
 from nova_assets.model.partitions import Dimension, dynamic
 from nova_assets.model.schema import Field, Schema, parse_type
 from nova_assets.sql.parse.dialect import For
-from nova_assets.sql.statement.header import Head, dimensions, head_of, variables_behind
-from nova_assets.sql.statement.statement import said
-from nova_assets.sql.text import Text
+from nova_assets.sql.statement.header import StatementHeader, parse_header, partition_dimensions, variables_used_by
+from nova_assets.sql.statement.statement import comment_and_owner
+from nova_assets.sql.text import SqlText
 
 _EXPECTED = "CREATE EXTERNAL TABLE name (column TYPE, ...) USING parquet PARTITIONED BY (column, ...) LOCATION '...'"
 
-_DONE = "done"
+_DONE_PROPERTY = "done"
 """The one property that means something here: the file without which a partition is not complete."""
 
 
 @dataclass(frozen=True)
-class View:
+class ExternalView:
     """A table that others keep, as a statement says it.
 
     Args:
         text: as written.
         channel: what is known of it.
-        head: which partitions there should be; None where these are the ones that there are.
+        header: which partitions there should be; None where these are the ones that there are.
     """
 
-    text: Text
+    text: SqlText
     channel: Channel
-    head: Head | None = None
+    header: StatementHeader | None = None
 
     @property
     def name(self) -> str:
         return self.channel.name
 
 
-def is_view(statement: exp.Expr) -> bool:
+def is_external_view(statement: exp.Expr) -> bool:
     """Whether a statement is one of these."""
     inner = statement.this if isinstance(statement, For) else statement
     return isinstance(inner, exp.Create)
 
 
-def viewed(text: Text, statement: exp.Expr) -> View:
+def parse_external_view(text: SqlText, statement: exp.Expr) -> ExternalView:
     """What a statement says.
 
     Raises:
@@ -70,24 +70,24 @@ def viewed(text: Text, statement: exp.Expr) -> View:
     create = loop.this if loop is not None else statement
     assert isinstance(create, exp.Create)
     properties = {type(p): p for p in (create.args["properties"].expressions if create.args.get("properties") else ())}
-    _refuse(text, create, properties)
-    columns = [_column(text, c) for c in create.this.expressions]
+    _check_create_statement(text, create, properties)
+    columns = [_parse_column(text, c) for c in create.this.expressions]
     by = properties.get(exp.PartitionedByProperty)
-    more, names = _partitioned(text, by.this.expressions if by is not None else (), columns)
-    head = None if loop is None else _head(text, loop, by, names)
-    description, owner = said(statement)
+    more, names = _parse_partition_columns(text, by.this.expressions if by is not None else (), columns)
+    head = None if loop is None else _parse_header(text, loop, by, names)
+    description, owner = comment_and_owner(statement)
     comment = properties.get(exp.SchemaCommentProperty)
     try:
         schema = Schema((*columns, *more))
         channel = Channel(
             check_name(create.this.this.name, f"the view of {text.name}"),
             schema=schema,
-            partitions=_dimensions(text, head, names, schema, _name(create)),
+            partitions=_partition_dimensions(text, head, names, schema, _table_name_node(create)),
             external=External(
                 properties[exp.LocationProperty].this.name,
-                _format(text, properties),
-                _done(text, create),
-                None if head is None else head.tasks,
+                _file_format(text, properties),
+                _done_file_name(text, create),
+                None if head is None else head.scopes_by_partition,
             ),
             description=description or (comment.this.name if comment is not None else None) or None,
             owners=[owner] if owner else (),
@@ -95,21 +95,23 @@ def viewed(text: Text, statement: exp.Expr) -> View:
     except SqlError:
         raise
     except DefinitionError as error:
-        raise text.error(error.what.partition(": ")[2] or error.what, _name(create), expected=_EXPECTED) from error
-    return View(text, channel, head)
+        raise text.error(
+            error.what.partition(": ")[2] or error.what, _table_name_node(create), expected=_EXPECTED
+        ) from error
+    return ExternalView(text, channel, head)
 
 
-def _name(create: exp.Create) -> exp.Expr:
+def _table_name_node(create: exp.Create) -> exp.Expr:
     """Where the statement says what the table is called."""
     found: exp.Expr = create.this.this if isinstance(create.this, exp.Schema) else create.this
     return found
 
 
-def _refuse(text: Text, create: exp.Create, properties: dict[type[exp.Expr], exp.Expr]) -> None:
+def _check_create_statement(text: SqlText, create: exp.Create, properties: dict[type[exp.Expr], exp.Expr]) -> None:
     table = create.this
     if create.kind != "TABLE" or exp.ExternalProperty not in properties:
         what = "is no query, and no view of a table that others keep"
-        raise text.error(what, _name(create), expected=f"SELECT ..., or {_EXPECTED}")
+        raise text.error(what, _table_name_node(create), expected=f"SELECT ..., or {_EXPECTED}")
     if create.expression is not None:
         raise text.error("others write what is external", create.expression, expected="a query without CREATE")
     if not isinstance(table, exp.Schema) or not table.expressions:
@@ -129,10 +131,10 @@ def _refuse(text: Text, create: exp.Create, properties: dict[type[exp.Expr], exp
     )
     for kind, node in properties.items():
         if kind not in known:
-            raise text.error(f"{node.sql('spark')} means nothing here", _name(create), expected=_EXPECTED)
+            raise text.error(f"{node.sql('spark')} means nothing here", _table_name_node(create), expected=_EXPECTED)
 
 
-def _column(text: Text, node: exp.Expr) -> Field:
+def _parse_column(text: SqlText, node: exp.Expr) -> Field:
     if not isinstance(node, exp.ColumnDef) or node.args.get("kind") is None:
         raise text.error("a column without a type", node, expected="name TYPE")
     kinds = [c.kind for c in node.args.get("constraints") or ()]
@@ -148,28 +150,32 @@ def _column(text: Text, node: exp.Expr) -> Field:
     return Field(node.name, found)  # what others write may be null, whatever is said
 
 
-def _partitioned(text: Text, given: Sequence[exp.Expr], columns: list[Field]) -> tuple[list[Field], list[str]]:
+def _parse_partition_columns(
+    text: SqlText, partition_nodes: Sequence[exp.Expr], columns: list[Field]
+) -> tuple[list[Field], list[str]]:
     """Columns that are said only there, as Hive has it; and the names of all partition columns."""
-    more = [_column(text, c) for c in given if isinstance(c, exp.ColumnDef)]
-    known = {f.name.lower(): f.name for f in (*columns, *more)}
+    extra_columns = [_parse_column(text, c) for c in partition_nodes if isinstance(c, exp.ColumnDef)]
+    known = {f.name.lower(): f.name for f in (*columns, *extra_columns)}
     names = []
-    for node in given:
+    for node in partition_nodes:
         if node.name.lower() not in known:
             raise text.error(f"there is no column {node.name!r}", node, expected=", ".join(f.name for f in columns))
         names.append(known[node.name.lower()])
-    return more, names
+    return extra_columns, names
 
 
-def _head(text: Text, loop: For, by: exp.Expr | None, names: list[str]) -> Head:
+def _parse_header(
+    text: SqlText, loop: For, partitioned_by: exp.Expr | None, partition_names: list[str]
+) -> StatementHeader:
     """The scopes, each of which has to be another partition."""
-    places = list(by.this.expressions) if by is not None else []
+    places = list(partitioned_by.this.expressions) if partitioned_by is not None else []
     if not places:
         raise text.error(
             "all scopes are one and the same partition", loop.this.this, expected="PARTITIONED BY (column, ...)"
         )
-    columns = [_placed(exp.column(n), p) for n, p in zip(names, places, strict=True)]
-    head = head_of(text, loop, exp.Partition(expressions=columns))
-    behind = {v for _, computed in head.partition for v in variables_behind(head, computed)}
+    columns = [_copy_position(exp.column(n), p) for n, p in zip(partition_names, places, strict=True)]
+    head = parse_header(text, loop, exp.Partition(expressions=columns))
+    behind = {v for _, computed in head.partition_expressions for v in variables_used_by(head, computed)}
     for node in loop.args["generators"]:
         if node.this.name not in behind:
             raise text.error(
@@ -180,44 +186,46 @@ def _head(text: Text, loop: For, by: exp.Expr | None, names: list[str]) -> Head:
     return head
 
 
-def _placed(column: exp.Expr, place: exp.Expr) -> exp.Expr:
+def _copy_position(column: exp.Expr, text_node: exp.Expr) -> exp.Expr:
     """A column where a name stands in the text."""
-    meta = next((n.meta for n in place.walk() if n.meta.get("start") is not None), {})
+    meta = next((n.meta for n in text_node.walk() if n.meta.get("start") is not None), {})
     column.this.meta.update(meta)
     return column
 
 
-def _dimensions(
-    text: Text, head: Head | None, names: list[str], schema: Schema, place: exp.Expr
+def _partition_dimensions(
+    text: SqlText, header: StatementHeader | None, partition_names: list[str], schema: Schema, error_node: exp.Expr
 ) -> tuple[Dimension, ...]:
-    if head is None:
-        return tuple(dynamic(n) for n in names)
-    types = head.column_types
-    for name in names:
+    if header is None:
+        return tuple(dynamic(n) for n in partition_names)
+    types = header.partition_column_types
+    for name in partition_names:
         if str(schema.field(name).type) != types[name]:
             raise text.error(
                 f"partition column {name!r} is {schema.field(name).type}, and the scopes give {types[name]}",
-                place,
+                error_node,
                 expected=f"{name} {types[name].upper()}",
             )
-    return tuple(replace(d, keep=None) for d in dimensions(head))  # others drop
+    return tuple(replace(d, keep=None) for d in partition_dimensions(header))  # others drop
 
 
-def _format(text: Text, properties: dict[type[exp.Expr], exp.Expr]) -> Form:
+def _file_format(text: SqlText, properties: dict[type[exp.Expr], exp.Expr]) -> Form:
     node = properties.get(exp.FileFormatProperty)
     if node is not None and not isinstance(node.this, exp.Expr):
         raise text.error("USING names no format", node, expected="USING parquet, or USING orc")
     return "parquet" if node is None else node.this.name.lower()
 
 
-def _done(text: Text, create: exp.Create) -> str | None:
+def _done_file_name(text: SqlText, create: exp.Create) -> str | None:
     found = None
-    for node in _others(create):
-        if node.this.name != _DONE:
-            raise text.error(f"TBLPROPERTIES has {node.this.name!r}", node.this, expected=f"'{_DONE}' = '_SUCCESS'")
+    for node in _custom_properties(create):
+        if node.this.name != _DONE_PROPERTY:
+            raise text.error(
+                f"TBLPROPERTIES has {node.this.name!r}", node.this, expected=f"'{_DONE_PROPERTY}' = '_SUCCESS'"
+            )
         found = node.args["value"].name
     return found
 
 
-def _others(create: exp.Create) -> Iterator[exp.Expr]:
+def _custom_properties(create: exp.Create) -> Iterator[exp.Expr]:
     return (p for p in create.args["properties"].expressions if type(p) is exp.Property)

@@ -13,16 +13,16 @@ from sqlglot.tokenizer_core import TokenType
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.names import check_name
-from nova_assets.sql.parse.dialect import DIALECT, For, parsed
-from nova_assets.sql.query.query import Scan, calls_in, scans_of
-from nova_assets.sql.statement.header import Head, head_of
-from nova_assets.sql.text import Text
+from nova_assets.sql.parse.dialect import DIALECT, For, parse_statement
+from nova_assets.sql.query.query import Scan, mark_calls, mark_scans
+from nova_assets.sql.statement.header import StatementHeader, parse_header
+from nova_assets.sql.text import SqlText
 
 _BEGINNINGS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM)
 
 
 @dataclass(frozen=True)
-class Written:
+class DatasetStatement:
     """A statement, read.
 
     Args:
@@ -36,12 +36,12 @@ class Written:
         begin: where in the text the query begins.
         description: the comment before it.
         owner: who is asked about it: a line ``owner: ...`` of that comment.
-        parse: gives the statement.
-        think: gives the head.
+        load_tree: gives the statement.
+        load_header: gives the head.
     """
 
     name: str
-    text: Text
+    text: SqlText
     kind: Literal["base", "delta"]
     scans: tuple[Scan, ...]
     calls: bool
@@ -50,18 +50,18 @@ class Written:
     begin: int = 0
     description: str = ""
     owner: str = ""
-    parse: Callable[[], exp.Expr] = field(kw_only=True, compare=False, repr=False)
-    think: Callable[[], Head] = field(kw_only=True, compare=False, repr=False)
+    load_tree: Callable[[], exp.Expr] = field(kw_only=True, compare=False, repr=False)
+    load_header: Callable[[], StatementHeader] = field(kw_only=True, compare=False, repr=False)
 
     @cached_property
-    def head(self) -> Head:
+    def header(self) -> StatementHeader:
         """Its scopes, and the partitions that they write."""
-        return self.think()
+        return self.load_header()
 
     @cached_property
     def query(self) -> exp.Query:
         """What is selected."""
-        return _parts(self.text, self.parse()).query
+        return _split_statement(self.text, self.load_tree()).query
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Written:
         return tuple(dict.fromkeys(s.dataset for s in self.scans))
 
 
-def written(text: Text, statement: exp.Expr | None = None) -> Written:
+def parse_dataset_statement(text: SqlText, statement: exp.Expr | None = None) -> DatasetStatement:
     """What a text says.
 
     Args:
@@ -78,69 +78,69 @@ def written(text: Text, statement: exp.Expr | None = None) -> Written:
     Raises:
         SqlError: it is no query; or its head says what cannot be.
     """
-    statement = parsed(text) if statement is None else statement
-    parts = _parts(text, statement)
-    head = head_of(text, parts.loop, parts.partition)
-    description, owner = said(statement)
+    statement = parse_statement(text) if statement is None else statement
+    parts = _split_statement(text, statement)
+    head = parse_header(text, parts.for_node, parts.partition)
+    description, owner = comment_and_owner(statement)
     scanned = parts.query.copy()
-    return Written(
-        _checked(text, parts.name, statement),
+    return DatasetStatement(
+        _check_dataset_name(text, parts.name, statement),
         text,
         parts.kind,
-        scans_of(text, scanned),
-        bool(calls_in(text, scanned)),
+        mark_scans(text, scanned),
+        bool(mark_calls(text, scanned)),
         frozenset(n.name.lower() for n in scanned.find_all(exp.Anonymous)),
-        head.said,
-        _begin(text) if parts.inserts else 0,
+        head.scopes_hash,
+        _query_start(text) if parts.has_insert else 0,
         description,
         owner,
-        parse=lambda: statement,
-        think=lambda: head,
+        load_tree=lambda: statement,
+        load_header=lambda: head,
     )
 
 
-def _checked(text: Text, name: str, statement: exp.Expr) -> str:
+def _check_dataset_name(text: SqlText, dataset_name: str, statement: exp.Expr) -> str:
     """The name of a dataset. Raises SqlError where it is none."""
     try:
-        return check_name(name, "the dataset")
+        return check_name(dataset_name, "the dataset")
     except DefinitionError as error:
         where = statement.find(exp.Insert)
         raise text.error(
-            f"{error.what}: {name!r}", None if where is None else where.this, expected=error.expected
+            f"{error.what}: {dataset_name!r}", None if where is None else where.this, expected=error.expected
         ) from None
 
 
-def scopes_of(one: Written) -> exp.Expr:
+def make_header_tree(dataset_statement: DatasetStatement) -> exp.Expr:
     """All that a head says, without its query, for ``head_from``."""
-    parts = _parts(one.text, one.parse())
-    loop = parts.loop.args if parts.loop is not None else {}
+    parts = _split_statement(dataset_statement.text, dataset_statement.load_tree())
+    loop = parts.for_node.args if parts.for_node is not None else {}
     heads = {key: [n.copy() for n in loop.get(key) or ()] for key in ("generators", "lets")}
     return For(this=parts.partition.copy() if parts.partition is not None else exp.Null(), **heads)
 
 
-def head_from(text: Text, scopes: exp.Expr) -> Head:
+def header_from_tree(text: SqlText, header_tree: exp.Expr) -> StatementHeader:
     """A head, from what it says. Raises ValueError where that is none."""
-    if not isinstance(scopes, For):
+    if not isinstance(header_tree, For):
         raise ValueError("no head")
-    return head_of(text, scopes, scopes.this if isinstance(scopes.this, exp.Partition) else None)
+    return parse_header(text, header_tree, header_tree.this if isinstance(header_tree.this, exp.Partition) else None)
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _StatementParts:
     """Of a statement."""
 
     name: str
     kind: Literal["base", "delta"]
-    loop: For | None
-    inserts: bool
+    for_node: For | None
+    has_insert: bool
     partition: exp.Partition | None
     query: exp.Query
 
 
-def _parts(text: Text, statement: exp.Expr) -> _Parts:
-    loop = statement if isinstance(statement, For) else None
-    insert = loop.this if loop is not None else statement
-    if loop is not None and not isinstance(insert, exp.Insert):
+def _split_statement(text: SqlText, statement: exp.Expr) -> _StatementParts:
+    for_node = statement if isinstance(statement, For) else None
+    insert = for_node.this if for_node is not None else statement
+    if for_node is not None and not isinstance(insert, exp.Insert):
         raise text.error(
             "scopes stand before a query that writes nothing",
             insert,
@@ -151,43 +151,45 @@ def _parts(text: Text, statement: exp.Expr) -> _Parts:
         raise text.error("is no query", insert, expected="SELECT ..., or FOR ... INSERT OVERWRITE name ... SELECT ...")
     table = insert.this if isinstance(insert, exp.Insert) else None
     adds = isinstance(insert, exp.Insert) and not insert.args.get("overwrite")
-    return _Parts(
-        _name(text, table),
+    return _StatementParts(
+        _dataset_name(text, table),
         "delta" if adds else "base",
-        loop,
+        for_node,
         isinstance(insert, exp.Insert),
-        _partition(text, table, loop),
-        _unwrapped(query),
+        _partition_clause(text, table, for_node),
+        _unwrap_query(query),
     )
 
 
-def _unwrapped(query: exp.Query) -> exp.Query:
+def _unwrap_query(query: exp.Query) -> exp.Query:
     found = query.unnest()
     return found if isinstance(found, exp.Query) else query
 
 
-def _name(text: Text, table: exp.Expr | None) -> str:
-    if table is None:
+def _dataset_name(text: SqlText, insert_target: exp.Expr | None) -> str:
+    if insert_target is None:
         return Path(text.name).stem
     if (
-        not isinstance(table, exp.Table)
-        or table.args.get("db") is not None
-        or not isinstance(table.this, exp.Identifier)
+        not isinstance(insert_target, exp.Table)
+        or insert_target.args.get("db") is not None
+        or not isinstance(insert_target.this, exp.Identifier)
     ):
-        raise text.error("it is inserted into what is no dataset", table, expected="a name, and PARTITION (...)")
-    return table.name
-
-
-def _partition(text: Text, table: exp.Expr | None, loop: For | None) -> exp.Partition | None:
-    found = None if table is None else table.args.get("partition")
-    if loop is not None and found is None:
         raise text.error(
-            "scopes write one and the same partition", table, expected="PARTITION (column, ...) after the name"
+            "it is inserted into what is no dataset", insert_target, expected="a name, and PARTITION (...)"
+        )
+    return insert_target.name
+
+
+def _partition_clause(text: SqlText, insert_target: exp.Expr | None, for_node: For | None) -> exp.Partition | None:
+    found = None if insert_target is None else insert_target.args.get("partition")
+    if for_node is not None and found is None:
+        raise text.error(
+            "scopes write one and the same partition", insert_target, expected="PARTITION (column, ...) after the name"
         )
     return found if isinstance(found, exp.Partition) else None
 
 
-def _begin(text: Text) -> int:
+def _query_start(text: SqlText) -> int:
     """Where the query begins: behind INSERT, the name and PARTITION (...)."""
     depth, inserting, partition = 0, False, False
     for token in DIALECT.tokenize(text.sql):
@@ -203,7 +205,7 @@ def _begin(text: Text) -> int:
     raise AssertionError("an INSERT without a query is none")
 
 
-def said(statement: exp.Expr) -> tuple[str, str]:
+def comment_and_owner(statement: exp.Expr) -> tuple[str, str]:
     """The comment before a statement, and the owner that it names."""
     first = next((n for n in statement.walk() if n.comments), None) if not statement.comments else statement
     lines = [line.strip() for c in (first.comments if first is not None else None) or () for line in c.splitlines()]

@@ -14,18 +14,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
 
-from nova_assets.model.local_hours import clock_hour, clock_hours
-from nova_assets.sql.text import Text
+from nova_assets.model.local_hours import start_of_clock_hour, starts_of_clock_hours
+from nova_assets.sql.text import SqlText
 
-Every = Literal["day", "hour"]
+Period = Literal["day", "hour"]
 
-_EVERY: dict[str, Every] = {"1 day": "day", "day": "day", "1 hour": "hour", "hour": "hour"}
+_PERIOD_BY_TEXT: dict[str, Period] = {"1 day": "day", "day": "day", "1 hour": "hour", "hour": "hour"}
 
 _NAMES = ("start", "end", "every", "last", "lag", "tz")
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class TimeSeries:
     """Moments one period apart: the beginnings of days, or of hours.
 
     Args:
@@ -39,7 +39,7 @@ class Series:
     """
 
     name: str
-    every: Every = "day"
+    every: Period = "day"
     start: datetime | None = None
     end: datetime | None = None
     last: int | None = None
@@ -52,51 +52,51 @@ class Series:
 
     def moments(self, now: datetime) -> list[datetime]:
         """All of them as of a moment, oldest first."""
-        return self.between(*self.bounds(now))
+        return self.moments_between(*self.bounds(now))
 
     def bounds(self, now: datetime) -> tuple[datetime, datetime]:
         """The first and the last as of a moment; the first is later where there are none yet."""
-        newest = self.back(self._begins(now), self.lag)
+        newest = self.subtract_periods(self._period_start(now), self.lag)
         if self.end is not None:
             newest = min(newest, self.end)
         oldest = self.start
         if self.last is not None:
-            floor = self.back(newest, self.last - 1)
+            floor = self.subtract_periods(newest, self.last - 1)
             oldest = floor if oldest is None else max(oldest, floor)
         assert oldest is not None
         return oldest, newest
 
-    def _begins(self, moment: datetime) -> datetime:
+    def _period_start(self, moment: datetime) -> datetime:
         if self.every == "hour":
-            return clock_hour(moment, self.zone)
+            return start_of_clock_hour(moment, self.zone)
         return moment.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
 
-    def back(self, moment: datetime, periods: int) -> datetime:
+    def subtract_periods(self, moment: datetime, periods: int) -> datetime:
         """The moment some periods before."""
         if self.every == "day":
             return moment - timedelta(days=periods)  # by its own clock: some days have 23 hours
-        return clock_hour(moment.astimezone(UTC) - timedelta(hours=periods), self.zone)
+        return start_of_clock_hour(moment.astimezone(UTC) - timedelta(hours=periods), self.zone)
 
-    def between(self, oldest: datetime, newest: datetime) -> list[datetime]:
+    def moments_between(self, oldest: datetime, newest: datetime) -> list[datetime]:
         """All moments from one to another."""
         if self.every == "day":
             days = (newest.date() - oldest.date()).days
             return [oldest + timedelta(days=n) for n in range(days + 1)]
-        return list(clock_hours(oldest, newest, self.zone))
+        return list(starts_of_clock_hours(oldest, newest, self.zone))
 
 
-def series(text: Text, name: str, call: exp.Expr) -> Series:
+def parse_timeseries(text: SqlText, name: str, call: exp.Expr) -> TimeSeries:
     """The series that ``TIMESERIES(...)`` says.
 
     Raises:
         SqlError: an argument is not one that it has, or none bounds it.
     """
-    given = _arguments(text, call)
-    zone = _zone(text, given.get("tz"))
-    every = _every(text, given.get("every"))
-    start, end = (_moment(text, given.get(n), zone, every) for n in ("start", "end"))
-    last = _count(text, given.get("last"), 1)
-    lag = _count(text, given.get("lag"), 0)
+    arguments = _arguments_by_name(text, call)
+    zone = _parse_zone(text, arguments.get("tz"))
+    every = _parse_period(text, arguments.get("every"))
+    start, end = (_parse_moment(text, arguments.get(n), zone, every) for n in ("start", "end"))
+    last = _parse_count(text, arguments.get("last"), 1)
+    lag = _parse_count(text, arguments.get("lag"), 0)
     if start is None and last is None:
         raise text.error(
             "TIMESERIES has no beginning",
@@ -106,10 +106,10 @@ def series(text: Text, name: str, call: exp.Expr) -> Series:
         )
     if start is not None and end is not None and end < start:
         raise text.error("TIMESERIES ends before it starts", call, expected="end after start")
-    return Series(name, every, start, end, last, lag or 0, zone.key)
+    return TimeSeries(name, every, start, end, last, lag or 0, zone.key)
 
 
-def _arguments(text: Text, call: exp.Expr) -> dict[str, exp.Expr]:
+def _arguments_by_name(text: SqlText, call: exp.Expr) -> dict[str, exp.Expr]:
     found: dict[str, exp.Expr] = {}
     for n, argument in enumerate(call.expressions):
         named = isinstance(argument, exp.Kwarg | exp.PropertyEQ)
@@ -120,50 +120,54 @@ def _arguments(text: Text, call: exp.Expr) -> dict[str, exp.Expr]:
     return found
 
 
-def _plain(text: Text, given: exp.Expr, expected: str) -> Any:
-    inner = given.this if isinstance(given, exp.Cast) else given
+def _literal_value(text: SqlText, argument: exp.Expr, expected: str) -> Any:
+    inner = argument.this if isinstance(argument, exp.Cast) else argument
     if not isinstance(inner, exp.Literal):
-        raise text.error("TIMESERIES takes plain values", given, expected=expected)
+        raise text.error("TIMESERIES takes plain values", argument, expected=expected)
     return inner.name
 
 
-def _zone(text: Text, given: exp.Expr | None) -> ZoneInfo:
-    name = "UTC" if given is None else _plain(text, given, "'Europe/Paris'")
+def _parse_zone(text: SqlText, argument: exp.Expr | None) -> ZoneInfo:
+    name = "UTC" if argument is None else _literal_value(text, argument, "'Europe/Paris'")
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
-        raise text.error(f"there is no zone {name!r}", given, expected="'UTC', 'Europe/Paris', ...") from None
+        raise text.error(f"there is no zone {name!r}", argument, expected="'UTC', 'Europe/Paris', ...") from None
 
 
-def _every(text: Text, given: exp.Expr | None) -> Every:
-    if given is None:
+def _parse_period(text: SqlText, argument: exp.Expr | None) -> Period:
+    if argument is None:
         return "day"
-    said = given.sql("spark").upper() if isinstance(given, exp.Interval) else _plain(text, given, "'1 day'")
-    plain = " ".join(said.replace("INTERVAL", "").replace("'", "").split()).lower()
-    if plain not in _EVERY:
-        raise text.error(f"TIMESERIES has no step of {plain}", given, expected="'1 day' or '1 hour'")
-    return _EVERY[plain]
+    period_sql = (
+        argument.sql("spark").upper()
+        if isinstance(argument, exp.Interval)
+        else _literal_value(text, argument, "'1 day'")
+    )
+    plain = " ".join(period_sql.replace("INTERVAL", "").replace("'", "").split()).lower()
+    if plain not in _PERIOD_BY_TEXT:
+        raise text.error(f"TIMESERIES has no step of {plain}", argument, expected="'1 day' or '1 hour'")
+    return _PERIOD_BY_TEXT[plain]
 
 
-def _moment(text: Text, given: exp.Expr | None, zone: ZoneInfo, every: Every) -> datetime | None:
-    if given is None:
+def _parse_moment(text: SqlText, argument: exp.Expr | None, zone: ZoneInfo, period: Period) -> datetime | None:
+    if argument is None:
         return None
-    expected = "'2024-01-01'" if every == "day" else "'2024-01-01 00:00'"
+    expected = "'2024-01-01'" if period == "day" else "'2024-01-01 00:00'"
     try:
-        found = datetime.fromisoformat(_plain(text, given, expected))
+        found = datetime.fromisoformat(_literal_value(text, argument, expected))
     except ValueError:
-        raise text.error("TIMESERIES is bounded by no moment", given, expected=expected) from None
+        raise text.error("TIMESERIES is bounded by no moment", argument, expected=expected) from None
     local = found.replace(tzinfo=zone) if found.tzinfo is None else found.astimezone(zone)
     whole = local.replace(minute=0, second=0, microsecond=0)
-    if local != (whole.replace(hour=0) if every == "day" else whole):
-        raise text.error(f"TIMESERIES is bounded in the middle of a {every}", given, expected=expected)
+    if local != (whole.replace(hour=0) if period == "day" else whole):
+        raise text.error(f"TIMESERIES is bounded in the middle of a {period}", argument, expected=expected)
     return local
 
 
-def _count(text: Text, given: exp.Expr | None, least: int) -> int | None:
-    if given is None:
+def _parse_count(text: SqlText, argument: exp.Expr | None, minimum: int) -> int | None:
+    if argument is None:
         return None
-    said = _plain(text, given, "a whole number")
-    if not str(said).isdigit() or int(said) < least:
-        raise text.error("TIMESERIES counts whole periods", given, expected=f"a whole number from {least} on")
+    said = _literal_value(text, argument, "a whole number")
+    if not str(said).isdigit() or int(said) < minimum:
+        raise text.error("TIMESERIES counts whole periods", argument, expected=f"a whole number from {minimum} on")
     return int(said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-FIXED: Mapping[str, str] = {
+FUNCTIONS_BY_FIXED_TYPE: Mapping[str, str] = {
     "boolean": """
         and array_contains arrays_overlap between boolean contains endswith equal_null exists forall ilike in
         is_valid_utf8 isnan isnotnull isnull like luhn_check map_contains_key not or regexp regexp_like rlike startswith

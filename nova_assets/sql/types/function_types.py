@@ -15,12 +15,12 @@ from sqlglot import exp
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, Field, parse_ddl, parse_type
-from nova_assets.sql.types.fixed_types import FIXED
-from nova_assets.sql.types.widening import VOID, arithmetic, bounded, is_number, is_whole, wider
+from nova_assets.sql.types.fixed_types import FUNCTIONS_BY_FIXED_TYPE
+from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral, is_number, wider_type
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class TypedArgument:
     """An argument of a call.
 
     Args:
@@ -32,74 +32,74 @@ class Argument:
     node: exp.Expr
 
 
-Arguments: TypeAlias = Sequence[Argument]
+Arguments: TypeAlias = Sequence[TypedArgument]
 
 TypeRule: TypeAlias = Callable[[Arguments], DataType | None]
 """Gives the type of a call; None where it is not known."""
 
 
-def _fixed(name: str) -> TypeRule:
-    type_ = parse_type(name)
+def _fixed_type_rule(type_name: str) -> TypeRule:
+    type_ = parse_type(type_name)
     return lambda arguments: type_
 
 
-def _at(position: int) -> TypeRule:
+def _type_of_argument(position: int) -> TypeRule:
     """The type of an argument."""
     return lambda arguments: arguments[position].type if len(arguments) > position else None
 
 
-def common(types: Sequence[DataType | None]) -> DataType | None:
+def common_type(types: Sequence[DataType | None]) -> DataType | None:
     """What all have in common; None where one is not known."""
     if not types:
         return None
-    return reduce(lambda a, b: None if a is None or b is None else wider(a, b), types)
+    return reduce(lambda a, b: None if a is None or b is None else wider_type(a, b), types)
 
 
-def _common(first: int = 0) -> TypeRule:
-    return lambda arguments: common([a.type for a in arguments[first:]])
+def _common_type_rule(first_position: int = 0) -> TypeRule:
+    return lambda arguments: common_type([a.type for a in arguments[first_position:]])
 
 
-def array_of(type_: DataType | None) -> DataType | None:
+def array_type(type_: DataType | None) -> DataType | None:
     return None if type_ is None else DataType("array", fields=(Field("element", type_),))
 
 
-def map_of(key: DataType | None, value: DataType | None) -> DataType | None:
+def map_type(key: DataType | None, value: DataType | None) -> DataType | None:
     if key is None or value is None:
         return None
     return DataType("map", fields=(Field("key", key), Field("value", value)))
 
 
-def struct_of(fields: Sequence[tuple[str, DataType | None]]) -> DataType | None:
+def struct_type(fields: Sequence[tuple[str, DataType | None]]) -> DataType | None:
     made = [Field(name, type_) for name, type_ in fields if type_ is not None]
     return DataType("struct", fields=tuple(made)) if len(made) == len(fields) and made else None
 
 
-def element(type_: DataType | None) -> DataType | None:
+def element_type(type_: DataType | None) -> DataType | None:
     """What an array holds, or a map under each key."""
     return type_.fields[-1].type if type_ is not None and type_.name in ("array", "map") else None
 
 
-def key_of(type_: DataType | None) -> DataType | None:
+def key_type(type_: DataType | None) -> DataType | None:
     return type_.fields[0].type if type_ is not None and type_.name == "map" else None
 
 
-def _array_and_element(position: int) -> TypeRule:
+def _array_with_element(element_position: int) -> TypeRule:
     """The type of an array, first, and of a value that is put to its elements."""
 
     def rule(arguments: Arguments) -> DataType | None:
-        if len(arguments) != position + 1 or element(arguments[0].type) is None:
+        if len(arguments) != element_position + 1 or element_type(arguments[0].type) is None:
             return None
-        return array_of(common([element(arguments[0].type), arguments[position].type]))
+        return array_type(common_type([element_type(arguments[0].type), arguments[element_position].type]))
 
     return rule
 
 
-def _extreme(arguments: Arguments) -> DataType | None:
+def _greatest_or_least(arguments: Arguments) -> DataType | None:
     """Of numbers, or of values of one type. Spark refuses others."""
     types = [a.type for a in arguments if a.type != VOID]
     if len(arguments) < 2 or not (len(set(types)) <= 1 or all(t is not None and is_number(t) for t in types)):
         return None
-    return common([a.type for a in arguments])
+    return common_type([a.type for a in arguments])
 
 
 def _text_or_binary(arguments: Arguments) -> DataType | None:
@@ -108,87 +108,90 @@ def _text_or_binary(arguments: Arguments) -> DataType | None:
     return None if type_ is None else type_ if type_.name == "binary" else DataType("string")
 
 
-def _concat(arguments: Arguments) -> DataType | None:
+def _concat_type(arguments: Arguments) -> DataType | None:
     types = [a.type for a in arguments]
     if not types:
         return DataType("string")
     if any(t is None for t in types):
         return None
     if any(t.name == "array" for t in types if t is not None):
-        return common(types)
+        return common_type(types)
     return DataType("binary" if all(t == DataType("binary") for t in types) else "string")
 
 
-def _calculated(sign: str) -> TypeRule:
+def _arithmetic_rule(symbol: str) -> TypeRule:
     def rule(arguments: Arguments) -> DataType | None:
         if len(arguments) != 2:
             return None
         (a, b) = (x.type for x in arguments)
         if a is None or b is None:
             return None
-        left, right = beside_decimal(arguments[0].node, a, b), beside_decimal(arguments[1].node, b, a)
-        return arithmetic(sign, left, right)
+        left, right = (
+            literal_type_beside_decimal(arguments[0].node, a, b),
+            literal_type_beside_decimal(arguments[1].node, b, a),
+        )
+        return arithmetic_type(symbol, left, right)
 
     return rule
 
 
-def beside_decimal(node: exp.Expr, type_: DataType, other: DataType) -> DataType:
+def literal_type_beside_decimal(node: exp.Expr, type_: DataType, other_type: DataType) -> DataType:
     """The type of a number beside another: a plain whole number beside a decimal has the digits that it needs."""
     plain = node.this if isinstance(node, exp.Neg | exp.Paren) else node
-    if other.name == "decimal" and is_whole(type_) and isinstance(plain, exp.Literal):
+    if other_type.name == "decimal" and is_integral(type_) and isinstance(plain, exp.Literal):
         return DataType("decimal", (len(plain.name.lstrip("0")) or 1, 0))
     return type_
 
 
-def rounded(type_: DataType | None, digits: exp.Expr | None) -> DataType | None:
+def rounded_type(type_: DataType | None, digits: exp.Expr | None) -> DataType | None:
     """The type of a number that is rounded to some digits."""
     if type_ is None or type_.name != "decimal":
         return type_ if type_ is None or is_number(type_) else DataType("double")
-    wanted = 0 if digits is None else whole_number(digits)
+    wanted = 0 if digits is None else integer_literal_value(digits)
     if wanted is None:
         return None
     precision, scale = type_.args
     kept = min(max(wanted, 0), scale)
-    return bounded(max(precision - scale + 1, 1 - wanted) + kept, kept)
+    return decimal_up_to_max(max(precision - scale + 1, 1 - wanted) + kept, kept)
 
 
-def whole_number(node: exp.Expr) -> int | None:
+def integer_literal_value(node: exp.Expr) -> int | None:
     """The value of a plain whole number."""
     if isinstance(node, exp.Neg):
-        inner = whole_number(node.this)
+        inner = integer_literal_value(node.this)
         return None if inner is None else -inner
     return int(node.name) if isinstance(node, exp.Literal) and node.is_int else None
 
 
-def total(type_: DataType | None) -> DataType | None:
+def sum_type(type_: DataType | None) -> DataType | None:
     """The type of a sum. Spark adds no booleans."""
     if type_ is None or type_.name == "boolean":
         return None
-    if is_whole(type_):
+    if is_integral(type_):
         return DataType("bigint")
     if type_.name == "decimal":
-        return bounded(type_.args[0] + 10, type_.args[1])
+        return decimal_up_to_max(type_.args[0] + 10, type_.args[1])
     return DataType("double") if is_number(type_) or type_.name in ("string", "void") else None
 
 
-def average(type_: DataType | None) -> DataType | None:
+def average_type(type_: DataType | None) -> DataType | None:
     if type_ is None:
         return None
     if type_.name == "decimal":
-        return bounded(type_.args[0] + 4, type_.args[1] + 4)
+        return decimal_up_to_max(type_.args[0] + 4, type_.args[1] + 4)
     return DataType("double") if is_number(type_) or type_.name in ("string", "void") else None
 
 
-def _round(arguments: Arguments) -> DataType | None:
-    return rounded(arguments[0].type, arguments[1].node if len(arguments) > 1 else None) if arguments else None
+def _round_type(arguments: Arguments) -> DataType | None:
+    return rounded_type(arguments[0].type, arguments[1].node if len(arguments) > 1 else None) if arguments else None
 
 
-def _difference(arguments: Arguments) -> DataType | None:
+def _datediff_type(arguments: Arguments) -> DataType | None:
     """Of ``datediff``, which takes a unit before two others."""
     return DataType("int" if len(arguments) == 2 else "bigint") if len(arguments) in (2, 3) else None
 
 
-def _added(arguments: Arguments) -> DataType | None:
+def _dateadd_type(arguments: Arguments) -> DataType | None:
     """Of ``dateadd``, likewise."""
     if len(arguments) == 2:
         return DataType("date")
@@ -196,27 +199,27 @@ def _added(arguments: Arguments) -> DataType | None:
     return moment if moment is None or moment.name == "timestamp_ntz" else DataType("timestamp")
 
 
-def _text_of(node: exp.Expr) -> str | None:
+def _string_literal(node: exp.Expr) -> str | None:
     return node.name if isinstance(node, exp.Literal) and node.is_string else None
 
 
-def _schema_in(arguments: Arguments) -> DataType | None:
+def _type_from_schema_literal(arguments: Arguments) -> DataType | None:
     """What ``from_json`` gives, by a schema that is written out."""
-    said = _text_of(arguments[1].node) if len(arguments) > 1 else None
-    if said is None:
+    schema_text = _string_literal(arguments[1].node) if len(arguments) > 1 else None
+    if schema_text is None:
         return None
     try:
-        return DataType("struct", fields=parse_ddl(said).fields)
+        return DataType("struct", fields=parse_ddl(schema_text).fields)
     except DefinitionError:
         pass
     try:
-        return parse_type(said)
+        return parse_type(schema_text)
     except DefinitionError:
         return None
 
 
-def _struct(arguments: Arguments) -> DataType | None:
-    return struct_of([(_field_name(a.node, n), a.type) for n, a in enumerate(arguments, start=1)])
+def _struct_from_arguments(arguments: Arguments) -> DataType | None:
+    return struct_type([(_field_name(a.node, n), a.type) for n, a in enumerate(arguments, start=1)])
 
 
 def _field_name(node: exp.Expr, position: int) -> str:
@@ -226,68 +229,68 @@ def _field_name(node: exp.Expr, position: int) -> str:
 
 
 def _named_struct(arguments: Arguments) -> DataType | None:
-    names = [_text_of(a.node) for a in arguments[::2]]
+    names = [_string_literal(a.node) for a in arguments[::2]]
     if len(arguments) % 2 or None in names:
         return None
-    return struct_of([(str(n), a.type) for n, a in zip(names, arguments[1::2], strict=True)])
+    return struct_type([(str(n), a.type) for n, a in zip(names, arguments[1::2], strict=True)])
 
 
 def _map(arguments: Arguments) -> DataType | None:
     if len(arguments) % 2 or not arguments:
         return None
-    return map_of(common([a.type for a in arguments[::2]]), common([a.type for a in arguments[1::2]]))
+    return map_type(common_type([a.type for a in arguments[::2]]), common_type([a.type for a in arguments[1::2]]))
 
 
-def _entries(type_: DataType | None) -> DataType | None:
-    return array_of(struct_of([("key", key_of(type_)), ("value", element(type_))]))
+def _map_entries_type(type_: DataType | None) -> DataType | None:
+    return array_type(struct_type([("key", key_type(type_)), ("value", element_type(type_))]))
 
 
 def _map_from_entries(arguments: Arguments) -> DataType | None:
-    inner = element(arguments[0].type) if len(arguments) == 1 else None
+    inner = element_type(arguments[0].type) if len(arguments) == 1 else None
     if inner is None or inner.name != "struct" or len(inner.fields) != 2:
         return None
-    return map_of(inner.fields[0].type, inner.fields[1].type)
+    return map_type(inner.fields[0].type, inner.fields[1].type)
 
 
-def _flatten(arguments: Arguments) -> DataType | None:
-    return element(arguments[0].type) if len(arguments) == 1 else None
+def _flatten_type(arguments: Arguments) -> DataType | None:
+    return element_type(arguments[0].type) if len(arguments) == 1 else None
 
 
-def _sequence(arguments: Arguments) -> DataType | None:
-    return array_of(common([a.type for a in arguments[:2]])) if len(arguments) in (2, 3) else None
+def _sequence_type(arguments: Arguments) -> DataType | None:
+    return array_type(common_type([a.type for a in arguments[:2]])) if len(arguments) in (2, 3) else None
 
 
-def _decode(arguments: Arguments) -> DataType | None:
+def _decode_type(arguments: Arguments) -> DataType | None:
     """Of bytes with two arguments; else results stand at every second place, and last the default."""
     if len(arguments) == 2:
         return DataType("string")
     results = [*arguments[2::2], *(arguments[-1:] if len(arguments) % 2 == 0 else ())]
-    return common([a.type for a in results])
+    return common_type([a.type for a in results])
 
 
-def _with_fallback(type_: str) -> TypeRule:
+def _fixed_if_any_argument(type_: str) -> TypeRule:
     return lambda arguments: parse_type(type_) if arguments else None
 
 
-def _of_first(change: Callable[[DataType | None], DataType | None]) -> TypeRule:
-    return lambda arguments: change(arguments[0].type) if arguments else None
+def _rule_from_first_argument(transform_type: Callable[[DataType | None], DataType | None]) -> TypeRule:
+    return lambda arguments: transform_type(arguments[0].type) if arguments else None
 
 
-def _zipped(arguments: Arguments) -> DataType | None:
-    fields = [(_field_name(a.node, n).replace("col", ""), element(a.type)) for n, a in enumerate(arguments)]
-    return array_of(struct_of(fields))
+def _arrays_zip_type(arguments: Arguments) -> DataType | None:
+    fields = [(_field_name(a.node, n).replace("col", ""), element_type(a.type)) for n, a in enumerate(arguments)]
+    return array_type(struct_type(fields))
 
 
-def _decimal_cast(arguments: Arguments) -> DataType | None:
+def _default_decimal(arguments: Arguments) -> DataType | None:
     return DataType("decimal", (10, 0))
 
 
-def _whole_or_decimal(arguments: Arguments) -> DataType | None:
+def _integral_or_decimal(arguments: Arguments) -> DataType | None:
     """``ceil`` and ``floor`` of one argument."""
     type_ = arguments[0].type if len(arguments) == 1 else None
     if type_ is None:
         return None
-    return bounded(type_.args[0] - type_.args[1] + 1, 0) if type_.name == "decimal" else DataType("bigint")
+    return decimal_up_to_max(type_.args[0] - type_.args[1] + 1, 0) if type_.name == "decimal" else DataType("bigint")
 
 
 def number_or_double(type_: DataType | None) -> DataType | None:
@@ -297,105 +300,111 @@ def number_or_double(type_: DataType | None) -> DataType | None:
     return DataType("double")
 
 
-def _integer_common(arguments: Arguments) -> DataType | None:
-    type_ = common([a.type for a in arguments])
-    return type_ if type_ is not None and (is_whole(type_) or type_.name == "boolean") else None
+def _common_integral_type(arguments: Arguments) -> DataType | None:
+    type_ = common_type([a.type for a in arguments])
+    return type_ if type_ is not None and (is_integral(type_) or type_.name == "boolean") else None
 
 
-def _shifted(arguments: Arguments) -> DataType | None:
+def _bit_shift_type(arguments: Arguments) -> DataType | None:
     type_ = arguments[0].type if arguments else None
     return None if type_ is None else type_ if type_ == DataType("bigint") else DataType("int")
 
 
-def _window(arguments: Arguments) -> DataType | None:
+def _window_type(arguments: Arguments) -> DataType | None:
     moment = arguments[0].type if arguments else None
     if moment is None or moment.name not in ("timestamp", "timestamp_ntz"):
         return None
-    return struct_of([("start", moment), ("end", moment)])
+    return struct_type([("start", moment), ("end", moment)])
 
 
-def _percentile(arguments: Arguments) -> DataType | None:
+def _percentile_type(arguments: Arguments) -> DataType | None:
     """An array for an array of percentages."""
     if len(arguments) < 2 or arguments[1].type is None:
         return None
-    return array_of(DataType("double")) if arguments[1].type.name == "array" else DataType("double")
+    return array_type(DataType("double")) if arguments[1].type.name == "array" else DataType("double")
 
 
-def _approximate_percentile(arguments: Arguments) -> DataType | None:
+def _approximate_percentile_type(arguments: Arguments) -> DataType | None:
     if len(arguments) < 2 or arguments[1].type is None:
         return None
     type_ = number_or_double(arguments[0].type)
-    return array_of(type_) if arguments[1].type.name == "array" else type_
+    return array_type(type_) if arguments[1].type.name == "array" else type_
 
 
-def _reversed(arguments: Arguments) -> DataType | None:
+def _reverse_type(arguments: Arguments) -> DataType | None:
     type_ = arguments[0].type if len(arguments) == 1 else None
     return type_ if type_ is None or type_.name in ("array", "binary") else DataType("string")
 
 
-def _timestamp_or_pattern(arguments: Arguments) -> DataType | None:
+def _timestamp_if_any_argument(arguments: Arguments) -> DataType | None:
     return DataType("timestamp") if arguments else None
 
 
 _RULES: Mapping[str, TypeRule] = {
-    **{name: _fixed(type_) for type_, names in FIXED.items() for name in names.split()},
-    **dict.fromkeys("abs negative positive".split(), _of_first(number_or_double)),
+    **{name: _fixed_type_rule(type_) for type_, names in FUNCTIONS_BY_FIXED_TYPE.items() for name in names.split()},
+    **dict.fromkeys("abs negative positive".split(), _rule_from_first_argument(number_or_double)),
     **dict.fromkeys(
         "array_compact array_distinct array_sort filter map_filter nullif shuffle slice sort_array "
         "nullifzero any_value first first_value last last_value "
         "max max_by min min_by mode nth_value".split(),
-        _at(0),
+        _type_of_argument(0),
     ),
-    **dict.fromkeys("coalesce ifnull nvl array_union array_intersect map_concat".split(), _common()),
-    **dict.fromkeys("if nvl2".split(), _common(1)),
+    **dict.fromkeys("coalesce ifnull nvl array_union array_intersect map_concat".split(), _common_type_rule()),
+    **dict.fromkeys("if nvl2".split(), _common_type_rule(1)),
     **dict.fromkeys("lpad rpad substr substring overlay left listagg string_agg".split(), _text_or_binary),
-    **dict.fromkeys("element_at get try_element_at array_max array_min".split(), _of_first(element)),
-    **dict.fromkeys("ceil ceiling floor".split(), _whole_or_decimal),
-    **dict.fromkeys("round bround".split(), _round),
-    **dict.fromkeys("dateadd date_add timestampadd".split(), _added),
-    **dict.fromkeys("datediff date_diff".split(), _difference),
-    **dict.fromkeys("from_json from_csv from_xml".split(), _schema_in),
-    **dict.fromkeys("mod pmod try_mod".split(), _calculated("%")),
-    **dict.fromkeys("bit_and bit_or bit_xor".split(), _integer_common),
-    **dict.fromkeys("shiftleft shiftright shiftrightunsigned".split(), _shifted),
-    **dict.fromkeys("to_timestamp try_to_timestamp make_timestamp try_make_timestamp".split(), _timestamp_or_pattern),
-    **dict.fromkeys("collect_list collect_set array_agg".split(), _of_first(array_of)),
-    **dict.fromkeys("sum try_sum".split(), _of_first(total)),
-    **dict.fromkeys("avg mean try_avg".split(), _of_first(average)),
-    **dict.fromkeys("percentile median".split(), _percentile),
-    **dict.fromkeys("approx_percentile percentile_approx".split(), _approximate_percentile),
-    "array": lambda arguments: array_of(common([a.type for a in arguments]) if arguments else VOID),
-    **dict.fromkeys("greatest least".split(), _extreme),
-    **dict.fromkeys("array_append array_prepend array_remove".split(), _array_and_element(1)),
-    "array_insert": _array_and_element(2),
-    "array_except": _at(0),
-    "array_repeat": _of_first(array_of),
-    "arrays_zip": _zipped,
-    "concat": _concat,
-    "decimal": _decimal_cast,
-    "decode": _decode,
-    "div": _fixed("bigint"),
-    "elt": _fixed("string"),
-    "flatten": _flatten,
+    **dict.fromkeys(
+        "element_at get try_element_at array_max array_min".split(), _rule_from_first_argument(element_type)
+    ),
+    **dict.fromkeys("ceil ceiling floor".split(), _integral_or_decimal),
+    **dict.fromkeys("round bround".split(), _round_type),
+    **dict.fromkeys("dateadd date_add timestampadd".split(), _dateadd_type),
+    **dict.fromkeys("datediff date_diff".split(), _datediff_type),
+    **dict.fromkeys("from_json from_csv from_xml".split(), _type_from_schema_literal),
+    **dict.fromkeys("mod pmod try_mod".split(), _arithmetic_rule("%")),
+    **dict.fromkeys("bit_and bit_or bit_xor".split(), _common_integral_type),
+    **dict.fromkeys("shiftleft shiftright shiftrightunsigned".split(), _bit_shift_type),
+    **dict.fromkeys(
+        "to_timestamp try_to_timestamp make_timestamp try_make_timestamp".split(), _timestamp_if_any_argument
+    ),
+    **dict.fromkeys("collect_list collect_set array_agg".split(), _rule_from_first_argument(array_type)),
+    **dict.fromkeys("sum try_sum".split(), _rule_from_first_argument(sum_type)),
+    **dict.fromkeys("avg mean try_avg".split(), _rule_from_first_argument(average_type)),
+    **dict.fromkeys("percentile median".split(), _percentile_type),
+    **dict.fromkeys("approx_percentile percentile_approx".split(), _approximate_percentile_type),
+    "array": lambda arguments: array_type(common_type([a.type for a in arguments]) if arguments else VOID),
+    **dict.fromkeys("greatest least".split(), _greatest_or_least),
+    **dict.fromkeys("array_append array_prepend array_remove".split(), _array_with_element(1)),
+    "array_insert": _array_with_element(2),
+    "array_except": _type_of_argument(0),
+    "array_repeat": _rule_from_first_argument(array_type),
+    "arrays_zip": _arrays_zip_type,
+    "concat": _concat_type,
+    "decimal": _default_decimal,
+    "decode": _decode_type,
+    "div": _fixed_type_rule("bigint"),
+    "elt": _fixed_type_rule("string"),
+    "flatten": _flatten_type,
     "map": _map,
-    "map_entries": _of_first(_entries),
-    "map_from_arrays": lambda a: map_of(element(a[0].type), element(a[1].type)) if len(a) == 2 else None,
+    "map_entries": _rule_from_first_argument(_map_entries_type),
+    "map_from_arrays": lambda a: map_type(element_type(a[0].type), element_type(a[1].type)) if len(a) == 2 else None,
     "map_from_entries": _map_from_entries,
-    "map_keys": _of_first(lambda type_: array_of(key_of(type_))),
-    "map_values": _of_first(lambda type_: array_of(element(type_)) if key_of(type_) is not None else None),
-    "median": _fixed("double"),
+    "map_keys": _rule_from_first_argument(lambda type_: array_type(key_type(type_))),
+    "map_values": _rule_from_first_argument(
+        lambda type_: array_type(element_type(type_)) if key_type(type_) is not None else None
+    ),
+    "median": _fixed_type_rule("double"),
     "named_struct": _named_struct,
-    "reverse": _reversed,
+    "reverse": _reverse_type,
     "nanvl": lambda arguments: DataType("double") if len(arguments) == 2 else None,
-    "sequence": _sequence,
-    "struct": _struct,
-    "try_add": _calculated("+"),
-    "try_divide": _calculated("/"),
-    "try_multiply": _calculated("*"),
-    "try_subtract": _calculated("-"),
-    "window": _window,
-    "session_window": _window,
-    "zeroifnull": lambda arguments: common([arguments[0].type, DataType("int")]) if len(arguments) == 1 else None,
+    "sequence": _sequence_type,
+    "struct": _struct_from_arguments,
+    "try_add": _arithmetic_rule("+"),
+    "try_divide": _arithmetic_rule("/"),
+    "try_multiply": _arithmetic_rule("*"),
+    "try_subtract": _arithmetic_rule("-"),
+    "window": _window_type,
+    "session_window": _window_type,
+    "zeroifnull": lambda arguments: common_type([arguments[0].type, DataType("int")]) if len(arguments) == 1 else None,
 }
 
 
@@ -405,7 +414,7 @@ def type_of_call(name: str, arguments: Arguments) -> DataType | None:
     return None if rule is None else rule(arguments)
 
 
-def described_types() -> dict[str, str]:
+def describe_function_types() -> dict[str, str]:
     """Name of each function whose type is known without Spark -> its type, in a few words."""
-    fixed = {name: f"`{type_}`" for type_, names in FIXED.items() for name in names.split()}
+    fixed = {name: f"`{type_}`" for type_, names in FUNCTIONS_BY_FIXED_TYPE.items() for name in names.split()}
     return {name: fixed.get(name, "follows from its arguments") for name in _RULES}

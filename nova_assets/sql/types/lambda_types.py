@@ -8,69 +8,82 @@ from sqlglot import exp
 from sqlglot.optimizer.annotate_types import TypeAnnotator
 
 from nova_assets.model.schema import DataType
-from nova_assets.sql.types.function_types import Argument, array_of, element, key_of, map_of
-from nova_assets.sql.types.type_nodes import node_of, type_of
+from nova_assets.sql.types.function_types import TypedArgument, array_type, element_type, key_type, map_type
+from nova_assets.sql.types.type_nodes import annotated_type, node_of_data_type
 
 
-def _transform(annotator: TypeAnnotator, of: Sequence[Argument]) -> DataType | None:
-    return array_of(_result(annotator, of[1], [element(of[0].type), DataType("int")])) if len(of) == 2 else None
+def _transform_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    return (
+        array_type(_lambda_result_type(annotator, arguments[1], [element_type(arguments[0].type), DataType("int")]))
+        if len(arguments) == 2
+        else None
+    )
 
 
-def _zip_with(annotator: TypeAnnotator, of: Sequence[Argument]) -> DataType | None:
-    parts = [element(a.type) for a in of[:2]]
-    return array_of(_result(annotator, of[2], parts)) if len(of) == 3 else None
+def _zip_with_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    parts = [element_type(a.type) for a in arguments[:2]]
+    return array_type(_lambda_result_type(annotator, arguments[2], parts)) if len(arguments) == 3 else None
 
 
-def _transform_keys(annotator: TypeAnnotator, of: Sequence[Argument]) -> DataType | None:
-    entry = [key_of(of[0].type), element(of[0].type)] if len(of) == 2 else []
-    return map_of(_result(annotator, of[1], entry), entry[1]) if entry else None
+def _transform_keys_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    entry = [key_type(arguments[0].type), element_type(arguments[0].type)] if len(arguments) == 2 else []
+    return map_type(_lambda_result_type(annotator, arguments[1], entry), entry[1]) if entry else None
 
 
-def _transform_values(annotator: TypeAnnotator, of: Sequence[Argument]) -> DataType | None:
-    entry = [key_of(of[0].type), element(of[0].type)] if len(of) == 2 else []
-    return map_of(entry[0], _result(annotator, of[1], entry)) if entry else None
+def _transform_values_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    entry = [key_type(arguments[0].type), element_type(arguments[0].type)] if len(arguments) == 2 else []
+    return map_type(entry[0], _lambda_result_type(annotator, arguments[1], entry)) if entry else None
 
 
-def _map_zip_with(annotator: TypeAnnotator, of: Sequence[Argument]) -> DataType | None:
-    if len(of) != 3:
+def _map_zip_with_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
+    if len(arguments) != 3:
         return None
-    key = key_of(of[0].type)
-    return map_of(key, _result(annotator, of[2], [key, element(of[0].type), element(of[1].type)]))
+    key = key_type(arguments[0].type)
+    return map_type(
+        key,
+        _lambda_result_type(
+            annotator, arguments[2], [key, element_type(arguments[0].type), element_type(arguments[1].type)]
+        ),
+    )
 
 
-def _aggregate(annotator: TypeAnnotator, of: Sequence[Argument]) -> DataType | None:
+def _aggregate_type(annotator: TypeAnnotator, arguments: Sequence[TypedArgument]) -> DataType | None:
     """The type of the start, or of what the last function makes of it."""
-    if len(of) < 3:
+    if len(arguments) < 3:
         return None
-    return of[1].type if len(of) == 3 else _result(annotator, of[3], [of[1].type])
+    return (
+        arguments[1].type if len(arguments) == 3 else _lambda_result_type(annotator, arguments[3], [arguments[1].type])
+    )
 
 
-WITH_LAMBDAS: Mapping[str, Callable[[TypeAnnotator, Sequence[Argument]], DataType | None]] = {
-    "aggregate": _aggregate,
-    "map_zip_with": _map_zip_with,
-    "reduce": _aggregate,
-    "transform": _transform,
-    "transform_keys": _transform_keys,
-    "transform_values": _transform_values,
-    "zip_with": _zip_with,
+HIGHER_ORDER_RULES: Mapping[str, Callable[[TypeAnnotator, Sequence[TypedArgument]], DataType | None]] = {
+    "aggregate": _aggregate_type,
+    "map_zip_with": _map_zip_with_type,
+    "reduce": _aggregate_type,
+    "transform": _transform_type,
+    "transform_keys": _transform_keys_type,
+    "transform_values": _transform_values_type,
+    "zip_with": _zip_with_type,
 }
 """Functions that take functions."""
 
 
-def _result(annotator: TypeAnnotator, function: Argument, types: Sequence[DataType | None]) -> DataType | None:
+def _lambda_result_type(
+    annotator: TypeAnnotator, lambda_argument: TypedArgument, parameter_types: Sequence[DataType | None]
+) -> DataType | None:
     """The type that a lambda gives for arguments of some types."""
-    node = function.node
+    node = lambda_argument.node
     if not isinstance(node, exp.Lambda):
         return None
-    by_name = dict(zip((p.name for p in node.expressions), types, strict=False))
+    by_name = dict(zip((p.name for p in node.expressions), parameter_types, strict=False))
     root = exp.Paren(this=node.this.copy())
     for part in list(root.find_all(exp.Identifier, exp.Column)):
-        type_ = by_name.get(part.name) if isinstance(part, exp.Identifier) else type_of(part)
+        type_ = by_name.get(part.name) if isinstance(part, exp.Identifier) else annotated_type(part)
         is_name = isinstance(part, exp.Identifier) and (isinstance(part.parent, exp.Column) or part.arg_key != "this")
         if (is_name and part.arg_key not in ("expression", "expressions")) or type_ is None:
             continue
         if isinstance(part.parent, exp.Dot) and part.arg_key == "expression":
             continue
-        part.replace(exp.Cast(this=exp.null(), to=node_of(type_)))
+        part.replace(exp.Cast(this=exp.null(), to=node_of_data_type(type_)))
     annotator.annotate_expression(root)
-    return type_of(root)
+    return annotated_type(root)

@@ -13,38 +13,38 @@ from nova_assets.sql.types.widening import VOID
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> DataType | None:
+def _parse_type_or_none(text: str) -> DataType | None:
     try:
         return parse_type(text)
     except DefinitionError:
         return None
 
 
-def of_node(node: exp.DataType) -> DataType | None:
+def data_type_of_node(node: exp.DataType) -> DataType | None:
     """The parser's type as Spark calls it; None where it is not known."""
     if node.this == exp.DType.NULL:
         return VOID
     if node.this == exp.DType.UNKNOWN:
         return None
     if not any(value for key, value in node.args.items() if key not in ("this", "nested")):
-        return _plain(node.this)
-    return _parsed(node.sql("spark"))
+        return _simple_type(node.this)
+    return _parse_type_or_none(node.sql("spark"))
 
 
 @lru_cache(maxsize=4096)
-def _plain(kind: exp.DType) -> DataType | None:
+def _simple_type(kind: exp.DType) -> DataType | None:
     """A type without parameters. Writing it with the parser takes as long as reading a short query."""
-    return _parsed(exp.DataType(this=kind).sql("spark"))
+    return _parse_type_or_none(exp.DataType(this=kind).sql("spark"))
 
 
 @lru_cache(maxsize=4096)
-def node_of(type_: DataType) -> exp.DataType:
+def node_of_data_type(type_: DataType) -> exp.DataType:
     """A Spark type as the parser has it."""
     if type_ == VOID:
         return exp.DataType.build("NULL")
     return exp.DataType.build(str(type_), dialect=DIALECT)
 
 
-def type_of(node: exp.Expr | None) -> DataType | None:
+def annotated_type(node: exp.Expr | None) -> DataType | None:
     """The type that was annotated to a part of a query; None where it is not known."""
-    return None if node is None or node.type is None else of_node(node.type)
+    return None if node is None or node.type is None else data_type_of_node(node.type)

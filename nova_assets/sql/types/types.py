@@ -16,46 +16,46 @@ from sqlglot.optimizer.scope import Scope
 
 from nova_assets.errors import DefinitionError
 from nova_assets.model.schema import DataType, Field, Schema, parse_type
-from nova_assets.sql.parse.dialect import DIALECT, errors_of_parser
-from nova_assets.sql.query.query import Query, has_no_name, mapping
-from nova_assets.sql.query.table_function_calls import scalars_of
-from nova_assets.sql.types.column_names import spark_name
+from nova_assets.sql.parse.dialect import DIALECT, convert_parser_errors
+from nova_assets.sql.query.query import Query, make_mapping_schema, was_written_unnamed
+from nova_assets.sql.query.table_function_calls import scalar_function_types
+from nova_assets.sql.types.column_names import spark_column_name
 from nova_assets.sql.types.function_types import (
-    Argument,
-    array_of,
-    average,
-    beside_decimal,
-    common,
-    element,
+    TypedArgument,
+    array_type,
+    average_type,
+    common_type,
+    element_type,
+    literal_type_beside_decimal,
     number_or_double,
-    rounded,
-    total,
+    rounded_type,
+    sum_type,
     type_of_call,
 )
-from nova_assets.sql.types.generator_types import generated
-from nova_assets.sql.types.lambda_types import WITH_LAMBDAS
-from nova_assets.sql.types.type_nodes import node_of, of_node, type_of
-from nova_assets.sql.types.widening import VOID, arithmetic, bounded, is_whole, wider
+from nova_assets.sql.types.generator_types import generator_columns
+from nova_assets.sql.types.lambda_types import HIGHER_ORDER_RULES
+from nova_assets.sql.types.type_nodes import annotated_type, data_type_of_node, node_of_data_type
+from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral, wider_type
 
-Rule: TypeAlias = Callable[[Any], DataType | None]
+NodeTypeRule: TypeAlias = Callable[[Any], DataType | None]
 
 
-class _Annotator(TypeAnnotator):
+class _SparkTypeAnnotator(TypeAnnotator):
     """The parser's, with Spark's idea of what two types have in common."""
 
     def _maybe_coerce(self, type1: Any, type2: Any) -> Any:
         one, other = (t if isinstance(t, exp.DataType) else exp.DataType.build(t) for t in (type1, type2))
-        a, b = of_node(one), of_node(other)
-        found = None if a is None or b is None else wider(a, b)
-        return exp.DType.UNKNOWN if found is None else node_of(found)
+        a, b = data_type_of_node(one), data_type_of_node(other)
+        found = None if a is None or b is None else wider_type(a, b)
+        return exp.DType.UNKNOWN if found is None else node_of_data_type(found)
 
     def _get_source_scope_selects(self, source: Scope) -> dict[str, Any]:
         lateral = source.expression
         if not isinstance(lateral, exp.Lateral):
             return super()._get_source_scope_selects(source)
-        given = generated(lateral.this)
+        given = generator_columns(lateral.this)
         names = lateral.alias_column_names or [name for name, _ in given]
-        return {n: node_of(t) for n, (_, t) in zip(names, given, strict=False) if t is not None}
+        return {n: node_of_data_type(t) for n, (_, t) in zip(names, given, strict=False) if t is not None}
 
 
 def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapping[str, str] | None = None) -> Schema:
@@ -68,22 +68,22 @@ def schema_of_query(query: Query, schemas: Mapping[str, Schema], functions: Mapp
     Raises:
         SqlError: a column has no name, or its type does not follow.
     """
-    known = mapping({name: schemas[name] for name in query.tables}, scalars_of(functions or {}))
+    known = make_mapping_schema({name: schemas[name] for name in query.tables}, scalar_function_types(functions or {}))
     tree = query.tree.copy()
-    annotator = _Annotator(known, _RULES)
-    with errors_of_parser(query.text):
+    annotator = _SparkTypeAnnotator(known, _RULES)
+    with convert_parser_errors(query.text):
         annotator.annotate(tree)
-        names = spelled(query, schemas)
+        names = spelling_by_name(query, schemas)
         types = _output_types(annotator, tree)
-        fields = [_field(query, node, type_, names) for node, type_ in zip(tree.selects, types, strict=True)]
+        fields = [_make_field(query, node, type_, names) for node, type_ in zip(tree.selects, types, strict=True)]
     try:
         return Schema(tuple(fields))
     except DefinitionError as error:
         what = error.what.replace("a schema", "what it gives")
-        raise query.text.error(what, _second(tree.selects), expected=error.expected) from None
+        raise query.text.error(what, _find_duplicate_name(tree.selects), expected=error.expected) from None
 
 
-def _second(selects: Sequence[exp.Expr]) -> exp.Expr | None:
+def _find_duplicate_name(selects: Sequence[exp.Expr]) -> exp.Expr | None:
     """The first column whose name stands before it already."""
     names: set[str] = set()
     for node in selects:
@@ -93,16 +93,18 @@ def _second(selects: Sequence[exp.Expr]) -> exp.Expr | None:
     return None
 
 
-def _output_types(annotator: _Annotator, tree: exp.Query) -> Sequence[exp.DataType | None]:
+def _output_types(annotator: _SparkTypeAnnotator, tree: exp.Query) -> Sequence[exp.DataType | None]:
     if isinstance(tree, exp.SetOperation):
         columns = annotator._get_setop_column_types(tree)
         return [t if isinstance(t, exp.DataType) else exp.DataType.build(t) for _, t in columns]
     return [s.type for s in tree.selects]
 
 
-def _field(query: Query, node: exp.Expr, type_: exp.DataType | None, names: Mapping[str, str]) -> Field:
-    name = spark_name(_without_tables(node.unalias())) if is_unnamed(node) else node.alias_or_name
-    found = None if type_ is None else of_node(type_)
+def _make_field(query: Query, node: exp.Expr, type_node: exp.DataType | None, spellings: Mapping[str, str]) -> Field:
+    name = (
+        spark_column_name(_without_table_qualifiers(node.unalias())) if is_generated_name(node) else node.alias_or_name
+    )
+    found = None if type_node is None else data_type_of_node(type_node)
     if found is None:
         raise query.text.error(
             f"the type of column {name!r} does not follow from the query",
@@ -113,76 +115,76 @@ def _field(query: Query, node: exp.Expr, type_: exp.DataType | None, names: Mapp
         raise query.text.error(
             f"column {name!r} holds nothing but nulls, and has no type", node, next="say it: CAST(NULL AS ...)"
         )
-    return Field(names.get(name, name), found)
+    return Field(spellings.get(name, name), found)
 
 
-def is_unnamed(node: exp.Expr) -> bool:
+def is_generated_name(node: exp.Expr) -> bool:
     """Whether a column of the output has no name but the one that the parser gave it."""
     if not isinstance(node, exp.Alias):
         return False
-    return has_no_name(node.this) or re.fullmatch(r"_col_\d+", node.alias) is not None
+    return was_written_unnamed(node.this) or re.fullmatch(r"_col_\d+", node.alias) is not None
 
 
-def _without_tables(node: exp.Expr) -> exp.Expr:
+def _without_table_qualifiers(node: exp.Expr) -> exp.Expr:
     found = node.copy()
     for column in found.find_all(exp.Column):
         column.set("table", None)
     return found
 
 
-def spelled(query: Query, schemas: Mapping[str, Schema]) -> dict[str, str]:
+def spelling_by_name(query: Query, schemas: Mapping[str, Schema]) -> dict[str, str]:
     """Names in small letters -> as they are written: by the query where it names a column, else by what it reads."""
     found = {n.lower(): n for table in query.tables for n in schemas[table].names}
-    return found | {n.lower(): n for n in query.names}
+    return found | {n.lower(): n for n in query.written_names}
 
 
 # the rules
 
 
-def _by(rule: Rule) -> dict[str, Any]:
+def _annotator_for_rule(rule: NodeTypeRule) -> dict[str, Any]:
     def annotate(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
-        return _typed(annotator, node, rule(node))
+        return _set_node_type(annotator, node, rule(node))
 
     return {"annotator": annotate}
 
 
-def _typed(annotator: TypeAnnotator, node: exp.Expr, type_: DataType | None) -> exp.Expr:
+def _set_node_type(annotator: TypeAnnotator, node: exp.Expr, type_: DataType | None) -> exp.Expr:
     known = type_ is not None and not _has_void_within(type_)
-    return annotator._set_type(node, node_of(type_) if known and type_ is not None else exp.DType.UNKNOWN)
+    return annotator._set_type(node, node_of_data_type(type_) if known and type_ is not None else exp.DType.UNKNOWN)
 
 
 def _has_void_within(type_: DataType) -> bool:
     return any(f.type == VOID or _has_void_within(f.type) for f in type_.fields)
 
 
-def _fixed(name: str) -> dict[str, Any]:
-    type_ = parse_type(name)
-    return _by(lambda node: type_)
+def _fixed_type_rule(type_name: str) -> dict[str, Any]:
+    type_ = parse_type(type_name)
+    return _annotator_for_rule(lambda node: type_)
 
 
-def _common(*parts: exp.Expr | None) -> DataType | None:
-    return common([type_of(p) for p in parts if p is not None])
+def _common_type(*parts: exp.Expr | None) -> DataType | None:
+    return common_type([annotated_type(p) for p in parts if p is not None])
 
 
 # calls
 
 
-def _call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
+def _annotate_call(annotator: TypeAnnotator, node: exp.Expr) -> exp.Expr:
     """What a function gives: one of Spark, or one of users, as they say."""
     given = annotator.schema.get_udf_type(node) if isinstance(node, exp.Anonymous) else None
     if given is not None and not given.is_type(exp.DType.UNKNOWN):
         return annotator._set_type(node, given)
-    arguments = [Argument(type_of(e), e) for e in node.expressions]
-    with_lambda = WITH_LAMBDAS.get(node.name.lower())
+    arguments = [TypedArgument(annotated_type(e), e) for e in node.expressions]
+    with_lambda = HIGHER_ORDER_RULES.get(node.name.lower())
     if with_lambda is not None:
-        return _typed(annotator, node, with_lambda(annotator, arguments))
-    return _typed(annotator, node, type_of_call(node.name, arguments))
+        return _set_node_type(annotator, node, with_lambda(annotator, arguments))
+    return _set_node_type(annotator, node, type_of_call(node.name, arguments))
 
 
 # syntax
 
 
-def _literal(node: exp.Literal) -> DataType:
+def _literal_type(node: exp.Literal) -> DataType:
     if node.is_string:
         return DataType("string")
     text = node.name
@@ -198,128 +200,130 @@ def _literal(node: exp.Literal) -> DataType:
     return DataType("decimal", (max(len(digits.digits), scale), scale))
 
 
-def _signed(sign: str) -> Rule:
+def _arithmetic_rule(symbol: str) -> NodeTypeRule:
     def rule(node: exp.Binary) -> DataType | None:
-        moved = _moved(sign, node.left, node.right)
+        moved = _date_arithmetic_type(symbol, node.left, node.right)
         if moved is not None:
             return moved
-        a, b = type_of(node.left), type_of(node.right)
+        a, b = annotated_type(node.left), annotated_type(node.right)
         if a is None or b is None:
             return None
-        return arithmetic(sign, beside_decimal(node.left, a, b), beside_decimal(node.right, b, a))
+        return arithmetic_type(
+            symbol, literal_type_beside_decimal(node.left, a, b), literal_type_beside_decimal(node.right, b, a)
+        )
 
     return rule
 
 
-def _moved(sign: str, left: exp.Expr, right: exp.Expr) -> DataType | None:
+def _date_arithmetic_type(symbol: str, left: exp.Expr, right: exp.Expr) -> DataType | None:
     """The type of a date or moment with days or an interval; None where it is something else."""
-    if sign not in ("+", "-"):
+    if symbol not in ("+", "-"):
         return None
-    a, b = type_of(left), type_of(right)
-    if isinstance(left, exp.Interval) and sign == "+":
+    a, b = annotated_type(left), annotated_type(right)
+    if isinstance(left, exp.Interval) and symbol == "+":
         left, right, a, b = right, left, b, a
     if isinstance(right, exp.Interval):
         if a == DataType("date"):
             unit = (right.args.get("unit") or exp.var("")).name.upper().removesuffix("S")
             return DataType("date" if unit in ("DAY", "WEEK", "MONTH", "YEAR", "QUARTER") else "timestamp")
         return a
-    if a == DataType("date") and b is not None and is_whole(b):
+    if a == DataType("date") and b is not None and is_integral(b):
         return a
     return None
 
 
-def _to_whole(node: exp.Ceil | exp.Floor) -> DataType | None:
-    type_ = type_of(node.this)
+def _ceil_floor_type(node: exp.Ceil | exp.Floor) -> DataType | None:
+    type_ = annotated_type(node.this)
     if type_ is None or node.args.get("decimals") is not None:
         return None
-    return bounded(type_.args[0] - type_.args[1] + 1, 0) if type_.name == "decimal" else DataType("bigint")
+    return decimal_up_to_max(type_.args[0] - type_.args[1] + 1, 0) if type_.name == "decimal" else DataType("bigint")
 
 
-def _same(node: exp.Expr) -> DataType | None:
-    return type_of(node.this)
+def _operand_type(node: exp.Expr) -> DataType | None:
+    return annotated_type(node.this)
 
 
-def _distinct(node: exp.Distinct) -> DataType | None:
+def _distinct_type(node: exp.Distinct) -> DataType | None:
     """Of ``SUM(DISTINCT price)``, the argument's."""
-    return type_of(node.expressions[0]) if len(node.expressions) == 1 else None
+    return annotated_type(node.expressions[0]) if len(node.expressions) == 1 else None
 
 
-def _row(node: exp.Tuple) -> DataType | None:
+def _tuple_type(node: exp.Tuple) -> DataType | None:
     """``(a, b)`` is a struct."""
-    return type_of_call("struct", [Argument(type_of(e), e) for e in node.expressions])
+    return type_of_call("struct", [TypedArgument(annotated_type(e), e) for e in node.expressions])
 
 
-def _greatest_by(node: exp.ArgMax | exp.ArgMin) -> DataType | None:
+def _max_by_type(node: exp.ArgMax | exp.ArgMin) -> DataType | None:
     """Of ``max_by``; an array of several where it is asked for so many."""
-    type_ = type_of(node.this)
-    return array_of(type_) if node.args.get("count") is not None else type_
+    type_ = annotated_type(node.this)
+    return array_type(type_) if node.args.get("count") is not None else type_
 
 
-def _case(node: exp.Case) -> DataType | None:
-    return _common(*(b.args["true"] for b in node.args["ifs"]), node.args.get("default"))
+def _case_type(node: exp.Case) -> DataType | None:
+    return _common_type(*(b.args["true"] for b in node.args["ifs"]), node.args.get("default"))
 
 
-def _if(node: exp.If) -> DataType | None:
-    return _common(node.args["true"], node.args.get("false"))
+def _if_type(node: exp.If) -> DataType | None:
+    return _common_type(node.args["true"], node.args.get("false"))
 
 
-def _several(node: exp.Expr) -> DataType | None:
-    return _common(node.this, *node.expressions)
+def _coalesce_type(node: exp.Expr) -> DataType | None:
+    return _common_type(node.this, *node.expressions)
 
 
-def _listed(node: exp.Expr) -> DataType | None:
-    return array_of(type_of(node.this))
+def _array_agg_type(node: exp.Expr) -> DataType | None:
+    return array_type(annotated_type(node.this))
 
 
-def _exploded(node: exp.Explode) -> DataType | None:
-    given = generated(node)
+def _explode_type(node: exp.Explode) -> DataType | None:
+    given = generator_columns(node)
     return given[0][1] if len(given) == 1 else None
 
 
-def _joined(node: exp.DPipe) -> DataType | None:
-    return type_of_call("concat", [Argument(type_of(p), p) for p in (node.this, node.expression)])
+def _concat_type(node: exp.DPipe) -> DataType | None:
+    return type_of_call("concat", [TypedArgument(annotated_type(p), p) for p in (node.this, node.expression)])
 
 
-def _cut(node: exp.Expr) -> DataType | None:
-    return type_of_call("substring", [Argument(type_of(node.this), node.this)])
+def _substring_type(node: exp.Expr) -> DataType | None:
+    return type_of_call("substring", [TypedArgument(annotated_type(node.this), node.this)])
 
 
-def _cast(node: exp.Cast) -> DataType | None:
-    return of_node(node.args["to"])
+def _cast_type(node: exp.Cast) -> DataType | None:
+    return data_type_of_node(node.args["to"])
 
 
-def _element(node: exp.Bracket) -> DataType | None:
-    return element(type_of(node.this))
+def _bracket_type(node: exp.Bracket) -> DataType | None:
+    return element_type(annotated_type(node.this))
 
 
-def _member(node: exp.Dot) -> DataType | None:
-    of = type_of(node.this)
+def _struct_field_type(node: exp.Dot) -> DataType | None:
+    of = annotated_type(node.this)
     if of is None or of.name != "struct":
         return None
     return next((f.type for f in of.fields if f.name.lower() == node.expression.name.lower()), None)
 
 
-def _subquery(node: exp.Subquery) -> DataType | None:
+def _subquery_type(node: exp.Subquery) -> DataType | None:
     inner = node.this.unnest()
     selects = inner.selects if isinstance(inner, exp.Query) else []
-    return type_of(selects[0]) if len(selects) == 1 else None
+    return annotated_type(selects[0]) if len(selects) == 1 else None
 
 
-def _extracted(node: exp.Extract) -> DataType:
+def _extract_type(node: exp.Extract) -> DataType:
     return DataType("decimal", (8, 6)) if node.name.upper() in ("SECOND", "SECONDS") else DataType("int")
 
 
-def _quantile(node: exp.Quantile) -> DataType | None:
-    asked = type_of(node.args.get("quantile"))
+def _quantile_type(node: exp.Quantile) -> DataType | None:
+    asked = annotated_type(node.args.get("quantile"))
     if asked is None:
         return None
-    return array_of(DataType("double")) if asked.name == "array" else DataType("double")
+    return array_type(DataType("double")) if asked.name == "array" else DataType("double")
 
 
-def _approximate_quantile(node: exp.ApproxQuantile) -> DataType | None:
-    asked, type_ = type_of(node.args.get("quantile")), type_of(node.this)
+def _approximate_quantile_type(node: exp.ApproxQuantile) -> DataType | None:
+    asked, type_ = annotated_type(node.args.get("quantile")), annotated_type(node.this)
     type_ = number_or_double(type_)
-    return None if asked is None else array_of(type_) if asked.name == "array" else type_
+    return None if asked is None else array_type(type_) if asked.name == "array" else type_
 
 
 _TYPES: Mapping[str, tuple[type[exp.Expr], ...]] = {
@@ -343,40 +347,48 @@ _TYPES: Mapping[str, tuple[type[exp.Expr], ...]] = {
 
 _RULES: dict[type[exp.Expr], dict[str, Any]] = {
     **DIALECT.EXPRESSION_METADATA,
-    **{kind: _fixed(name) for name, kinds in _TYPES.items() for kind in kinds},
-    **{kind: _by(_same) for kind in (exp.Min, exp.Max, exp.Paren, exp.First, exp.Last, exp.AnyValue)},
-    **{kind: _by(_same) for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.IgnoreNulls)},
-    exp.Distinct: _by(_distinct),
-    exp.Tuple: _by(_row),
-    **{kind: _by(_greatest_by) for kind in (exp.ArgMax, exp.ArgMin)},
-    **{kind: _by(_same) for kind in (exp.Lag, exp.Lead, exp.Filter, exp.RespectNulls)},
-    **{kind: _by(_cast) for kind in (exp.Cast, exp.TryCast)},
-    **{kind: _by(_listed) for kind in (exp.ArrayAgg, exp.ArrayUniqueAgg)},
-    **{kind: _by(_to_whole) for kind in (exp.Ceil, exp.Floor)},
-    **{kind: {"annotator": _call} for kind in (exp.Anonymous, exp.AnonymousAggFunc)},
-    exp.Literal: _by(_literal),
-    exp.Add: _by(_signed("+")),
-    exp.Sub: _by(_signed("-")),
-    exp.Mul: _by(_signed("*")),
-    exp.Div: _by(_signed("/")),
-    exp.Mod: _by(_signed("%")),
-    exp.Sum: _by(lambda node: total(type_of(node.this))),
-    exp.Avg: _by(lambda node: average(type_of(node.this))),
-    exp.Round: _by(lambda node: rounded(type_of(node.this), node.args.get("decimals"))),
-    exp.Neg: _by(lambda node: number_or_double(type_of(node.this))),
-    exp.Case: _by(_case),
-    exp.If: _by(_if),
-    exp.Coalesce: _by(_several),
-    exp.Explode: _by(_exploded),
-    exp.Array: _by(lambda node: type_of_call("array", [Argument(type_of(e), e) for e in node.expressions])),
-    exp.Bracket: _by(_element),
-    exp.Dot: _by(_member),
-    exp.DPipe: _by(_joined),
-    exp.Substring: _by(_cut),
-    exp.GroupConcat: _by(_cut),
-    exp.Overlay: _by(_cut),
-    exp.Subquery: _by(_subquery),
-    exp.Extract: _by(_extracted),
-    exp.Quantile: _by(_quantile),
-    exp.ApproxQuantile: _by(_approximate_quantile),
+    **{kind: _fixed_type_rule(name) for name, kinds in _TYPES.items() for kind in kinds},
+    **{
+        kind: _annotator_for_rule(_operand_type)
+        for kind in (exp.Min, exp.Max, exp.Paren, exp.First, exp.Last, exp.AnyValue)
+    },
+    **{
+        kind: _annotator_for_rule(_operand_type)
+        for kind in (exp.FirstValue, exp.LastValue, exp.NthValue, exp.IgnoreNulls)
+    },
+    exp.Distinct: _annotator_for_rule(_distinct_type),
+    exp.Tuple: _annotator_for_rule(_tuple_type),
+    **{kind: _annotator_for_rule(_max_by_type) for kind in (exp.ArgMax, exp.ArgMin)},
+    **{kind: _annotator_for_rule(_operand_type) for kind in (exp.Lag, exp.Lead, exp.Filter, exp.RespectNulls)},
+    **{kind: _annotator_for_rule(_cast_type) for kind in (exp.Cast, exp.TryCast)},
+    **{kind: _annotator_for_rule(_array_agg_type) for kind in (exp.ArrayAgg, exp.ArrayUniqueAgg)},
+    **{kind: _annotator_for_rule(_ceil_floor_type) for kind in (exp.Ceil, exp.Floor)},
+    **{kind: {"annotator": _annotate_call} for kind in (exp.Anonymous, exp.AnonymousAggFunc)},
+    exp.Literal: _annotator_for_rule(_literal_type),
+    exp.Add: _annotator_for_rule(_arithmetic_rule("+")),
+    exp.Sub: _annotator_for_rule(_arithmetic_rule("-")),
+    exp.Mul: _annotator_for_rule(_arithmetic_rule("*")),
+    exp.Div: _annotator_for_rule(_arithmetic_rule("/")),
+    exp.Mod: _annotator_for_rule(_arithmetic_rule("%")),
+    exp.Sum: _annotator_for_rule(lambda node: sum_type(annotated_type(node.this))),
+    exp.Avg: _annotator_for_rule(lambda node: average_type(annotated_type(node.this))),
+    exp.Round: _annotator_for_rule(lambda node: rounded_type(annotated_type(node.this), node.args.get("decimals"))),
+    exp.Neg: _annotator_for_rule(lambda node: number_or_double(annotated_type(node.this))),
+    exp.Case: _annotator_for_rule(_case_type),
+    exp.If: _annotator_for_rule(_if_type),
+    exp.Coalesce: _annotator_for_rule(_coalesce_type),
+    exp.Explode: _annotator_for_rule(_explode_type),
+    exp.Array: _annotator_for_rule(
+        lambda node: type_of_call("array", [TypedArgument(annotated_type(e), e) for e in node.expressions])
+    ),
+    exp.Bracket: _annotator_for_rule(_bracket_type),
+    exp.Dot: _annotator_for_rule(_struct_field_type),
+    exp.DPipe: _annotator_for_rule(_concat_type),
+    exp.Substring: _annotator_for_rule(_substring_type),
+    exp.GroupConcat: _annotator_for_rule(_substring_type),
+    exp.Overlay: _annotator_for_rule(_substring_type),
+    exp.Subquery: _annotator_for_rule(_subquery_type),
+    exp.Extract: _annotator_for_rule(_extract_type),
+    exp.Quantile: _annotator_for_rule(_quantile_type),
+    exp.ApproxQuantile: _annotator_for_rule(_approximate_quantile_type),
 }

@@ -7,83 +7,83 @@ from dataclasses import replace
 
 from nova_assets.model.schema import DataType
 
-MOST_DIGITS = 38
+MAX_DIGITS = 38
 
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_INTEGRAL_TYPES = ("tinyint", "smallint", "int", "bigint")
 
-_DIGITS: Mapping[str, int] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_DIGITS_BY_TYPE: Mapping[str, int] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 
 VOID = DataType("void")
 """Of a bare NULL."""
 
 
-def is_whole(type_: DataType) -> bool:
-    return type_.name in _WHOLE
+def is_integral(type_: DataType) -> bool:
+    return type_.name in _INTEGRAL_TYPES
 
 
 def is_number(type_: DataType) -> bool:
-    return is_whole(type_) or type_.name in ("decimal", "float", "double")
+    return is_integral(type_) or type_.name in ("decimal", "float", "double")
 
 
 def as_decimal(type_: DataType) -> DataType:
     """The decimal that holds every value of a whole number's type."""
-    return type_ if type_.name == "decimal" else DataType("decimal", (_DIGITS[type_.name], 0))
+    return type_ if type_.name == "decimal" else DataType("decimal", (_DIGITS_BY_TYPE[type_.name], 0))
 
 
-def bounded(precision: int, scale: int) -> DataType:
+def decimal_up_to_max(precision: int, scale: int) -> DataType:
     """A decimal with as many digits as there can be."""
-    return DataType("decimal", (min(precision, MOST_DIGITS), min(scale, MOST_DIGITS)))
+    return DataType("decimal", (min(precision, MAX_DIGITS), min(scale, MAX_DIGITS)))
 
 
-def _adjusted(precision: int, scale: int) -> DataType:
+def _decimal_with_reduced_scale(precision: int, scale: int) -> DataType:
     """A decimal that gives up digits after the point, down to six, rather than digits before it."""
-    if precision <= MOST_DIGITS:
+    if precision <= MAX_DIGITS:
         return DataType("decimal", (precision, scale))
-    return DataType("decimal", (MOST_DIGITS, max(MOST_DIGITS - (precision - scale), min(scale, 6))))
+    return DataType("decimal", (MAX_DIGITS, max(MAX_DIGITS - (precision - scale), min(scale, 6))))
 
 
-def wider(a: DataType, b: DataType) -> DataType | None:
+def wider_type(a: DataType, b: DataType) -> DataType | None:
     """The type that values of both become where they meet, as in CASE or UNION; None where there is none."""
     if a == b or b == VOID:
         return a
     if a == VOID:
         return b
     if is_number(a) and is_number(b):
-        return _wider_number(a, b)
+        return _wider_number_type(a, b)
     names = {a.name, b.name}
     if "string" in names:
-        return _wider_than_text(b if a.name == "string" else a)
+        return _wider_type_with_text(b if a.name == "string" else a)
     if names <= {"date", "timestamp", "timestamp_ntz"}:
         return DataType("timestamp" if "timestamp" in names else "timestamp_ntz")
-    return _wider_nested(a, b)
+    return _wider_nested_type(a, b)
 
 
-def _wider_number(a: DataType, b: DataType) -> DataType:
-    if is_whole(a) and is_whole(b):
-        return max(a, b, key=lambda t: _WHOLE.index(t.name))
+def _wider_number_type(a: DataType, b: DataType) -> DataType:
+    if is_integral(a) and is_integral(b):
+        return max(a, b, key=lambda t: _INTEGRAL_TYPES.index(t.name))
     names = {a.name, b.name}
     if "double" in names or ("float" in names and names != {"float"}):
         return DataType("double")
     (p, s), (q, t) = as_decimal(a).args, as_decimal(b).args
     digits, scale = max(p - s, q - t), max(s, t)
-    if digits + scale <= MOST_DIGITS:
+    if digits + scale <= MAX_DIGITS:
         return DataType("decimal", (digits + scale, scale))
-    return DataType("decimal", (MOST_DIGITS, max(MOST_DIGITS - digits, 0)))  # digits before the point come first
+    return DataType("decimal", (MAX_DIGITS, max(MAX_DIGITS - digits, 0)))  # digits before the point come first
 
 
-def _wider_than_text(other: DataType) -> DataType | None:
+def _wider_type_with_text(other_type: DataType) -> DataType | None:
     """What a text beside another type becomes."""
-    if is_whole(other):
+    if is_integral(other_type):
         return DataType("bigint")
-    if is_number(other):
+    if is_number(other_type):
         return DataType("double")
-    return other if not other.fields else None
+    return other_type if not other_type.fields else None
 
 
-def _wider_nested(a: DataType, b: DataType) -> DataType | None:
+def _wider_nested_type(a: DataType, b: DataType) -> DataType | None:
     if a.name != b.name or not a.fields or len(a.fields) != len(b.fields):
         return None
-    inner = [wider(f.type, g.type) for f, g in zip(a.fields, b.fields, strict=True)]
+    inner = [wider_type(f.type, g.type) for f, g in zip(a.fields, b.fields, strict=True)]
     if a.name == "struct" and [f.name.lower() for f in a.fields] != [g.name.lower() for g in b.fields]:
         return None
     if any(t is None for t in inner):
@@ -91,39 +91,41 @@ def _wider_nested(a: DataType, b: DataType) -> DataType | None:
     return replace(a, fields=tuple(replace(f, type=t) for f, t in zip(a.fields, inner, strict=True) if t is not None))
 
 
-def arithmetic(sign: str, a: DataType, b: DataType) -> DataType | None:
+def arithmetic_type(symbol: str, a: DataType, b: DataType) -> DataType | None:
     """The type of a sum, difference, product, quotient (``+ - * / % div``); None where there is none."""
     if "string" in (a.name, b.name):
-        other = _wider_than_text(b if a.name == "string" else a) if a != b else DataType("double")
-        return None if other is None or not is_number(other) else arithmetic(sign, other, other)
+        other = _wider_type_with_text(b if a.name == "string" else a) if a != b else DataType("double")
+        return None if other is None or not is_number(other) else arithmetic_type(symbol, other, other)
     if VOID in (a, b):
         a, b = (b, b) if a == VOID else (a, a)
     if not (is_number(a) and is_number(b)):
         return None
-    if sign == "div":
+    if symbol == "div":
         return DataType("bigint")
     if a.name in ("float", "double") or b.name in ("float", "double"):
-        return DataType("double") if sign == "/" else _wider_number(a, b)
-    if is_whole(a) and is_whole(b):
-        return DataType("double") if sign == "/" else _wider_number(a, b)
+        return DataType("double") if symbol == "/" else _wider_number_type(a, b)
+    if is_integral(a) and is_integral(b):
+        return DataType("double") if symbol == "/" else _wider_number_type(a, b)
     (p, s), (q, t) = as_decimal(a).args, as_decimal(b).args
-    return _DECIMAL[sign](p, s, q, t)
+    return _DECIMAL_RESULT_BY_SYMBOL[symbol](p, s, q, t)
 
 
-def _sum(p: int, s: int, q: int, t: int) -> DataType:
-    scale = max(s, t)
-    return _adjusted(max(p - s, q - t) + scale + 1, scale)
+def _decimal_sum_type(left_precision: int, left_scale: int, right_precision: int, right_scale: int) -> DataType:
+    scale = max(left_scale, right_scale)
+    return _decimal_with_reduced_scale(
+        max(left_precision - left_scale, right_precision - right_scale) + scale + 1, scale
+    )
 
 
-def _quotient(p: int, s: int, q: int, t: int) -> DataType:
-    scale = max(6, s + q + 1)
-    return _adjusted(p - s + t + scale, scale)
+def _decimal_quotient_type(left_precision: int, left_scale: int, right_precision: int, right_scale: int) -> DataType:
+    scale = max(6, left_scale + right_precision + 1)
+    return _decimal_with_reduced_scale(left_precision - left_scale + right_scale + scale, scale)
 
 
-_DECIMAL: Mapping[str, Callable[[int, int, int, int], DataType]] = {
-    "+": _sum,
-    "-": _sum,
-    "*": lambda p, s, q, t: _adjusted(p + q + 1, s + t),
-    "/": _quotient,
-    "%": lambda p, s, q, t: _adjusted(min(p - s, q - t) + max(s, t), max(s, t)),
+_DECIMAL_RESULT_BY_SYMBOL: Mapping[str, Callable[[int, int, int, int], DataType]] = {
+    "+": _decimal_sum_type,
+    "-": _decimal_sum_type,
+    "*": lambda p, s, q, t: _decimal_with_reduced_scale(p + q + 1, s + t),
+    "/": _decimal_quotient_type,
+    "%": lambda p, s, q, t: _decimal_with_reduced_scale(min(p - s, q - t) + max(s, t), max(s, t)),
 }

@@ -15,9 +15,9 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.buckets import diff
 from nova_assets.engine.buckets import merge as kernel
-from nova_assets.engine.buckets.hashing import hashes
-from nova_assets.engine.buckets.key_order import is_sorted, sorted_by
-from nova_assets.model.block_layout import Layout
+from nova_assets.engine.buckets.hashing import hash_keys
+from nova_assets.engine.buckets.key_order import is_sorted_by_key, sort_by_key
+from nova_assets.model.block_layout import KeyLayout
 from nova_assets.model.merge import MergeModel
 from nova_assets.model.schema import DELETED
 
@@ -96,41 +96,45 @@ def counted(table: pa.Table) -> Counter[str]:
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_chains_and_merges(model: str, spark: Any) -> None:
     from nova_assets.engine.read import spark_merge as by_spark
-    from nova_assets.engine.rows.spark_versions import collected, frame_of
+    from nova_assets.engine.rows.spark_versions import collect_to_arrow, frame_from_arrow
 
     rng, merge = random.Random(model), MODELS[model]
     base, deltas = random_base(rng), [random_delta(rng) for _ in range(DELTAS)]
     marked = [d.append_column(by_spark.SEQ, pa.repeat(pa.scalar(n, pa.int32()), len(d))) for n, d in enumerate(deltas)]
-    frame = frame_of(spark, pa.concat_tables(marked))
+    frame = frame_from_arrow(spark, pa.concat_tables(marked))
     key = list(merge.key)
 
     changes = fold_of(deltas, merge)
-    merged = kernel.merge(sorted_by(base, key), changes, merge, key)
+    merged = kernel.merge_changes(sort_by_key(base, key), changes, merge, key)
 
-    assert counted(changes) == counted(collected(by_spark.fold(frame, merge)))
-    expected = collected(by_spark.merge(frame_of(spark, base), frame, merge, several=True, small=True))
+    assert counted(changes) == counted(collect_to_arrow(by_spark.compose_changes(frame, merge)))
+    expected = collect_to_arrow(
+        by_spark.merge_deltas(frame_from_arrow(spark, base), frame, merge, is_multi_delta=True, broadcast_keys=True)
+    )
     assert counted(merged) == counted(expected)
-    assert is_sorted(merged, key), "a base stays sorted"
-    half = kernel.merge(sorted_by(base, key), fold_of(deltas[:2], merge), merge, key)
-    in_two = kernel.merge(half, fold_of(deltas[2:], merge), merge, key)
+    assert is_sorted_by_key(merged, key), "a base stays sorted"
+    half = kernel.merge_changes(sort_by_key(base, key), fold_of(deltas[:2], merge), merge, key)
+    in_two = kernel.merge_changes(half, fold_of(deltas[2:], merge), merge, key)
     assert counted(in_two) == counted(merged), "R10"
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_diffs(model: str, spark: Any) -> None:
     from nova_assets.engine.read import spark_diff as by_spark
-    from nova_assets.engine.rows.spark_versions import collected, frame_of
+    from nova_assets.engine.rows.spark_versions import collect_to_arrow, frame_from_arrow
 
     rng, merge = random.Random(model), MODELS[model]
     old = random_base(rng).drop_columns(["list"])  # Arrow compares none
     new = mostly(old, rng)
-    order = Layout(merge.key)
+    order = KeyLayout(merge.key)
 
-    found = diff.diff(sorted_by(old, merge.key), sorted_by(new, merge.key), merge, order)
+    found = diff.diff_tables(sort_by_key(old, merge.key), sort_by_key(new, merge.key), merge, order)
 
-    assert counted(found) == counted(collected(by_spark.diff(frame_of(spark, old), frame_of(spark, new), merge)))
-    assert is_sorted(found, merge.key) and 50 < found.num_rows < new.num_rows
-    same = diff.diff(sorted_by(old, merge.key), sorted_by(old, merge.key), merge, order)
+    assert counted(found) == counted(
+        collect_to_arrow(by_spark.diff_snapshots(frame_from_arrow(spark, old), frame_from_arrow(spark, new), merge))
+    )
+    assert is_sorted_by_key(found, merge.key) and 50 < found.num_rows < new.num_rows
+    same = diff.diff_tables(sort_by_key(old, merge.key), sort_by_key(old, merge.key), merge, order)
     assert same.num_rows == 0, "NaN is equal to itself, and so is null"
 
 
@@ -155,13 +159,13 @@ def mostly(rows: pa.Table, rng: random.Random) -> pa.Table:
 
 
 def fold_of(deltas: Sequence[pa.Table], merge: MergeModel) -> pa.Table:
-    return kernel.fold([sorted_by(d, merge.key) for d in deltas], merge, merge.key)
+    return kernel.compose_deltas([sort_by_key(d, merge.key) for d in deltas], merge, merge.key)
 
 
 def test_hashes(spark: Any) -> None:
     from pyspark.sql import functions as F
 
-    from nova_assets.engine.rows.spark_versions import frame_of
+    from nova_assets.engine.rows.spark_versions import frame_from_arrow
 
     rng = random.Random(1)
     rows = [
@@ -181,10 +185,10 @@ def test_hashes(spark: Any) -> None:
     types = [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.binary(), pa.date32()]
     schema = pa.schema(list(zip(rows[0], [*types, pa.timestamp("us", "UTC")], strict=True)))
     table = pa.Table.from_pylist(rows, schema=schema)
-    frame = frame_of(spark, table)
+    frame = frame_from_arrow(spark, table)
     for key in [*([c] for c in schema.names), schema.names, ["s", "i64"]]:
         expected = [r[0] for r in frame.select(F.xxhash64(*key)).collect()]
-        assert hashes(table, key).view("int64").tolist() == expected, key
+        assert hash_keys(table, key).view("int64").tolist() == expected, key
 
 
 @pytest.mark.parametrize(
@@ -204,6 +208,6 @@ def test_sums_are_exact_or_refused(type_: pa.DataType, values: list[Any], total:
     deltas = [pa.table({"k": [1], "v": pa.array([v], type_), DELETED: [False]}, schema=schema) for v in values]
     if total is None:
         with pytest.raises(OverflowError):
-            kernel.fold(deltas, model, ["k"])
+            kernel.compose_deltas(deltas, model, ["k"])
     else:
-        assert kernel.fold(deltas, model, ["k"])["v"].to_pylist() == [total]
+        assert kernel.compose_deltas(deltas, model, ["k"])["v"].to_pylist() == [total]

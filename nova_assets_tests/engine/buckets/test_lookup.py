@@ -16,7 +16,7 @@ import nova_assets as nova
 from nova_assets.engine.buckets import bucket_files, spark_worker
 from nova_assets.model.arrow_types import arrow_type
 from nova_assets.model.block_layout import HASHED_TYPES
-from nova_assets.model.declared_schema import schema_of
+from nova_assets.model.declared_schema import schema_from_declaration
 from nova_assets.plan import partition_size
 
 VALUES: dict[str, list[Any]] = {
@@ -42,7 +42,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_files, "FEW_ROWS", 20)
     monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
     monkeypatch.setattr(partition_size, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(partition_size, "LARGEST_BYTES", 3000)
+    monkeypatch.setattr(partition_size, "MAX_BUCKET_BYTES", 3000)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def given(rng: random.Random, type_: str, count: int) -> list[dict[str, Any]]:
 
 def table(type_: str, rows: list[dict[str, Any]]) -> pa.Table:
     marks = [("_deleted", pa.bool_())] if "_deleted" in rows[0] else []
-    key = arrow_type(schema_of(f"k {type_}").field("k").type)
+    key = arrow_type(schema_from_declaration(f"k {type_}").field("k").type)
     return pa.Table.from_pylist(rows, schema=pa.schema([("k", key), ("j", pa.int64()), ("v", pa.int64()), *marks]))
 
 
@@ -180,9 +180,11 @@ def test_a_base_in_which_a_key_comes_twice_is_refused_wherever_files_end(tmp_pat
 
 
 def test_keys_of_another_type_are_left_to_spark() -> None:
-    from nova_assets.engine.read.by_merge_unit import _means_same
+    from nova_assets.engine.read.by_merge_unit import _is_lossless_cast
 
     zone = pa.timestamp("us", "Europe/Rome")
-    assert _means_same(pa.int32(), pa.int64()) and _means_same(pa.timestamp("ns", "UTC"), zone)
-    assert not _means_same(pa.timestamp("us"), pa.date32()) and not _means_same(pa.string(), pa.int64())
-    assert not _means_same(pa.timestamp("us"), pa.timestamp("us", "UTC")) and not _means_same(pa.float64(), pa.int64())
+    assert _is_lossless_cast(pa.int32(), pa.int64()) and _is_lossless_cast(pa.timestamp("ns", "UTC"), zone)
+    assert not _is_lossless_cast(pa.timestamp("us"), pa.date32()) and not _is_lossless_cast(pa.string(), pa.int64())
+    assert not _is_lossless_cast(pa.timestamp("us"), pa.timestamp("us", "UTC")) and not _is_lossless_cast(
+        pa.float64(), pa.int64()
+    )

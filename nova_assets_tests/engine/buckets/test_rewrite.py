@@ -15,12 +15,12 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.buckets import spark_worker
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.read.strategies import Ways
+from nova_assets.engine.read.strategies import ReadExecutor
 from nova_assets.engine.rows import spark_versions
-from nova_assets.engine.write.compaction import Rewriter
+from nova_assets.engine.write.compaction import BlockRewriter
 from nova_assets.model.block import Kind, Manifest, StagedBlock
-from nova_assets.model.block_layout import Hashed, Ranged
-from nova_assets.model.read_strategy import WAYS, Way
+from nova_assets.model.block_layout import HashBuckets, KeyRange
+from nova_assets.model.read_strategy import READ_STRATEGIES, ReadStrategy
 from nova_assets.model.reads import Chain, Snapshot
 from nova_assets.plan import modes
 from nova_assets.plan import partition_size as size
@@ -51,7 +51,7 @@ CHANNELS = {
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some rows make a bucket, and every task cuts what it has into several."""
     monkeypatch.setattr(size, "BUCKET_BYTES", 2500)
-    monkeypatch.setattr(size, "LARGEST_BYTES", 2500)
+    monkeypatch.setattr(size, "MAX_BUCKET_BYTES", 2500)
     monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
 
 
@@ -87,31 +87,33 @@ def check(store: Store, channel: nova.Channel) -> None:
     assert isinstance(engine, SparkEngine) and snapshot.schema is not None
     expected = multiset(engine.to_arrow(engine.read(snapshot)))
     places = set()
-    for way in WAYS:
+    for way in READ_STRATEGIES:
         written = rewritten(engine, way, snapshot, "base", channel)
         rows = rows_of(engine, written)
         assert multiset(rows) == expected, way
         assert written.layout is not None and written.rows == len(rows)
         in_files(engine, written, channel)
-        places |= {type(f.place) for f in written.files}
-    assert places == {Ranged if channel.cluster_by else Hashed}
+        places |= {type(f.key_placement) for f in written.files}
+    assert places == {KeyRange if channel.cluster_by else HashBuckets}
 
 
 def check_chain(store: Store, channel: nova.Channel) -> None:
     engine, chain = store.engine, store.read("c", since=1).plan
     assert isinstance(engine, SparkEngine) and isinstance(chain, Chain) and chain.schema is not None
-    expected = multiset(engine.to_arrow(Ways(engine._session, engine.warehouse, "frame").frame(chain)))
-    for way in WAYS:
+    expected = multiset(engine.to_arrow(ReadExecutor(engine._session, engine.warehouse, "frame").read_frame(chain)))
+    for way in READ_STRATEGIES:
         written = rewritten(engine, way, chain, "delta", channel)
         rows = rows_of(engine, written)
         assert multiset(rows) == expected, way
         assert written.layout is not None and written.deletes == sum(rows["_deleted"].to_pylist()) > 0
-        seen = [f.place.of for f in written.files if isinstance(f.place, Hashed)]
+        seen = [f.key_placement.bucket_count for f in written.files if isinstance(f.key_placement, HashBuckets)]
         assert channel.cluster_by or way != "cells" or max(seen) > 1, "by several tasks"
 
 
-def rewritten(engine: SparkEngine, way: Way, read: Snapshot | Chain, kind: Kind, channel: nova.Channel) -> Manifest:
-    rewriter = Rewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
+def rewritten(
+    engine: SparkEngine, way: ReadStrategy, read: Snapshot | Chain, kind: Kind, channel: nova.Channel
+) -> Manifest:
+    rewriter = BlockRewriter(engine._session, engine.warehouse, engine._writer, engine.read, way)
     block = uuid.uuid4().hex
     assert read.schema is not None
     staged = StagedBlock(block, "e", "c", "c", kind, f"blocks/{block}", 1)
@@ -128,8 +130,8 @@ def in_files(engine: SparkEngine, manifest: Manifest, channel: nova.Channel) -> 
         rows = pq.read_table(engine.warehouse.root / file.path).select(order).to_pylist()
         keys = [tuple(r.values()) for r in rows]
         assert keys == sorted(keys) and len(keys) == len(set(keys)) == file.rows
-        if isinstance(file.place, Ranged):
-            assert (file.place.least, file.place.greatest) == (keys[0], keys[-1])
+        if isinstance(file.key_placement, KeyRange):
+            assert (file.key_placement.least, file.key_placement.greatest) == (keys[0], keys[-1])
     if channel.partitions:
         assert {f.partition for f in manifest.files} == {f"p={p}" for p in "ab"}
 
@@ -152,7 +154,9 @@ def frame_of(rows: list[dict[str, Any]], spark: Any, rng: random.Random) -> Any:
     types = [("p", pa.string()), ("k", pa.int64()), ("v", pa.int64()), ("note", pa.string())]
     pair = pa.struct([("a", pa.string()), ("b", pa.list_(pa.field("element", pa.int32())))])
     schema = pa.schema([*types, ("pair", pair), *([("_deleted", pa.bool_())] if "_deleted" in rows[0] else [])])
-    return spark_versions.frame_of(spark, pa.Table.from_pylist(rows, schema=schema)).repartition(rng.choice([1, 3]))
+    return spark_versions.frame_from_arrow(spark, pa.Table.from_pylist(rows, schema=schema)).repartition(
+        rng.choice([1, 3])
+    )
 
 
 def rows_of(engine: SparkEngine, manifest: Manifest) -> pa.Table:

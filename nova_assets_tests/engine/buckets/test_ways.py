@@ -13,12 +13,12 @@ import pytest
 import nova_assets as nova
 from nova_assets.engine.buckets import spark_worker
 from nova_assets.engine.engine import SparkEngine
-from nova_assets.engine.read.strategies import Ways
-from nova_assets.engine.rows.spark_versions import frame_of
-from nova_assets.model.read_strategy import Way
+from nova_assets.engine.read.strategies import ReadExecutor
+from nova_assets.engine.rows.spark_versions import frame_from_arrow
+from nova_assets.model.read_strategy import ReadStrategy
 from nova_assets.model.reads import Chain, Diff, Inserts, Read, Snapshot, Together
 from nova_assets.plan import partition_size as size
-from nova_assets.plan.read_strategy import ways
+from nova_assets.plan.read_strategy import estimate_strategies
 from nova_assets.store.store import Store
 
 pytestmark = pytest.mark.spark
@@ -38,7 +38,7 @@ CHANNELS = {
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size, "BUCKET_BYTES", 3000)
-    monkeypatch.setattr(size, "LARGEST_BYTES", 3000)
+    monkeypatch.setattr(size, "MAX_BUCKET_BYTES", 3000)
     monkeypatch.setattr("nova_assets.engine.read.strategies.SCANNED_BYTES", 0)
     monkeypatch.setattr(spark_worker, "FINE_ROWS", 8)
     monkeypatch.setattr("nova_assets.engine.read.by_merge_unit.MOST_BYTES", 8000)
@@ -66,13 +66,13 @@ def test_every_way_gives_the_same_rows(store: Store) -> None:
     plans = [store.read("c", at=n).plan for n in (1, 3, 5, head)]
     plans += [store.read("c", since=a, at=b).plan for a, b in ((0, 4), (1, 4), (4, 5), (3, 6), (6, 7), (1, head))]
     kinds: Counter[type] = Counter()
-    led: Counter[Way] = Counter()
+    led: Counter[ReadStrategy] = Counter()
     for plan in plans:
         expected = multiset(rows(store, plan, "frame"))
-        for way in (e.way for e in ways(plan)):
+        for way in (e.strategy for e in estimate_strategies(plan)):
             assert multiset(rows(store, plan, way)) == expected, (way, plan)
             led[way] += 1
-        table = forced(store, "memory").here(plan)
+        table = forced(store, "memory").read_without_spark(plan)
         assert table is not None and multiset(table) == expected
         kinds[type(plan)] += 1
     assert kinds.keys() >= {Snapshot, Chain, Inserts} and (kinds[Diff] or kinds[Together])
@@ -91,21 +91,21 @@ def test_keys_are_found_without_reading_everything(store: Store, monkeypatch: py
     for here in (True, False):
         for here_bytes in (0, 2**40):
             monkeypatch.setattr("nova_assets.engine.read.strategies.HERE_BYTES", here_bytes)
-            frame = frame_of(store.engine.session, asked)
+            frame = frame_from_arrow(store.engine.session, asked)
             for keys in (asked, frame):
-                found = forced(store, None).found(plan, keys, here=here)
+                found = forced(store, None).look_up_keys(plan, keys, as_table=here)
                 assert found is not None and isinstance(found, pa.Table) == here
                 assert multiset(store.engine.to_arrow(found)) == expected
     assert store.read("c", keys=asked.slice(0, 0)).to_arrow().num_rows == 0
 
 
-def rows(store: Store, plan: Read, way: Way) -> pa.Table:
-    return store.engine.to_arrow(forced(store, way).frame(plan))
+def rows(store: Store, plan: Read, way: ReadStrategy) -> pa.Table:
+    return store.engine.to_arrow(forced(store, way).read_frame(plan))
 
 
-def forced(store: Store, way: Way | None) -> Ways:
+def forced(store: Store, way: ReadStrategy | None) -> ReadExecutor:
     assert isinstance(store.engine, SparkEngine)
-    return Ways(store.engine._session, store.engine.warehouse, way)
+    return ReadExecutor(store.engine._session, store.engine.warehouse, way)
 
 
 def given(rng: random.Random, size: int, *, deletes: bool = False) -> list[dict[str, Any]]:

@@ -9,25 +9,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nova_assets.engine.buckets import spark_worker
-from nova_assets.engine.buckets.bucket_files import FEW_BYTES, Target
-from nova_assets.model.block_layout import Hashed, Layout
+from nova_assets.engine.buckets.bucket_files import FEW_BYTES, FileTarget
+from nova_assets.model.block_layout import HashBuckets, KeyLayout
 
-LAYOUT = Layout(("id",), ("bigint",))
+LAYOUT = KeyLayout(("id",), ("bigint",))
 
 
 def test_a_run_of_wide_rows_has_many_buckets_and_row_groups(tmp_path: Path) -> None:
     rows = pa.table({"id": range(200), "page": [os.urandom(100_000) for _ in range(200)]})
-    target = Target(str(tmp_path), "b", rows.schema, LAYOUT, both=False)
-    [run] = spark_worker.lay_out(rows, target)
-    assert isinstance(run.place, Hashed) and run.place.of == 8, "of 20 MB, at least 2 MiB each"
+    target = FileTarget(str(tmp_path), "b", rows.schema, LAYOUT, allows_delete_and_live=False)
+    [run] = spark_worker.write_rows_as_runs(rows, target)
+    assert isinstance(run.place, HashBuckets) and run.place.bucket_count == 8, "of 20 MB, at least 2 MiB each"
     metadata = pq.ParquetFile(run.path).metadata
     groups = [metadata.row_group(n).num_rows * 100_000 for n in range(metadata.num_row_groups)]
     assert len(groups) >= 4 and max(groups) < 4 * FEW_BYTES
 
 
 def test_narrow_rows_are_many_in_a_bucket() -> None:
-    assert [spark_worker.fine(rows, rows * 24) for rows in (1, 16_000, 33_000, 70_000)] == [1, 1, 2, 4]
+    assert [spark_worker.bucket_count_of_run(rows, rows * 24) for rows in (1, 16_000, 33_000, 70_000)] == [1, 1, 2, 4]
 
 
 def test_a_bucket_has_at_least_a_row() -> None:
-    assert spark_worker.fine(3, 100 * 2**20) == 2 and spark_worker.fine(1, 2**30) == 1
+    assert spark_worker.bucket_count_of_run(3, 100 * 2**20) == 2 and spark_worker.bucket_count_of_run(1, 2**30) == 1
