@@ -51,12 +51,14 @@ test-remote: $(STAMP)  ## Test Spark on warehouses in S3 and HDFS (downloads a g
 soak: $(STAMP)  ## Ten minutes of batches and killed processes under dagster dev, then see that nothing is amiss
 	@$(PY) -m nova_assets_tests.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-check: $(STAMP)  ## Check style, format, types, the direction of imports, and dependencies for known vulnerabilities
+check: $(STAMP)  ## Check style, format, types, structure, and dependencies for known vulnerabilities
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict
 	$(PY) tools/reference.py --check
 	$(VENV)/bin/lint-imports
+	$(PY) tools/structure.py
+	$(PY) tools/rooms.py --check
 	$(PY) tools/audit.py
 
 reference: $(STAMP)  ## Write docs/api.md from the docstrings
