@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from nova_assets.model.trigger import every as every
     from nova_assets.model.trigger import on_data as on_data
     from nova_assets.model.workflowette import Workflowette as Workflowette
-    from nova_assets.plan.run import RunPlan as RunPlan
+    from nova_assets.plan.run_plan import RunPlan as RunPlan
     from nova_assets.sql.datasets.datasets import Datasets as Datasets
     from nova_assets.sql.datasets.datasets import datasets as datasets
     from nova_assets.sql.datasets.task import sql_task as sql_task

@@ -7,87 +7,10 @@ has changed nothing.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from nova_assets.masking import mask, mask_exception, mask_values
-
-
-class NovaError(Exception):
-    """Root of everything that this package raises on purpose.
-
-    Secrets are masked in all of its parts, and in the exception that is being handled while it is made: that becomes
-    its cause, and tracebacks print it.
-
-    Args:
-        what: the situation in one sentence, naming the channel, binding, file or task concerned.
-        found: what was met.
-        expected: what would have been right.
-        next: what to type or do next.
-        fields: further facts, kept as attributes for programs.
-    """
-
-    code: ClassVar[str] = "NOVA-ERROR"
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        found: object = None,
-        expected: object = None,
-        next: str | None = None,  # the word that a reader looks for
-        **fields: Any,
-    ) -> None:
-        mask_exception(sys.exception())
-        self.what = mask(what)
-        self.found = mask_values(found)
-        self.expected = mask_values(expected)
-        self.next = mask_values(next)
-        self.fields = mask_values(fields)
-        super().__init__(self.render())
-
-    def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__.get("fields", {})
-        if name in fields:
-            return fields[name]
-        raise AttributeError(name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Errors cross process borders (Dagster steps, test workers) with all their parts."""
-        return (_rebuild_error, (type(self), self.what, self.found, self.expected, self.next, self.fields))
-
-    def render(self) -> str:
-        """The message as a person reads it."""
-        lines = [f"[{self.code}] {self.what}"]
-        if self.found is not None:
-            lines.append(f"  found:    {self.found}")
-        if self.expected is not None:
-            lines.append(f"  expected: {self.expected}")
-        if self.next is not None:
-            lines.append(f"  next:     {self.next}")
-        return mask("\n".join(lines))
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for ``--json`` and logs."""
-        shown = {
-            k: v if isinstance(v, int | float | str | bool | list | dict | None) else str(v)
-            for k, v in self.fields.items()
-        }
-        parts = {"what": self.what, "found": self.found, "expected": self.expected, "next": self.next}
-        told = {"code": self.code, **{k: str(v) for k, v in parts.items() if v is not None}, **shown}
-        return {name: mask_values(value) for name, value in told.items()}
-
-
-def _rebuild_error(
-    error_class: type[NovaError],
-    what: str,
-    found: object,
-    expected: object,
-    next_step: str | None,
-    fields: dict[str, Any],
-) -> NovaError:
-    return error_class(what, found=found, expected=expected, next=next_step, **fields)
+from nova_assets.nova_error import NovaError as NovaError
 
 
 def error_from_dict(parts: Mapping[str, Any]) -> NovaError:

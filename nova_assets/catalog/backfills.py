@@ -10,8 +10,8 @@ from sqlalchemy import Connection, and_, func, insert, select, update
 from nova_assets.catalog.database import Database
 from nova_assets.catalog.scheduler_state import upsert_backfill_requests, withdraw_backfill
 from nova_assets.catalog.tables import backfill_parts, backfills, blocks, executions
-from nova_assets.errors import NovaError
 from nova_assets.model.backfill import PRIORITIES, Backfill, BackfillPart, ExecutionCost, PartState
+from nova_assets.nova_error import NovaError
 
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 

@@ -11,7 +11,8 @@ from typing import Literal
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, TimeoutError
 
-from nova_assets.errors import CatalogUnavailable, CatalogVersion, NovaError, ValueRefused
+from nova_assets.errors import CatalogUnavailable, CatalogVersion, ValueRefused
+from nova_assets.nova_error import NovaError
 
 ProblemKind = Literal["busy", "raced", "lost", "final"]
 """``busy``: another transaction is in the way. ``raced``: another transaction added the same row first. ``lost``: the

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, case, delete, func, insert, select, update
+from sqlalchemy import Connection, case, func, insert, select, update
 
-from nova_assets.catalog.database import Database, batched, query_as_dict
+from nova_assets.catalog.database import Database, query_as_dict
 from nova_assets.catalog.definitions import Definitions
-from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins, staged_blocks
-from nova_assets.errors import ExecutionInProgress, ExecutionNotLive, PartitionError, VersionNotFound
+from nova_assets.catalog.execution_rows import (
+    _execution_from_row,
+    _execution_row,
+    _executions_from_rows,
+    _held_by_epoch_conditions,
+    _in_progress_error,
+    _not_live_error,
+    delete_skip_markers,
+    read_executions,
+    storable_text,
+)
+from nova_assets.catalog.tables import bindings, channels, cursors, executions, pins
+from nova_assets.errors import PartitionError, VersionNotFound
 from nova_assets.model.execution import BeginRequest, Execution, ExecutionState, Pin
 
 FAILED_RETENTION = timedelta(days=1)
 """How long a failed execution keeps its pins and staged files when nobody resumes or supersedes it (R4)."""
-
-SKIPPED_FOLDER = "(skipped)"
-
-_EXECUTIONS_PER_QUERY = 500
-"""Executions whose pins are asked for in one statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,104 +394,3 @@ def mark_aborted(
     }
     c.execute(update(executions).where(executions.c.id == execution_id).values(**values))
     delete_skip_markers(c, execution_id)
-
-
-def storable_text(text: str) -> str:
-    """A message that every database keeps: without null characters and lone surrogates."""
-    return text.replace("\x00", "").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def delete_skip_markers(c: Connection, execution_id: str) -> None:
-    """Marks of tasks that had nothing to do stand for no files."""
-    c.execute(
-        delete(staged_blocks).where(
-            staged_blocks.c.execution_id == execution_id, staged_blocks.c.folder == SKIPPED_FOLDER
-        )
-    )
-
-
-def lock_execution(c: Connection, execution_id: str) -> RowMapping | None:
-    """The row of an execution, held until the transaction ends."""
-    row: RowMapping | None = (
-        c.execute(select(executions).where(executions.c.id == execution_id).with_for_update()).mappings().first()
-    )
-    return row
-
-
-def _held_by_epoch_conditions(execution_id: str, epoch: int) -> tuple[Any, ...]:
-    return (executions.c.id == execution_id, executions.c.epoch == epoch, executions.c.state == "running")
-
-
-def _execution_row(c: Connection, execution_id: str, lock: bool = False) -> RowMapping:
-    query = select(executions).where(executions.c.id == execution_id)
-    row = c.execute(query.with_for_update() if lock else query).mappings().first()
-    if row is None:
-        raise ExecutionNotLive(
-            f"there is no execution {execution_id!r}", next="nova run BINDING", execution_id=execution_id
-        )
-    return row
-
-
-def _execution_from_row(c: Connection, row: RowMapping) -> Execution:
-    return _executions_from_rows(c, [row])[0]
-
-
-def _executions_from_rows(c: Connection, rows: Sequence[RowMapping]) -> list[Execution]:
-    """The executions that these rows are of, with their pins."""
-    pins_by_execution: dict[str, list[Pin]] = {r["id"]: [] for r in rows}
-    for batch in batched(list(pins_by_execution), _EXECUTIONS_PER_QUERY):
-        for p in c.execute(select(pins).where(pins.c.execution_id.in_(batch))).mappings():
-            pins_by_execution[p["execution_id"]].append(
-                Pin(p["channel"], p["head"], p["cursor"], p["partition"], p["has_run"])
-            )
-    return [_execution_with_pins(r, pins_by_execution[r["id"]]) for r in rows]
-
-
-def _execution_with_pins(row: RowMapping, execution_pins: Iterable[Pin]) -> Execution:
-    return Execution(
-        id=row["id"],
-        binding=row["binding"],
-        partition=row["partition"],
-        state=row["state"],
-        epoch=row["epoch"],
-        pins={p.channel: p for p in execution_pins},
-        owner=row["owner"],
-        started_at=row["started_at"],
-        lease_until=row["lease_until"],
-        finished_at=row["finished_at"],
-        error=row["error"],
-        commit_id=row["commit_id"],
-        run_id=row["run_id"],
-        firing_id=row["firing_id"],
-        purpose=row["purpose"],
-    )
-
-
-def read_executions(c: Connection, condition: Any) -> list[Execution]:
-    """Executions with their pins, oldest first."""
-    query = select(executions).where(condition).order_by(executions.c.started_at, executions.c.id)
-    return _executions_from_rows(c, c.execute(query).mappings().all())
-
-
-def _in_progress_error(row: RowMapping) -> ExecutionInProgress:
-    return ExecutionInProgress(
-        f"binding {row['binding']!r} is being executed by {row['owner']}",
-        found=f"execution {row['id']}, whose lease lasts until {row['lease_until']:%Y-%m-%d %H:%M:%S} UTC",
-        expected="one live execution per binding and partition (R6)",
-        next=f"wait for it; nova executions shows who holds it, and nova release {row['id'][:8]} ends it",
-        binding=row["binding"],
-        owner=row["owner"],
-        execution_id=row["id"],
-        lease_until=row["lease_until"],
-    )
-
-
-def _not_live_error(row: RowMapping) -> ExecutionNotLive:
-    why = f" ({row['error']})" if row["error"] else ""
-    return ExecutionNotLive(
-        f"execution {row['id']} of {row['binding'] or 'an insert'} cannot go on: it is {row['state']}{why}",
-        found=row["state"],
-        expected="an execution that runs or failed",
-        next=f"nova run {row['binding']}" if row["binding"] else "insert again",
-        execution_id=row["id"],
-    )

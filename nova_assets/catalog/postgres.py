@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from nova_assets.catalog.column_types import EPOCH
 from nova_assets.catalog.database_errors import ConnectionOptionIgnored, ServerIsStandby, classify_failure
-from nova_assets.catalog.tables import EPOCH
 from nova_assets.catalog.transaction import TransactionStart
 from nova_assets.errors import CatalogUnavailable
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, delete, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.executions import lock_execution
+from nova_assets.catalog.execution_rows import lock_execution
 from nova_assets.catalog.tables import channels, executions, published_versions
 from nova_assets.errors import CommitConflict, ExecutionInProgress, ExecutionNotLive
 from nova_assets.model.commit import CommitRequest

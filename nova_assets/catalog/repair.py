@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, select, update
 
 from nova_assets.catalog.database import Database, query_as_dict
-from nova_assets.catalog.executions import SKIPPED_FOLDER
+from nova_assets.catalog.execution_rows import SKIPPED_FOLDER
 from nova_assets.catalog.maintenance import Maintenance, mark_collected
 from nova_assets.catalog.tables import blocks, catalog_identity, channels, commit_numbers, commits, files, staged_blocks
 from nova_assets.model.maintenance import Collection

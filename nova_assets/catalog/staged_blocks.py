@@ -8,7 +8,8 @@ from datetime import timedelta
 from sqlalchemy import Connection, RowMapping, delete, exists, insert, select, update
 
 from nova_assets.catalog.database import Database
-from nova_assets.catalog.executions import SKIPPED_FOLDER, Executions, read_executions
+from nova_assets.catalog.execution_rows import SKIPPED_FOLDER, read_executions
+from nova_assets.catalog.executions import Executions
 from nova_assets.catalog.read_pins import ReadPins
 from nova_assets.catalog.tables import executions, staged_blocks
 from nova_assets.errors import ExecutionNotLive

@@ -13,8 +13,9 @@ from rich.console import Console
 from nova_assets.cli.command import CommandResult, NovaCommand
 from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.rendering import pluralize
-from nova_assets.errors import DefinitionError, NovaError
+from nova_assets.errors import DefinitionError
 from nova_assets.model.project import Project
+from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.breaking_changes import Change, find_changes
 from nova_assets.sql.datasets.datasets import dataset_queries_by_name

@@ -24,8 +24,9 @@ from nova_assets.cli.deployment import Deployment
 from nova_assets.cli.json_streams import redirect_streams_to_json
 from nova_assets.cli.options import DEPLOYMENT_OPTION_NAMES, deployment_options
 from nova_assets.cli.rendering import is_terminal, open_stdout_console
-from nova_assets.errors import BindingNotFound, ChannelNotFound, NovaError, TaskFailed
+from nova_assets.errors import BindingNotFound, ChannelNotFound, TaskFailed
 from nova_assets.masking import mask
+from nova_assets.nova_error import NovaError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import NovaError, SettingsError
+from nova_assets.errors import SettingsError
 from nova_assets.model.project import Project
+from nova_assets.nova_error import NovaError
 from nova_assets.settings import Settings, load_settings
 from nova_assets.store.store import Store
 from nova_assets.wiring import open_store

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from nova_assets.cli.deployment import Deployment, read_catalog_version, sqlite_file_path
 from nova_assets.cli.rendering import format_bytes, format_duration, pluralize
-from nova_assets.errors import NovaError
 from nova_assets.masking import mask_address, mask_values
+from nova_assets.nova_error import NovaError
 from nova_assets.settings import Settings
 
 Status = Literal["ok", "warning", "wrong"]

@@ -19,7 +19,7 @@ COMMANDS = {
     "channels": ("channels", "Every channel: merge model, head, rows, bytes, schema."),
     "bindings": ("bindings", "Every binding: trigger, cursors, last execution, what is due."),
     "timeline": ("channels", "What happened to a channel, oldest first."),
-    "plan": ("run", "What running a binding would read, do and write."),
+    "plan": ("plan", "What running a binding would read, do and write."),
     "run": ("run", "Run a binding and commit what it makes."),
     "switch": ("switch", "Run a binding per partition from now on, or whole."),
     "insert": ("insert", "Put files onto a channel, as one block."),

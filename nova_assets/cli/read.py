@@ -25,9 +25,10 @@ from nova_assets.cli.rendering import (
     print_progress,
 )
 from nova_assets.cli.row_values import format_cell, to_json_value
-from nova_assets.errors import NotSupported, NovaError
+from nova_assets.errors import NotSupported
 from nova_assets.masking import mask_address
 from nova_assets.model import reads
+from nova_assets.nova_error import NovaError
 from nova_assets.operations.selection import Selection
 from nova_assets.store.store import Store
 

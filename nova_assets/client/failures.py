@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import httpx
 
-from nova_assets.errors import NovaError, ServiceUnavailable
+from nova_assets.errors import ServiceUnavailable
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.problems import error_from_problem
 
 

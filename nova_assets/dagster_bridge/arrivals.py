@@ -25,10 +25,10 @@ from dagster import (
 
 from nova_assets.dagster_bridge.maintenance_runs import is_job_busy_or_paused, log_periodically
 from nova_assets.dagster_bridge.resources import RESOURCE_KEY, NovaResource
-from nova_assets.errors import NovaError
 from nova_assets.masking import get_logger
 from nova_assets.model.channel import Channel
 from nova_assets.model.quarantine import quarantine_channel
+from nova_assets.nova_error import NovaError
 from nova_assets.sources.inbox import Inbox
 from nova_assets.sources.open_inbox import open_inbox
 from nova_assets.store.store import Store

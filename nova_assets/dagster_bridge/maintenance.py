@@ -30,8 +30,8 @@ from nova_assets.dagster_bridge.maintenance_runs import is_job_busy_or_paused, l
 from nova_assets.dagster_bridge.publisher import claim_channels_for_location, code_location_of_sensor
 from nova_assets.dagster_bridge.resources import RESOURCE_KEY, NovaResource
 from nova_assets.dagster_bridge.timeline_metadata import add_lag_observations
-from nova_assets.errors import NovaError
 from nova_assets.masking import get_logger
+from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
 
 log = get_logger("nova_assets.upkeep")

@@ -27,7 +27,6 @@ from dagster import (
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.instance import DynamicPartitionsStore
 
-from nova_assets.errors import NovaError
 from nova_assets.model.channel import Channel
 from nova_assets.model.partitions import (
     Dimension,
@@ -37,6 +36,7 @@ from nova_assets.model.partitions import (
     value_to_text,
 )
 from nova_assets.model.project import Project
+from nova_assets.nova_error import NovaError
 
 _EMPTY_KEY = "%00"  # Dagster takes no empty key, and no value is written so
 

@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from nova_assets.errors import NovaError
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Execution
+from nova_assets.nova_error import NovaError
 
 Liveness = Literal["alive", "gone", "unknown"]
 """``unknown``: a process of another host, or a run of Dagster."""

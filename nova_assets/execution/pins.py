@@ -13,7 +13,8 @@ from nova_assets.model.catalog import Catalog
 from nova_assets.model.execution import Pin
 from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.model.timeline import History
-from nova_assets.plan.run import RunPlan, changes_needed_after, oldest_snapshot_needed, plan_run
+from nova_assets.plan.run import changes_needed_after, oldest_snapshot_needed, plan_run
+from nova_assets.plan.run_plan import RunPlan
 
 
 def load_pinned_history(catalog: Catalog, binding: Binding, pin: Pin) -> History:

@@ -24,7 +24,6 @@ from nova_assets.errors import (
     EngineUnavailable,
     ExecutionInProgress,
     ExecutionNotLive,
-    NovaError,
 )
 from nova_assets.execution.data_checks import check_failed_error, run_all_checks
 from nova_assets.execution.lease import heartbeat, is_owner_dead, this_process
@@ -42,7 +41,9 @@ from nova_assets.model.execution import BeginRequest, CheckReport, Execution, Ta
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.project import Project
 from nova_assets.model.task import Task
-from nova_assets.plan.run import RunPlan, Step, channels_to_pin, queried_partitions_by_channel, scope_by_channel
+from nova_assets.nova_error import NovaError
+from nova_assets.plan.run import channels_to_pin, queried_partitions_by_channel, scope_by_channel
+from nova_assets.plan.run_plan import RunPlan, Step
 
 log = get_logger("nova_assets.runtime")
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from nova_assets.errors import BlockCollected, NovaError, PartitionError, SchemaMismatch, UnrepresentableChange
+from nova_assets.errors import BlockCollected, PartitionError, SchemaMismatch, UnrepresentableChange
 from nova_assets.execution.warehouse_identity import adopt_warehouse
 from nova_assets.model.block import Block, Kind, Manifest, Origin, StagedBlock
 from nova_assets.model.catalog import Catalog
@@ -25,10 +25,12 @@ from nova_assets.model.schema import DELETED, UNKNOWN_TYPE, DataType, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
 from nova_assets.model.sum_bounds import SumHeadroom, overflowable_sums
 from nova_assets.model.timeline import History, PartitionHistory
+from nova_assets.nova_error import NovaError
 from nova_assets.plan import modes
 from nova_assets.plan.garbage_collection import history_in_scope
 from nova_assets.plan.read_strategy import estimate_strategies
-from nova_assets.plan.run import RunPlan, Step, check_model_unchanged
+from nova_assets.plan.run import check_model_unchanged
+from nova_assets.plan.run_plan import RunPlan, Step
 from nova_assets.plan.sum_bounds import are_sums_small, sum_headrooms, summed_blocks
 
 _SKIPPED_FOLDER = "(skipped)"

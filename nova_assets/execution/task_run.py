@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from nova_assets.errors import NovaError, TaskFailed
+from nova_assets.errors import TaskFailed
 from nova_assets.execution.staging import Staging
 from nova_assets.masking import get_logger
 from nova_assets.model import reads
@@ -23,8 +23,10 @@ from nova_assets.model.read_strategy import CostEstimate
 from nova_assets.model.reads import Port, Read
 from nova_assets.model.task import Context, Task
 from nova_assets.model.timeline import History
+from nova_assets.nova_error import NovaError
 from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
-from nova_assets.plan.run import Input, Output, RunPlan, Step, plan_run
+from nova_assets.plan.run import plan_run
+from nova_assets.plan.run_plan import Input, Output, RunPlan, Step
 from nova_assets.user_code_errors import summarize_user_error
 
 log = get_logger("nova_assets.task")

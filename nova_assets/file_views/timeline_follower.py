@@ -13,12 +13,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from nova_assets.errors import ChannelNotFound, StorageFailed, TimelineDiffers
 from nova_assets.file_views.block_encoding import ViewDamaged
 from nova_assets.file_views.channel_view import HEAD, ChannelView, channel_keyspace
+from nova_assets.file_views.follower_counts import FollowerCounts, _RoundResult
 from nova_assets.file_views.storage import BoundedSnapshot, MemoryStorage, ScanLimitExceeded, Storage, StorageSnapshot
 from nova_assets.file_views.view_changes import LoadedPartitions, ViewEdit
 from nova_assets.masking import get_logger
@@ -41,42 +42,6 @@ SAVE_INTERVAL = 300.0
 
 _MAX_FAILED_ROUNDS = 20
 """So often what was found out may be in vain, since another process has written meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class _RoundResult:
-    """What came of a round.
-
-    Args:
-        complete: nothing is left to be loaded.
-        absent_scopes: scopes that are partitions of which the catalog knows nothing.
-    """
-
-    complete: bool
-    absent_scopes: frozenset[str] = frozenset()
-
-
-@dataclass
-class FollowerCounts:
-    """What a follower has done, since it began.
-
-    Args:
-        asked: questions.
-        met: of these, those that the view answered as it was, without a look at the catalog.
-        applied: instants.
-        loaded: partitions, from the catalog.
-        rebuilt: of these, those that had been loaded, and to which an instant could not be applied.
-        restarted: timelines that were another one, or too far ahead.
-        failed: times that the storage failed.
-    """
-
-    asked: int = 0
-    met: int = 0
-    applied: int = 0
-    loaded: int = 0
-    rebuilt: int = 0
-    restarted: int = 0
-    failed: int = 0
 
 
 class TimelineFollower:

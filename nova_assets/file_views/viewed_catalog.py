@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from nova_assets.errors import NovaError, StorageFailed
+from nova_assets.errors import StorageFailed
 from nova_assets.file_views.block_encoding import ViewDamaged
 from nova_assets.file_views.client import ViewServiceClient
 from nova_assets.file_views.query_handler import ViewQueryHandler
@@ -18,6 +18,7 @@ from nova_assets.model.commit import Commit, CommitRequest
 from nova_assets.model.maintenance import Collection
 from nova_assets.model.partitions import WHOLE
 from nova_assets.model.timeline import History
+from nova_assets.nova_error import NovaError
 
 
 class ViewedCatalog:

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nova_assets.errors import NovaError, SchemaMismatch
+from nova_assets.errors import SchemaMismatch
 from nova_assets.model.arrow_types import arrow_type, spark_type
 from nova_assets.model.conversion import RULES, TYPED, InputKind, ValueClass, convert_value
 from nova_assets.model.schema import DELETED, DataType, Schema, can_widen
+from nova_assets.nova_error import NovaError
 
 _is = pa.types
 

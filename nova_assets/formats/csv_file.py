@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from nova_assets.errors import BadRecord, NovaError
+from nova_assets.errors import BadRecord
 from nova_assets.formats.conversion import contains_null_type
 from nova_assets.formats.declared_types import declared_types
 from nova_assets.formats.input_file import (
@@ -31,6 +31,7 @@ from nova_assets.formats.text_columns import convert_text_column
 from nova_assets.model.arrow_types import spark_type
 from nova_assets.model.conversion import CSV
 from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.nova_error import NovaError
 
 _ROW_NUMBER_PATTERN = re.compile(r"Row #(\d+)")
 _MAX_FIELD_BYTES = 1 << 30

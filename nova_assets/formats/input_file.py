@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.errors import BadRecord, EmptyInput, NovaError, SourceUnavailable
+from nova_assets.errors import BadRecord, EmptyInput, SourceUnavailable
+from nova_assets.nova_error import NovaError
 
 READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error, UnicodeError, ArithmeticError)
 """What pyarrow and Python raise of a file that is not what it is said to be."""

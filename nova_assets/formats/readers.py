@@ -7,7 +7,6 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
-from nova_assets.errors import NovaError
 from nova_assets.formats import avro_file, csv_file, json_file, parquet_and_orc, text_file
 from nova_assets.formats.conversion import convert_table
 from nova_assets.formats.input_file import COMPRESSIONS, READ_ERRORS, File, bad_record_error, unreadable_file_error
@@ -16,6 +15,7 @@ from nova_assets.formats.schema_fit import fit_to_schema, schema_of
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, Schema
 from nova_assets.model.schema_evolution import reconcile_schema
+from nova_assets.nova_error import NovaError
 
 FORMAT_BY_SUFFIX: Mapping[str, Format] = {
     ".parquet": "parquet",

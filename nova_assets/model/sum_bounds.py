@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
-from nova_assets.errors import NovaError, SumOverflow
+from nova_assets.errors import SumOverflow
 from nova_assets.model.block import Block, DataFile
 from nova_assets.model.merge import Keyed, MergeModel
 from nova_assets.model.reads import Read, source_blocks
 from nova_assets.model.schema import DataType, Schema
+from nova_assets.nova_error import NovaError
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 

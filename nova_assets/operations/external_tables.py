@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from nova_assets.errors import CommitConflict, DefinitionError, NovaError, SchemaMismatch
+from nova_assets.errors import CommitConflict, DefinitionError, SchemaMismatch
 from nova_assets.execution.lease import heartbeat
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
@@ -25,6 +25,7 @@ from nova_assets.model.external_files import GONE_VERSION, ExternalFolder
 from nova_assets.model.external_table import ExternalFilesContent, Refreshed
 from nova_assets.model.schema import Schema
 from nova_assets.model.timeline import History
+from nova_assets.nova_error import NovaError
 from nova_assets.plan import modes
 from nova_assets.plan.external_changes import (
     ExternalChanges,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from nova_assets.crash_points import crash_point
-from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported, NovaError
+from nova_assets.errors import CommitConflict, ExecutionInProgress, NotSupported
 from nova_assets.execution.lease import heartbeat, is_owner_dead
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
@@ -26,6 +26,7 @@ from nova_assets.model.period import period_seconds
 from nova_assets.model.publish_table import Table
 from nova_assets.model.published_version import Edition, Publishable, PublishedContent, ShowPublishedVersion
 from nova_assets.model.timeline import History
+from nova_assets.nova_error import NovaError
 from nova_assets.operations.insert import DataInserter
 from nova_assets.operations.maintenance import ChannelMaintenance, CompactionOptions
 from nova_assets.plan.compaction import is_fully_compacted

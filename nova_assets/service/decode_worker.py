@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nova_assets.errors import BadRecord, EmptyInput, NovaError, RequestRefused, ServiceUnavailable
+from nova_assets.errors import BadRecord, EmptyInput, RequestRefused, ServiceUnavailable
 from nova_assets.formats import readers
 from nova_assets.formats.conversion import unencoded_type
 from nova_assets.formats.input_file import File
 from nova_assets.formats.worker_loop import Job, Outcome, serve_jobs
 from nova_assets.model.schema import Schema
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.problems import problem_from_error
 
 _PARQUET_BATCH_ROWS = 8192

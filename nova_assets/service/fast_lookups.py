@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from nova_assets.errors import NovaError
 from nova_assets.model.partitions import WHOLE, parse_partition
 from nova_assets.model.timeline import TimelinePosition
+from nova_assets.nova_error import NovaError
 from nova_assets.service.deployment import Service
 from nova_assets.service.http.asgi import App, Receive, Scope, Send, request_state, send_response
 from nova_assets.service.http.caller import Caller

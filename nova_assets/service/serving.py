@@ -11,8 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from nova_assets.errors import SettingsError
+from nova_assets.file_views.follower_counts import FollowerCounts
 from nova_assets.file_views.query_handler import ViewQueryHandler
-from nova_assets.file_views.timeline_follower import FollowerCounts, TimelineFollower
+from nova_assets.file_views.timeline_follower import TimelineFollower
 from nova_assets.model.token import Token, mint_token
 from nova_assets.service.app import make_app
 from nova_assets.service.deployment import Service

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nova_assets.errors import EngineUnavailable, NovaError, PartitionError, SchemaMismatch, SourceUnavailable
+from nova_assets.errors import EngineUnavailable, PartitionError, SchemaMismatch, SourceUnavailable
 from nova_assets.formats import isolated_reader
 from nova_assets.formats.derived_partitions import add_derived_partition_columns
 from nova_assets.formats.input_file import File
@@ -27,6 +27,7 @@ from nova_assets.model.partitions import partition_values
 from nova_assets.model.quarantine import QUARANTINE_COLUMNS, WHOLE_FILE_LINE, count_reasons
 from nova_assets.model.schema import DELETED, Schema, parse_ddl
 from nova_assets.model.schema_evolution import reconcile_schema
+from nova_assets.nova_error import NovaError
 from nova_assets.sources.inbox import Changed, Gone, Inbox
 
 log = get_logger("nova_assets.ingest")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from nova_assets.errors import NovaError
 from nova_assets.formats.input_file import File
 from nova_assets.model.arrival import Arrival
+from nova_assets.nova_error import NovaError
 
 
 class Gone(NovaError):

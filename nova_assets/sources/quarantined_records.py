@@ -8,11 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import BadRecord, EngineUnavailable, NovaError, SourceUnavailable
+from nova_assets.errors import BadRecord, EngineUnavailable, SourceUnavailable
 from nova_assets.formats.input_file import File
 from nova_assets.formats.read_outcome import ParsedRecords
 from nova_assets.model.channel import Channel
 from nova_assets.model.schema import Schema
+from nova_assets.nova_error import NovaError
 from nova_assets.sources.batch import read_records
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nova_assets.errors import BadRecord, DefinitionError, NovaError
+from nova_assets.errors import BadRecord, DefinitionError
 from nova_assets.model.block import Kind
 from nova_assets.model.catalog import Catalog
 from nova_assets.model.channel import Channel
@@ -17,6 +17,7 @@ from nova_assets.model.engine import Engine
 from nova_assets.model.project import Project
 from nova_assets.model.publish_table import HiveTable, Table, table_from_id
 from nova_assets.model.published_version import Edition, Publishable
+from nova_assets.nova_error import NovaError
 from nova_assets.operations.publish import TablePublisher
 from nova_assets.publish.open_target import open_publish_target
 from nova_assets.publish.target import PublishTarget

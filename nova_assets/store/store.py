@@ -36,7 +36,7 @@ from nova_assets.operations.release import OpenExecution, open_executions, relea
 from nova_assets.operations.selection import Selection
 from nova_assets.plan.compaction import Compact
 from nova_assets.plan.retention import expired_partitions
-from nova_assets.plan.run import RunPlan
+from nova_assets.plan.run_plan import RunPlan
 from nova_assets.settings import Settings
 from nova_assets.store.arrivals import ArrivalMethods
 from nova_assets.store.datasets import DatasetMethods

@@ -353,7 +353,7 @@ def test_many_partitions_are_dropped_in_one_go(opened: Opener, monkeypatch: pyte
         looked.append(track.partition)
         return modes.base_and_deltas(history, track, at)
 
-    monkeypatch.setattr("nova_assets.plan.retention.state", state)
+    monkeypatch.setattr("nova_assets.plan.retention.base_and_deltas", state)
     commit = store.drop_expired("x")
     assert commit is not None and len(commit.blocks) == 2000
     assert len(looked) == 2000, "each partition is looked at once"

@@ -8,7 +8,8 @@ from typing import Any
 import nova_assets as nova
 from nova_assets.model.execution import Pin
 from nova_assets.model.reads import describe_read
-from nova_assets.plan.run import RunPlan, plan_run
+from nova_assets.plan.run import plan_run
+from nova_assets.plan.run_plan import RunPlan
 from nova_assets_tests.plan.histories import history
 
 a, b, c = (nova.Channel(n, schema="k bigint, v bigint") for n in "abc")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nova_assets import errors
-from nova_assets.errors import DefinitionConflict, NovaError, RequestRefused
+from nova_assets.errors import DefinitionConflict, RequestRefused
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.problems import error_from_problem, problem_from_error, problem_headers, without_paths
 from nova_assets_tests.service.conftest import asking, shell
 

@@ -20,8 +20,9 @@ import pytest
 from fastapi import FastAPI
 
 from nova_assets.client.connection import connect
-from nova_assets.errors import NovaError, PortTaken, ServiceRefused, ServiceUnavailable, SettingsError
+from nova_assets.errors import PortTaken, ServiceRefused, ServiceUnavailable, SettingsError
 from nova_assets.file_views.client import ViewServiceClient
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import resolve_exposure
 from nova_assets.service.http.middleware import GuardedApp

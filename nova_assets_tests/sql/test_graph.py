@@ -10,8 +10,8 @@ import pytest
 
 import nova_assets as nova
 from nova_assets.errors import DefinitionError, PartitionError, SqlError
-from nova_assets.sql.datasets.graph import RequiredRead
 from nova_assets.sql.datasets.graph_builder import build_graph
+from nova_assets.sql.datasets.required_reads import RequiredRead
 from nova_assets.sql.query.column_lineage import trace_lineage
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import NOW

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nova_assets.sql.pruning.prune import PartitionPruner, PartitionsByScan, required_partitions
-from nova_assets.sql.query.query import mark_scans
+from nova_assets.sql.query.scans import mark_scans
 from nova_assets.sql.text import SqlText
 from nova_assets_tests.sql.rig import DAYS, PARTITIONS, STORES, query, reads
 

@@ -20,13 +20,14 @@ from nova_assets.engine.inputs.typed_rows import (
     convert_user_table,
     name_file_in_errors,
 )
-from nova_assets.errors import BadRecord, EmptyInput, NovaError, SchemaMismatch
+from nova_assets.errors import BadRecord, EmptyInput, SchemaMismatch
 from nova_assets.formats import isolated_reader, readers
 from nova_assets.formats.conversion import convert_to_inferred_type, convert_values
 from nova_assets.formats.input_file import File, bad_record_error, empty_file_error
 from nova_assets.model.conversion import DICTS, PANDAS, TYPED, python_value
 from nova_assets.model.file_format import Format
 from nova_assets.model.schema import DELETED, DataType, Schema
+from nova_assets.nova_error import NovaError
 
 LARGE = 512 * 1024 * 1024
 """Parquet files of more bytes than this together are read by tasks of Spark."""

@@ -25,9 +25,10 @@ from nova_assets.engine.session.quiet_stderr import silence_loggers, silence_thr
 from nova_assets.engine.session.spark_config import _s3a_package_setting, spark_config
 from nova_assets.engine.session.worker_errors import nova_error_from
 from nova_assets.engine.storage.integrity import altered_file_error_from
-from nova_assets.errors import EngineUnavailable, NovaError
+from nova_assets.errors import EngineUnavailable
 from nova_assets.masking import get_logger
 from nova_assets.model.arrow_types import to_arrow_schema
+from nova_assets.nova_error import NovaError
 from nova_assets.settings import DEFAULT_HOME
 from nova_assets.user_code_errors import MORE_MEMORY_ADVICE, is_spark_connection_lost, summarize_user_error
 

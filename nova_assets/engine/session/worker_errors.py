@@ -7,7 +7,8 @@ import base64
 import json
 import re
 
-from nova_assets.errors import NovaError, error_from_dict
+from nova_assets.errors import error_from_dict
+from nova_assets.nova_error import NovaError
 
 _ERROR_MARK = "nova-error"
 _ERROR_PATTERN = re.compile(rf"{_ERROR_MARK}\[([A-Za-z0-9+/=]+)\]")

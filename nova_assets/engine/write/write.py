@@ -29,12 +29,13 @@ from nova_assets.engine.write.null_checks import check_nulls
 from nova_assets.engine.write.repeated_keys import RepeatedKeyResolver
 from nova_assets.engine.write.row_digest import digest_of, digest_of_files
 from nova_assets.engine.write.target import BlockTarget
-from nova_assets.errors import NovaError, SchemaMismatch, WarehouseUnavailable
+from nova_assets.errors import SchemaMismatch, WarehouseUnavailable
 from nova_assets.formats import schema_fit
 from nova_assets.model.block import DataFile, Manifest, StagedBlock
 from nova_assets.model.channel import Channel
 from nova_assets.model.merge import Append, Custom
 from nova_assets.model.schema import DELETED, Schema
+from nova_assets.nova_error import NovaError
 from nova_assets.plan.block_layout import layout_for_channel
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from nova_assets.errors import NovaError
 from nova_assets.examples.actions.check import counts, problems, truth
 from nova_assets.examples.actions.mail import Postman
 from nova_assets.examples.actions.pipeline import project
 from nova_assets.model.arrival_outcome import Received
+from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
 from nova_assets.wiring.open_store import open as open_deployment
 

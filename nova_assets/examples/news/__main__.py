@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from nova_assets.errors import NovaError
 from nova_assets.examples.news import pipeline
 from nova_assets.examples.news.check import check
 from nova_assets.examples.news.home import open_store
 from nova_assets.examples.news.replay import replay
 from nova_assets.examples.news.show import markdown, show_arrival, show_store
 from nova_assets.examples.news.sources import Source, own_feed, read_folder
+from nova_assets.nova_error import NovaError
 
 
 @click.command()

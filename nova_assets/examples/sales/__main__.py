@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from nova_assets.errors import NovaError
 from nova_assets.examples.sales.shops import Shop, problems, shop_of, sums, true_sums
+from nova_assets.nova_error import NovaError
 from nova_assets.store.store import Store
 from nova_assets.wiring.open_store import open as open_deployment
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
 
-from nova_assets.errors import ExecutionInProgress, NovaError
+from nova_assets.errors import ExecutionInProgress
 from nova_assets.execution.runtime import Runtime
 from nova_assets.masking import get_logger
 from nova_assets.model.catalog import Catalog
@@ -20,6 +20,7 @@ from nova_assets.model.channel import Channel
 from nova_assets.model.execution import Execution
 from nova_assets.model.partition_state import DirtyPartition, MaterializedPartition
 from nova_assets.model.partitions import partition_values
+from nova_assets.nova_error import NovaError
 from nova_assets.operations.datasets.snapshot import StalenessTracker
 from nova_assets.operations.maintenance import ChannelMaintenance
 from nova_assets.plan.tick import Batch, Policy, SchedulerState, Tick, decide_from_staleness

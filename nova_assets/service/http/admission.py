@@ -8,7 +8,8 @@ from typing import Any
 
 from anyio import CancelScope
 
-from nova_assets.errors import NovaError, RequestRefused, ServiceBusy
+from nova_assets.errors import RequestRefused, ServiceBusy
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.active_requests import ActiveRequests, stopping_error
 from nova_assets.service.http.asgi import HEALTH, App, Receive, Scope, Send, header_values, request_state
 from nova_assets.service.http.config import ServiceConfig

@@ -9,7 +9,8 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from nova_assets.errors import NovaError, RequestRefused
+from nova_assets.errors import RequestRefused
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.exposure import Exposure
 from nova_assets.service.http.problems import CONTENT_TYPE, problem_from_error

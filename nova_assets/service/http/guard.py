@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from nova_assets.errors import BadToken, NotAllowed, NovaError, RequestRefused
+from nova_assets.errors import BadToken, NotAllowed, RequestRefused
 from nova_assets.model.token import Token, parse_token
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import (
     HEALTH,
     App,

@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nova_assets.errors import NovaError
 from nova_assets.masking import get_logger
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import App, Message, Receive, Scope, Send, request_state, single_header_value
 from nova_assets.service.http.problems import send_problem
 

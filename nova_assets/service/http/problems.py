@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from nova_assets import errors
-from nova_assets.errors import NovaError
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import Scope, Send, request_state, send_response
 
 if TYPE_CHECKING:

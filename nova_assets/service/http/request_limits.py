@@ -7,7 +7,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from nova_assets.errors import NovaError, RequestRefused, RequestTimedOut
+from nova_assets.errors import RequestRefused, RequestTimedOut
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import DISCONNECTED, Message, Receive, Scope, Send, header_values
 from nova_assets.service.http.config import ServiceConfig
 from nova_assets.service.http.problems import send_problem

@@ -17,8 +17,9 @@ from typing import Any
 
 import uvicorn
 
-from nova_assets.errors import NovaError, ServiceRefused, ServiceUnavailable, SettingsError
+from nova_assets.errors import ServiceRefused, ServiceUnavailable, SettingsError
 from nova_assets.masking import get_logger
+from nova_assets.nova_error import NovaError
 from nova_assets.service.http.asgi import Receive, Scope, Send
 from nova_assets.service.http.connection_limits import limited_protocol
 from nova_assets.service.http.middleware import GuardedApp

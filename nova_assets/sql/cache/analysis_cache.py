@@ -21,13 +21,14 @@ from typing import Any
 
 from sqlglot import exp
 
-from nova_assets.errors import NovaError
 from nova_assets.model.partitions import Dimension
 from nova_assets.model.schema import Schema
+from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.parse.tree_encoding import decode_tree, encode_tree
-from nova_assets.sql.query.query import Query, Scan, resolve_query
+from nova_assets.sql.query.query import Query, resolve_query
+from nova_assets.sql.query.scans import Scan
 from nova_assets.sql.query.table_function_calls import table_function_schemas
 from nova_assets.sql.statement.header import StatementHeader
 from nova_assets.sql.statement.statement import (

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from nova_assets.errors import NovaError
 from nova_assets.model.channel import Channel
+from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.disk_cache import DiskCache
 from nova_assets.sql.datasets.graph import Graph
 from nova_assets.sql.datasets.graph_builder import build_graph, external_views_in, statements_in_order

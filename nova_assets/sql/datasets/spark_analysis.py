@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from nova_assets.errors import EngineUnavailable, NovaError, SqlError
+from nova_assets.errors import EngineUnavailable, SqlError
 from nova_assets.model.engine import Engine
 from nova_assets.model.schema import Schema
+from nova_assets.nova_error import NovaError
 from nova_assets.sql.cache.analysis_cache import hash_with_code_version, statement_hash
 from nova_assets.sql.cache.disk_cache import DiskCache, DiskCacheSession
 from nova_assets.sql.datasets.task import DatasetQuery

@@ -17,11 +17,13 @@ from nova_assets.model.schema import Schema
 from nova_assets.model.scoped_reads import ExistingPartitions
 from nova_assets.model.task import Context, Task
 from nova_assets.sql.datasets.function_calls import FunctionCalls
-from nova_assets.sql.datasets.graph import Graph, RequiredRead
+from nova_assets.sql.datasets.graph import Graph
+from nova_assets.sql.datasets.required_reads import RequiredRead
 from nova_assets.sql.parse.dialect import parse_statement
 from nova_assets.sql.query.column_lineage import trace_lineage
 from nova_assets.sql.query.function import SqlFunction
-from nova_assets.sql.query.query import Mode, Query, Scan, mark_calls, mark_scans
+from nova_assets.sql.query.query import Query, mark_calls
+from nova_assets.sql.query.scans import Mode, Scan, mark_scans
 from nova_assets.sql.query.spark_confirmation import check_columns, convert_spark_refusals
 from nova_assets.sql.query.spark_query import RunnableSql, make_runnable, make_runnable_from_text
 from nova_assets.sql.query.table_function_calls import scalar_function_types, table_function_schemas

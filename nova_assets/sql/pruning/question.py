@@ -16,7 +16,8 @@ from nova_assets.sql.evaluation.operand import NotUnderstood
 from nova_assets.sql.evaluation.values import TYPES_READ_FROM_NAMES, Key
 from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row
 from nova_assets.sql.pruning.sources import PossibleValues
-from nova_assets.sql.query.query import Query, scan_number
+from nova_assets.sql.query.query import Query
+from nova_assets.sql.query.scans import scan_number
 
 T = TypeVar("T")
 

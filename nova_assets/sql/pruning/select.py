@@ -34,7 +34,7 @@ from nova_assets.sql.pruning.expression_index import ExpressionIndex, comparable
 from nova_assets.sql.pruning.predicate_pushdown import has_grouping_sets, keeps_only_some_rows
 from nova_assets.sql.pruning.question import PruningRun, VisitContext
 from nova_assets.sql.pruning.sources import MAX_COMBINATIONS, PossibleValues, SelectSource
-from nova_assets.sql.query.query import scan_number
+from nova_assets.sql.query.scans import scan_number
 
 VisitScope: TypeAlias = Callable[[Scope, VisitContext], dict[str, PossibleValues]]
 """Looks at a part of the query, and gives the values that its output can have."""

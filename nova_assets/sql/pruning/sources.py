@@ -13,7 +13,7 @@ from sqlglot.optimizer.scope import Scope
 from nova_assets.model.schema import DataType
 from nova_assets.sql.evaluation.values import Key, Value
 from nova_assets.sql.pruning.partition_lookup import IndexedRows, Row
-from nova_assets.sql.query.query import Scan
+from nova_assets.sql.query.scans import Scan
 
 Partition: TypeAlias = Row
 """The values of a partition's columns, by their names in small letters."""

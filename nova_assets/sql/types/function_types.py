@@ -14,8 +14,9 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from nova_assets.errors import DefinitionError
-from nova_assets.model.schema import DataType, Field, parse_ddl, parse_type
+from nova_assets.model.schema import DataType, parse_ddl, parse_type
 from nova_assets.sql.types.fixed_types import FUNCTIONS_BY_FIXED_TYPE
+from nova_assets.sql.types.nested_types import array_type, element_type, key_type, map_type, struct_type
 from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral, is_number, wider_type
 
 
@@ -57,30 +58,6 @@ def common_type(types: Sequence[DataType | None]) -> DataType | None:
 
 def _common_type_rule(first_position: int = 0) -> TypeRule:
     return lambda arguments: common_type([a.type for a in arguments[first_position:]])
-
-
-def array_type(type_: DataType | None) -> DataType | None:
-    return None if type_ is None else DataType("array", fields=(Field("element", type_),))
-
-
-def map_type(key: DataType | None, value: DataType | None) -> DataType | None:
-    if key is None or value is None:
-        return None
-    return DataType("map", fields=(Field("key", key), Field("value", value)))
-
-
-def struct_type(fields: Sequence[tuple[str, DataType | None]]) -> DataType | None:
-    made = [Field(name, type_) for name, type_ in fields if type_ is not None]
-    return DataType("struct", fields=tuple(made)) if len(made) == len(fields) and made else None
-
-
-def element_type(type_: DataType | None) -> DataType | None:
-    """What an array holds, or a map under each key."""
-    return type_.fields[-1].type if type_ is not None and type_.name in ("array", "map") else None
-
-
-def key_type(type_: DataType | None) -> DataType | None:
-    return type_.fields[0].type if type_ is not None and type_.name == "map" else None
 
 
 def _array_with_element(element_position: int) -> TypeRule:

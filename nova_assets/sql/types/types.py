@@ -22,10 +22,8 @@ from nova_assets.sql.query.table_function_calls import scalar_function_types
 from nova_assets.sql.types.column_names import spark_column_name
 from nova_assets.sql.types.function_types import (
     TypedArgument,
-    array_type,
     average_type,
     common_type,
-    element_type,
     literal_type_beside_decimal,
     number_or_double,
     rounded_type,
@@ -34,6 +32,7 @@ from nova_assets.sql.types.function_types import (
 )
 from nova_assets.sql.types.generator_types import generator_columns
 from nova_assets.sql.types.lambda_types import HIGHER_ORDER_RULES
+from nova_assets.sql.types.nested_types import array_type, element_type
 from nova_assets.sql.types.type_nodes import annotated_type, data_type_of_node, node_of_data_type
 from nova_assets.sql.types.widening import VOID, arithmetic_type, decimal_up_to_max, is_integral, wider_type
 

@@ -1,0 +1,122 @@
+"""Rows of commits and of the blocks that a commit adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from nova_assets.catalog.block_rows import read_blocks
+from nova_assets.catalog.database import query_as_dict
+from nova_assets.catalog.execution_rows import storable_text
+from nova_assets.catalog.tables import (
+    blocks,
+    commit_numbers,
+    commits,
+    idempotency_keys,
+)
+from nova_assets.errors import ValueRefused
+from nova_assets.model.commit import AddBlock, Commit, IdempotentCommit
+
+_BLOCKS_PER_QUERY = 300
+"""Blocks asked for by one query."""
+
+
+def _find_already_added_blocks(c: Connection, added: Sequence[AddBlock]) -> Iterator[AddBlock]:
+    """Those of some blocks that another process has added meanwhile: upkeep of one channel may be done by several."""
+    for n in range(0, len(added), _BLOCKS_PER_QUERY):
+        candidates_by_key = {
+            (p.channel, p.partition, p.kind, *_sequence_range(p)): p for p in added[n : n + _BLOCKS_PER_QUERY]
+        }
+        key_columns = (blocks.c.channel, blocks.c.partition, blocks.c.kind, blocks.c.lo, blocks.c.hi)
+        is_candidate = [
+            column.in_(sorted(set(values)))
+            for column, values in zip(key_columns, zip(*candidates_by_key, strict=True), strict=True)
+        ]
+        for row in c.execute(select(*key_columns).where(*is_candidate, blocks.c.collected_at.is_(None))):
+            if tuple(row) in candidates_by_key:
+                yield candidates_by_key[tuple(row)]
+
+
+def _same_range_conditions(publish: AddBlock) -> tuple[Any, ...]:
+    lo, hi = _sequence_range(publish)
+    conditions = (
+        blocks.c.channel == publish.channel,
+        blocks.c.partition == publish.partition,
+        blocks.c.kind == publish.kind,
+    )
+    return (*conditions, blocks.c.hi == hi, blocks.c.lo == lo)
+
+
+def _sequence_range(publish: AddBlock) -> tuple[int, int]:
+    """Where a block that upkeep adds lies: a base is at one number."""
+    assert publish.span is not None
+    return (publish.span[1], publish.span[1]) if publish.kind == "base" else publish.span
+
+
+def _block_row(publish: AddBlock, commit_id: str, seq: int) -> dict[str, Any]:
+    lo, hi = publish.span or (seq - 1, seq)
+    return {
+        "id": publish.block_id,
+        "channel": publish.channel,
+        "partition": publish.partition,
+        "kind": publish.kind,
+        "lo": hi if publish.kind == "base" else lo,
+        "hi": hi,
+        "rows": publish.manifest.rows,
+        "bytes": publish.manifest.bytes,
+        "deletes": publish.manifest.deletes,
+        "schema": publish.manifest.schema.as_json(),
+        "format": publish.manifest.format,
+        "keeps_all": publish.manifest.keeps_all,
+        "layout": None if publish.manifest.layout is None else publish.manifest.layout.as_json(),
+        "outside": None if publish.manifest.external_folder is None else publish.manifest.external_folder.as_json(),
+        "merge": publish.merge.as_json(),
+        "origin": publish.origin,
+        "commit_id": commit_id,
+    }
+
+
+def _read_commit(c: Connection, condition: Any) -> Commit | None:
+    row = c.execute(select(commits).where(condition)).mappings().first()
+    if row is None:
+        return None
+    numbers_by_channel = query_as_dict(
+        c, select(commit_numbers.c.channel, commit_numbers.c.seq).where(commit_numbers.c.commit_id == row["id"])
+    )
+    return Commit(
+        row["id"],
+        row["execution_id"],
+        row["binding"],
+        row["at"],
+        numbers_by_channel,
+        tuple(read_blocks(c, select(blocks).where(blocks.c.commit_id == row["id"]))),
+        row["heads"],
+        {n: (v[0], v[1]) for n, v in row["consumed"].items()},
+        details=row["details"],
+    )
+
+
+def _read_keyed_commit(c: Connection, channel: str, key: str) -> IdempotentCommit | None:
+    query = select(idempotency_keys.c.commit_id, idempotency_keys.c.digest).where(
+        idempotency_keys.c.channel == channel, idempotency_keys.c.key == key
+    )
+    row = c.execute(query).first()
+    commit = None if row is None else _read_commit(c, commits.c.id == row.commit_id)
+    return None if row is None or commit is None else IdempotentCommit(key, commit, row.digest)
+
+
+MAX_KEY_LENGTH: int = idempotency_keys.c.key.type.length  # type: ignore[attr-defined]
+"""Characters of an idempotency key at most."""
+
+
+def _check_idempotency_key(channel: str, key: str) -> None:
+    """A key is refused by every catalog alike, and before anything is staged."""
+    if len(key) > MAX_KEY_LENGTH or "\x00" in key or (not key.isascii() and storable_text(key) != key):
+        raise ValueRefused(
+            f"an idempotency key for channel {channel!r} cannot be kept",
+            found=f"{len(key)} characters: {storable_text(key)[:40]!r}",
+            expected=f"at most {MAX_KEY_LENGTH} characters, without null characters and lone surrogates",
+            channel=channel,
+        )

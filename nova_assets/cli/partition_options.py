@@ -1,0 +1,57 @@
+"""The options that name partitions of a binding, shared by ``nova plan`` and ``nova run``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from nova_assets.execution.trigger_state import check_has_partitions
+from nova_assets.store.store import Store
+
+
+def add_partition_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say what a run is for: ``--partition``, ``--missing`` or ``--whole``."""
+    for option in (
+        click.option(
+            "--whole", is_flag=True, help="All partitions as one execution, which then keeps a cursor for all."
+        ),
+        click.option("--missing", is_flag=True, help="Every partition that has unread data, one after the other."),
+        click.option(
+            "--partition",
+            "partitions",
+            metavar="COL=VALUE[/…]",
+            multiple=True,
+            help="Where the binding is partitioned; may be given several times.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class _PartitionOptions:
+    """What a run is for, as the options say it."""
+
+    partitions: tuple[str, ...]
+    missing: bool
+    whole: bool
+
+    def __post_init__(self) -> None:
+        if self.missing + self.whole + bool(self.partitions) > 1:
+            raise click.UsageError("--partition, --missing and --whole exclude each other")
+
+    @property
+    def is_single_execution(self) -> bool:
+        """Whether it is for one execution, whose answer is an object of its own."""
+        return not self.missing and len(self.partitions) <= 1
+
+    def resolve_partitions(self, store: Store, binding: str) -> list[str]:
+        """The partitions, by name, each once; the whole where none is named."""
+        if self.missing:
+            check_has_partitions(store.project.binding(binding))
+            return store.unread(binding)
+        bound = store.project.binding(binding)
+        return list(dict.fromkeys(bound.partition(p) for p in self.partitions or ("",)))

@@ -1,0 +1,162 @@
+"""``nova plan``: what a binding would read, do and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from rich.console import Console
+
+from nova_assets.cli.command import CommandResult, NovaCommand
+from nova_assets.cli.deployment import Deployment
+from nova_assets.cli.partition_options import _PartitionOptions, add_partition_options
+from nova_assets.cli.rendering import (
+    TableGrid,
+    format_bytes,
+    format_count,
+    format_read,
+)
+from nova_assets.model import reads
+from nova_assets.model.read_strategy import ReadStrategy
+from nova_assets.model.reads import Port, Read, StagedOnPort
+from nova_assets.plan.read_strategy import best_estimate, estimate_strategies
+from nova_assets.plan.run_plan import Input, RunPlan, Step
+
+
+@click.command(cls=NovaCommand)
+@click.argument("binding")
+@add_partition_options
+@click.pass_obj
+def plan(
+    deployment: Deployment, binding: str, partitions: tuple[str, ...], missing: bool, whole: bool
+) -> CommandResult:
+    """Show what running BINDING now would do: its tasks in order, what each reads, what it writes, and what the commit
+    moves and requires. Nothing is opened, pinned or changed. What a run would refuse before its first task is refused
+    here, too.
+
+    \b
+    JSON: {"binding", "partition", "pins": {CHANNEL: {"head", "cursor"}},
+           "steps": [{"task", "after", "reads": [{"input", "channel", "mode", "by": {MODE:
+             {"read", "as", "blocks", "files", "rows", "bytes", "ways": [{"way", "rows", "bytes",
+             "seconds"}]}}}], "writes": [{"port",
+             "channel", "kind", "handover"}]}],
+           "cursors": [{"channel", "from", "to"}], "requires": [{"channel", "head"}]}
+    With --missing or several --partition: {"binding", "plans": [one for each]}.
+    """
+    return _plan_result(deployment, binding, _PartitionOptions(partitions, missing, whole), f"nova plan {binding}")
+
+
+def _plan_result(
+    deployment: Deployment, binding: str, partition_options: _PartitionOptions, command: str
+) -> CommandResult:
+    deployment.check_project_configured(command)
+    with deployment.open_read_only(with_project=True) as store:
+        plans_by_partition = [
+            store.plan(binding, p, whole=partition_options.whole)
+            for p in partition_options.resolve_partitions(store, binding)
+        ]
+        trigger, forced = store.project.binding(binding).when, store.engine.forced_strategy
+    when = "run by hand" if trigger is None else f"when {trigger}"
+
+    def show(console: Console) -> None:
+        for n, one in enumerate(plans_by_partition):
+            if n:
+                console.print()
+            _show_plan(console, one, when, forced)
+        if not plans_by_partition:
+            console.print(f"{binding}: no partition has unread data")
+
+    plans = [p.as_json() for p in plans_by_partition]
+    return CommandResult(
+        plans[0] if partition_options.is_single_execution else {"binding": binding, "plans": plans}, show
+    )
+
+
+def _show_plan(console: Console, run_plan: RunPlan, trigger_text: str, forced_strategy: ReadStrategy | None) -> None:
+    console.print(f"{run_plan.binding}, {trigger_text}")
+    for n, step in enumerate(run_plan.steps, start=1):
+        after = f", after {', '.join(step.after)}" if step.after else ""
+        skip = "; left out if nothing is new" if step.skip_if_no_new else ""
+        console.print()
+        console.print(f"{n}. {step.task}{after}{skip}", style="bold")
+        console.print(_step_table(step, not console.is_terminal, forced_strategy))
+    for check_plan in run_plan.checks:
+        console.print()
+        how = "" if check_plan.blocking else ", not blocking"
+        console.print(f"check {check_plan.check} of {check_plan.channel}{how}", style="bold")
+        console.print(_reads_table(check_plan.inputs, not console.is_terminal, forced_strategy))
+    if run_plan.cursors or run_plan.heads:
+        console.print()
+        console.print(_commit_table(run_plan))
+
+
+def _step_table(step: Step, in_full: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
+    grid = _reads_table(step.inputs, in_full, forced_strategy)
+    first = "writes"
+    for output in step.outputs:
+        name = output.port if output.channel in (None, output.port) else f"{output.port} = {output.channel}"
+        how = "" if output.channel is not None else "private" + (", not written" if output.handover == "pass" else "")
+        grid.add(first, name, output.kind, how, "", "", "", "", "")
+        first = ""
+    return grid
+
+
+def _reads_table(inputs: Sequence[Input], in_full: bool, forced_strategy: ReadStrategy | None) -> TableGrid:
+    columns = ("", "port", "mode", "blocks", "files", "rows", "bytes", "way", "CPU")
+    grid = TableGrid(*columns, right_aligned=("files", "rows", "bytes", "CPU"), shorten=("blocks",))
+    first = "reads"
+    for task_input in inputs:
+        for mode, read in task_input.reads.items():
+            grid.add(
+                first,
+                _format_input_port(task_input),
+                "matching" if task_input.mode == "matching" else mode,
+                format_read(read, in_full),
+                *_format_read_totals(read),
+                *_format_strategy_and_cost(task_input, read, forced_strategy),
+            )
+            first = ""
+    return grid
+
+
+def _format_input_port(task_input: Input) -> str:
+    return (
+        task_input.port
+        if task_input.channel in (None, task_input.port)
+        else f"{task_input.port} = {task_input.channel}"
+    )
+
+
+def _format_read_totals(read: Read) -> tuple[str, str, str]:
+    """Files, rows and bytes of what is there already; of a staged block nothing is known yet."""
+    read_sources = () if isinstance(read, Port) else reads.source_blocks(read)
+    staged = any(isinstance(s, StagedOnPort) for s in read_sources)
+    if isinstance(read, Port) or (staged and len(read_sources) == 1):
+        return "", "", ""
+    read_totals, more = reads.read_as_json(read), "+" if staged else ""
+    return (
+        str(len(read_totals["files"])) + more,
+        format_count(read_totals["rows"]) + more,
+        format_bytes(read_totals["bytes"]) + more,
+    )
+
+
+def _format_strategy_and_cost(task_input: Input, read: Read, forced_strategy: ReadStrategy | None) -> tuple[str, str]:
+    """How it would be read, and what that costs; keys are looked up by how many there are."""
+    best_strategy = best_estimate(estimate_strategies(read), forced_strategy)
+    if task_input.mode == "matching":
+        return ("by key" if any(e.strategy == "cells" for e in estimate_strategies(read)) else "frame"), ""
+    return ("", "") if best_strategy is None else (best_strategy.strategy, f"{best_strategy.seconds:.1f} s")
+
+
+def _commit_table(run_plan: RunPlan) -> TableGrid:
+    grid = TableGrid("commit", "channel", "")
+    first = "moves cursor"
+    for c in run_plan.cursors:
+        grid.add(first, c.channel, f"{c.expected} → {'its own number, if it takes one' if c.own else c.to}")
+        first = ""
+    first = "requires"
+    for h in run_plan.heads:
+        grid.add(first, h.channel, f"still at {h.seq}")
+        first = ""
+    return grid

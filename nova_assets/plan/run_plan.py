@@ -1,0 +1,163 @@
+"""The plan of a run: which files to read and how to combine them, which tasks to run, what to stage and commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nova_assets.model import reads
+from nova_assets.model.block import Kind
+from nova_assets.model.commit import HeadAt, MoveCursor
+from nova_assets.model.edge import Mode
+from nova_assets.model.execution import Pin
+from nova_assets.model.reads import Read
+from nova_assets.plan.read_strategy import estimate_strategies
+from nova_assets.short_repr import short_repr
+
+Handover = Literal["stage", "pass"]
+"""How an output reaches its readers: written to staging, or handed on as a frame that is not evaluated yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One parameter of a task: the reads behind it, by mode (three for a ``View``, otherwise one)."""
+
+    __repr__ = short_repr
+
+    name: str
+    port: str
+    mode: Mode
+    channel: str | None
+    reads: Mapping[str, Read]
+    keys_of: str | None = None
+    on: tuple[str, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        return self.mode in ("new", "changes")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One port that a task writes."""
+
+    __repr__ = short_repr
+
+    port: str
+    channel: str | None
+    kind: Kind
+    handover: Handover
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One task: what it waits for, reads and writes."""
+
+    __repr__ = short_repr
+
+    task: str
+    after: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    skip_if_no_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One check: what it looks at, once every task has staged what it made.
+
+    Args:
+        channel: the one that it is about.
+        port: of that channel.
+    """
+
+    __repr__ = short_repr
+
+    check: str
+    channel: str
+    port: str
+    inputs: tuple[Input, ...]
+    blocking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Everything that an execution of a binding will do.
+
+    Args:
+        pins: what is read of each channel.
+        steps: the tasks, in an order in which they can run.
+        cursors: cursors that the commit moves.
+        heads: channels that must still be at their pinned heads (R6).
+        checks: what is looked at before the commit.
+    """
+
+    __repr__ = short_repr
+
+    binding: str
+    partition: str
+    pins: Mapping[str, Pin]
+    steps: tuple[Step, ...]
+    cursors: tuple[MoveCursor, ...]
+    heads: tuple[HeadAt, ...]
+    checks: tuple[Look, ...] = ()
+
+    @property
+    def consumed(self) -> tuple[str, ...]:
+        """The channels that some task reads."""
+        return tuple(dict.fromkeys(i.channel for s in self.steps for i in s.inputs if i.channel is not None))
+
+    def step(self, task: str) -> Step:
+        return next(s for s in self.steps if s.task == task)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "binding": self.binding,
+            "partition": self.partition,
+            "pins": {c: {"head": p.head, "cursor": p.cursor, **_scope_json(p.partition)} for c, p in self.pins.items()},
+            "steps": [_step_json(s) for s in self.steps],
+            **({"checks": [_check_json(c) for c in self.checks]} if self.checks else {}),
+            "cursors": [
+                {"channel": c.channel, "from": c.expected, "to": "the commit's own number" if c.own else c.to}
+                for c in self.cursors
+            ],
+            "requires": [{"channel": h.channel, "head": h.seq, **_scope_json(h.scope)} for h in self.heads],
+        }
+
+
+def _scope_json(scope: str) -> dict[str, str]:
+    return {"scope": scope} if scope else {}
+
+
+def _input_json(task_input: Input) -> dict[str, Any]:
+    return {
+        "input": task_input.name,
+        "channel": task_input.channel,
+        "mode": task_input.mode,
+        **({} if task_input.keys_of is None else {"keys_of": task_input.keys_of}),
+        "by": {
+            m: {**reads.read_as_json(r), "ways": [e.as_json() for e in estimate_strategies(r)]}
+            for m, r in task_input.reads.items()
+        },
+    }
+
+
+def _check_json(check_plan: Look) -> dict[str, Any]:
+    return {
+        "check": check_plan.check,
+        "channel": check_plan.channel,
+        "blocking": check_plan.blocking,
+        "reads": [_input_json(i) for i in check_plan.inputs],
+    }
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    return {
+        "task": step.task,
+        "after": list(step.after),
+        "reads": [_input_json(i) for i in step.inputs],
+        "writes": [
+            {"port": o.port, "channel": o.channel, "kind": o.kind, "handover": o.handover} for o in step.outputs
+        ],
+    }

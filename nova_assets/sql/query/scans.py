@@ -1,0 +1,89 @@
+"""The datasets that a query reads, each place by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
+
+from nova_assets.sql.query.table_function_calls import (
+    is_table_function,
+)
+from nova_assets.sql.text import Span, SqlText, span_of
+
+Mode = Literal["all", "new", "old", "whole"]
+
+
+_READ_MODES: Mapping[str, Mode] = {"NEW": "new", "OLD": "old", "WHOLE": "whole"}
+
+
+_SCAN = "nova_scan"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A place in a query where a dataset is read.
+
+    Args:
+        number: counts the scans of a query.
+        dataset: its name.
+        mode: as in Nova; ``whole`` is all of it, whatever the query says of its partitions.
+        place: its name in the text, with ``NEW(...)`` around it, without an alias.
+        has_alias: whether the query knows it by another name.
+    """
+
+    number: int
+    dataset: str
+    mode: Mode
+    place: Span = (0, 0)
+    has_alias: bool = False
+
+
+def mark_scans(text: SqlText, tree: exp.Query) -> tuple[Scan, ...]:
+    """Where a query reads datasets, before anything is known of them. Marks each place in the tree.
+
+    Raises:
+        SqlError: it reads what cannot be a dataset.
+    """
+    found: list[Scan] = []
+    for scope in traverse_scope(tree):
+        for table in scope.tables:
+            if table.name in scope.cte_sources and not isinstance(table.this, exp.Anonymous):
+                continue
+            if is_table_function(table, _READ_MODES):
+                continue
+            if _SCAN not in table.meta:
+                found.append(_parse_scan(text, table, len(found)))
+                table.meta[_SCAN] = found[-1].number
+    return tuple(found)
+
+
+def _parse_scan(text: SqlText, table: exp.Table, number: int) -> Scan:
+    if table.args.get("db") is not None:
+        raise text.error(
+            f"{table.sql('spark')} is not the name of a dataset", table, expected="a name without a database"
+        )
+    if not isinstance(table.this, exp.Func):
+        return Scan(number, table.name, "all", span_of(table.this) or (0, 0), bool(table.alias))
+    call = table.this
+    mode = _READ_MODES.get(call.name.upper()) if isinstance(call, exp.Anonymous) else None
+    if mode is None:
+        raise text.error(
+            f"{call.sql('spark')} is no dataset",
+            table,
+            expected="a dataset, NEW(dataset), OLD(dataset), WHOLE(dataset), or a function of your own",
+        )
+    inner = call.expressions
+    if len(inner) != 1 or not isinstance(inner[0], exp.Column) or inner[0].table:
+        raise text.error(f"{call.name.upper()}(...) takes one dataset", table, expected=f"{call.name.upper()}(orders)")
+    begin, end = span_of(call) or (0, 0)
+    place = (begin, text.sql.index(")", end) + 1)
+    return Scan(number, inner[0].name, mode, place, bool(table.alias))
+
+
+def scan_number(table: exp.Expr) -> int | None:
+    """Which scan a table of a qualified tree is."""
+    return table.meta.get(_SCAN)
