@@ -275,7 +275,7 @@ def _parquet_writer_options(table: pa.Table) -> dict[str, object]:
     step = max(1, table.num_rows // _SAMPLE_ROWS)
     sample = table.take(pa.array(np.arange(0, table.num_rows, step)))
     repeated = [name for name in table.column_names if _is_worth_dictionary(sample[name])]
-    return {"dictionaries": repeated, "write_page_index": True}
+    return {"dictionary_columns": repeated, "write_page_index": True}
 
 
 def _is_worth_dictionary(sample: pa.ChunkedArray) -> bool:
